@@ -1,0 +1,71 @@
+# Everything a developer runs. Only make, a Python of at least 3.11 and PyPI are needed.
+#
+#   make test ARGS="-k frame"        arguments for the tool behind a target
+#   make install PYTHON=python3.12   a Python of your choice
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+# The first of these names that runs and is new enough; python3 when none is, so that the error
+# below can say what was found. A name may exist and still not run (version manager shims).
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3.11 python3 python3.12 python3.13 python3.14; do \
+	"$$name" -c '$(NEW_ENOUGH)' 2>/dev/null && { echo "$$name"; exit; }; done; echo python3)
+
+# A virtual environment holds absolute paths: in a copied or moved project it would run the code of
+# the old place. The stamp names the folder it was made for; any other is installed from nothing.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test coverage check format bench fuzz interop clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## create .venv and install rmq with everything its development needs
+
+$(STAMP): pyproject.toml
+	@"$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { \
+		echo "rmq needs Python 3.11 or newer; '$(PYTHON)' is: $$("$(PYTHON)" --version 2>&1)" >&2; \
+		echo "hint: name another one, for example: make install PYTHON=python3.12" >&2; \
+		exit 1; }
+	@[ "$$(cat $@ 2>/dev/null)" = '$(CURDIR)' ] || { rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@printf '%s\n' '$(CURDIR)' > $@
+
+run: install ## start rmq on this machine and show it working
+	$(BIN)/rmq dev $(ARGS)
+
+test: install ## run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+coverage: install ## run the tests and show which lines and branches they missed
+	$(BIN)/python -m pytest --cov --cov-report=term-missing $(ARGS)
+
+check: install ## formatting, lint, types and import layers, fastest first
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+format: install ## rewrite the sources in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install ## measure the remoting layer (benchmarks/README.md)
+	$(BIN)/python benchmarks/bench_remoting.py $(ARGS)
+
+fuzz: install ## feed mutated frames to the remoting layer
+	$(BIN)/python -m tests.fuzz.fuzz_remoting $(ARGS)
+
+interop: install ## run the checks against stock RocketMQ parts (interop/README.md)
+	RMQ_PYTHON='$(CURDIR)/$(BIN)/python' interop/run $(ARGS)
+
+clean: ## remove .venv, caches and build output
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
+		.coverage .coverage.* htmlcov
+	find rmq tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,176 @@
+"""The `rmq` program: from a command line to an exit code.
+
+`main` always returns; it never lets an exception out. What went wrong stands on standard error as
+`rmq: error: WHAT`, with a `hint:` line where the error knows one, and the exit code tells scripts
+which kind it was (`exit_codes`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import rmq
+from rmq.cli import dev
+from rmq.cli.exit_codes import ExitCode, exit_code_of
+from rmq.cli.logs import LEVELS, logging_to_stderr
+from rmq.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rmq.cli.command import Command
+
+COMMANDS: tuple[Command, ...] = (dev.COMMAND,)
+"""Every subcommand, in the order of `rmq --help`. A new one is a module and a line here."""
+
+
+def main(argv: Sequence[str] | None = None, *, commands: Sequence[Command] = COMMANDS) -> int:
+    """Run `rmq` with `argv` (by default the arguments of this process) and return its exit code."""
+    return _flush_stdout(_dispatch(build_parser(commands), argv))
+
+
+def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
+    """The parser of the whole line; it leaves the chosen `Command` (or None) in `args.command`."""
+    parser = argparse.ArgumentParser(
+        prog="rmq",
+        description="A RocketMQ 4.9.8 compatible messaging system.",
+        epilog=_epilog(commands),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(command=None)
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"rmq {rmq.__version__} (RocketMQ protocol {rmq.PROTOCOL_VERSION})",
+    )
+    _add_global_options(parser, log_level="info", debug=False)
+    if commands:
+        subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
+        for command in commands:
+            _add_command(subparsers, command)
+    return parser
+
+
+def _add_command(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], command: Command
+) -> None:
+    parser = subparsers.add_parser(
+        command.name,
+        help=command.help,
+        description=command.description or command.help,
+        epilog=_section("examples", command.examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    # Global options may also stand behind the command's name. Suppressed defaults keep this second
+    # declaration from overwriting what stood in front of it.
+    _add_global_options(parser, log_level=argparse.SUPPRESS, debug=argparse.SUPPRESS)
+    parser.set_defaults(command=command)
+
+
+def _add_global_options(
+    parser: argparse.ArgumentParser, *, log_level: str, debug: bool | str
+) -> None:
+    group = parser.add_argument_group("global options")
+    group.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default=log_level,
+        help="lowest level that is logged to standard error (default: info)",
+    )
+    group.add_argument(
+        "--debug", action="store_true", default=debug, help="show the traceback of an error"
+    )
+
+
+def _epilog(commands: Iterable[Command]) -> str:
+    examples = [*(command.examples[0] for command in commands if command.examples), "rmq --version"]
+    codes = [f"{code.value:<4} {code.meaning}" for code in ExitCode]
+    return f"{_section('examples', examples)}\n\n{_section('exit codes', codes)}"
+
+
+def _section(title: str, lines: Sequence[str]) -> str | None:
+    return "\n  ".join([f"{title}:", *lines]) if lines else None
+
+
+def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as finished:  # argparse has printed the help, the version or what is wrong
+        return int(finished.code or ExitCode.OK)
+    command: Command | None = args.command
+    if command is None:
+        parser.print_help(sys.stderr)
+        return ExitCode.USAGE
+    try:
+        with logging_to_stderr(args.log_level):
+            return command.run(args)
+    except BaseException as error:  # noqa: BLE001 - nothing above us could report it better
+        return _report(error, debug=args.debug)
+
+
+def _report(error: BaseException, *, debug: bool) -> ExitCode:
+    """Tell the user what ended the command, and pick the exit code.
+
+    A nursery hands its errors over in groups. Ctrl-C outranks what fell over because of it; among
+    the others a bug outranks a failure that has a name, and then the first one counts.
+    """
+    if debug:
+        traceback.print_exception(error)
+    causes = list(_leaves(error))
+    codes = [exit_code_of(cause) for cause in causes]
+    outranking = (ExitCode.INTERRUPTED, ExitCode.SOFTWARE)
+    code = next((code for code in outranking if code in codes), codes[0])
+    if code is ExitCode.INTERRUPTED:
+        print("rmq: interrupted", file=sys.stderr)
+    elif code is not ExitCode.PIPE_CLOSED:
+        for cause in causes:
+            _print_error(cause, debug=debug)
+    return code
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _print_error(error: BaseException, *, debug: bool) -> None:
+    kind = type(error).__name__
+    text = str(error)
+    hint: str | None
+    if isinstance(error, RmqError):
+        what, hint = text or kind, error.hint
+    else:
+        what = f"unexpected {kind}: {text}" if text else f"unexpected {kind}"
+        hint = None if debug else "this is a bug in rmq; --debug shows the traceback"
+    print(f"rmq: error: {what}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def _flush_stdout(code: int) -> int:
+    """Write out what is buffered while a failure can still become an exit code.
+
+    Left to the interpreter's own shutdown, a reader that went away costs a traceback.
+    """
+    if sys.stdout is None:  # closed by whoever started us: prints went nowhere
+        return code
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # What is still buffered goes nowhere, so that the flush at shutdown succeeds.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return ExitCode.PIPE_CLOSED
+        print(f"rmq: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+        return code or ExitCode.FAILURE
+    return code
