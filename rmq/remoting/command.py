@@ -1,0 +1,464 @@
+"""One remoting command: a decoded frame, and the encoding of frames.
+
+`Command` is what arrived. Its header fields are kept as they came until somebody asks for them,
+because most handlers want one typed header and nothing else. Frames to send are encoded straight
+from their parts (`encode_frame`), without building a command first.
+
+No I/O here; `rmq.remoting.frame` cuts the byte stream into frames.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from rmq.errors import HeaderError, LocalProtocolError, MalformedJsonError, RemoteProtocolError
+from rmq.model import fastjson
+from rmq.remoting import header as header_codec
+from rmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, LanguageCode, Serialization
+from rmq.remoting.layout import (
+    BINARY_HEADER_PREFIX,
+    EXT_KEY_LENGTH,
+    EXT_LENGTH,
+    EXT_VALUE_LENGTH,
+    FRAME_BYTES_MAX,
+    FRAME_PREFIX,
+    HEADER_BYTES_MAX,
+    SERIALIZATION_SHIFT,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rmq.remoting.header import Header
+
+H = TypeVar("H", bound="Header")
+
+_NO_EXT: Final = msgspec.Raw(b"")
+_LANGUAGE_BY_NUMBER: Final = {int(language): language for language in LanguageCode}
+_LANGUAGE_BY_NAME: Final = {language.name: language for language in LanguageCode}
+
+
+class Command(msgspec.Struct, gc=False):
+    """A decoded frame. Missing members have the defaults of the original (language JAVA, numbers
+    0).
+    """
+
+    code: int = 0
+    flag: int = 0
+    opaque: int = 0
+    version: int = 0
+    remark: str | None = None
+    language_sent: str | int | None = msgspec.field(default="JAVA", name="language")
+    json_ext: msgspec.Raw = msgspec.field(default=_NO_EXT, name="extFields")
+    # The rest is not in the JSON header. The names cannot be met there by accident; a peer that
+    # sends them on purpose only changes what it was free to choose anyway, its own fields and body.
+    body: bytes | None = msgspec.field(default=None, name="~body")
+    binary_ext: dict[str, str] | None = msgspec.field(default=None, name="~binaryExt")
+    serialization: Serialization = msgspec.field(default=Serialization.JSON, name="~serialization")
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & FLAG_ONEWAY)
+
+    @property
+    def language(self) -> LanguageCode | None:
+        """The sender's language; None for one that 4.9.8 does not know."""
+        sent = self.language_sent
+        if isinstance(sent, str):
+            return _LANGUAGE_BY_NAME.get(sent)
+        return None if sent is None else _LANGUAGE_BY_NUMBER.get(sent)
+
+    @property
+    def has_ext_fields(self) -> bool:
+        """Whether `extFields` was sent at all, be it empty (the binary header cannot tell the two
+        apart).
+        """
+        if self.serialization is Serialization.JSON:
+            return bytes(self.json_ext) not in (b"", b"null")
+        return bool(self.binary_ext)
+
+    @property
+    def ext_fields(self) -> dict[str, str]:
+        """Every header field as sent, known to us or not, in the order sent."""
+        if self.binary_ext is not None:
+            return self.binary_ext
+        if not self.json_ext:
+            return {}
+        try:
+            return msgspec.json.decode(self.json_ext, type=dict[str, str])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            members = fastjson.loads(bytes(self.json_ext))
+        except MalformedJsonError as exc:
+            raise HeaderError(str(exc), header="extFields") from exc
+        if not isinstance(members, dict):
+            if members is None:
+                return {}
+            raise HeaderError("extFields is not an object", header="extFields")
+        return {
+            name: value if isinstance(value, str) else fastjson.dumps(value).decode()
+            for name, value in members.items()
+            if value is not None
+        }
+
+    def header(self, header_class: type[H]) -> H:
+        """Read the typed header; raise `HeaderError` naming a missing or malformed field."""
+        if self.binary_ext is not None:
+            return header_codec.read_map(header_class, self.binary_ext)
+        return header_codec.read_json(header_class, self.json_ext)
+
+
+def decode_header(header: bytes, serialization: int) -> Command:
+    """Decode the header of one frame; raise `RemoteProtocolError` when it cannot be read at all."""
+    if not serialization:
+        try:
+            return decode_json_header(header)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return _decode_json_tolerantly(header)
+    if serialization == Serialization.ROCKETMQ:
+        return _decode_binary(header)
+    raise RemoteProtocolError(f"unknown header serialization {serialization}")
+
+
+def encode_frame(
+    *,
+    code: int,
+    flag: int = 0,
+    opaque: int = 0,
+    header: Header | None = None,
+    extra: Mapping[str, str] | None = None,
+    remark: str | None = None,
+    body_length: int = 0,
+    serialization: Serialization = Serialization.JSON,
+    language: LanguageCode = LanguageCode.PYTHON,
+    version: int = VERSION,
+    frame_bytes_max: int = FRAME_BYTES_MAX,
+) -> bytes:
+    """Return everything of a frame before its body, which the caller sends right behind it.
+
+    `extra` adds header fields that no class declares. A frame that the peer would refuse for its
+    size is refused here, before any of it is sent.
+    """
+    if serialization is Serialization.JSON:
+        ext = None
+        if extra:
+            ext = encode_json(
+                dict(extra) if header is None else header_codec.ext_fields_of(header, extra)
+            )
+        elif header is not None:
+            ext = header_codec.json_ext_of(header)
+        encoded = _json_header(code, flag, opaque, ext, remark, language.name, version)
+    else:
+        entries = b""
+        if header is not None:
+            entries = header_codec.binary_ext_of(header, extra)
+        elif extra:
+            entries = header_codec.binary_ext(extra)
+        encoded = _binary_header(code, flag, opaque, entries, remark, language, version)
+    return _prefix(len(encoded), body_length, serialization, frame_bytes_max) + encoded
+
+
+class FrameEncoder:
+    """Encodes the frames of one endpoint; what never changes is worked out beforehand."""
+
+    __slots__ = ("_bare_response", "_responses", "frame_bytes_max", "language", "version")
+
+    def __init__(
+        self,
+        *,
+        language: LanguageCode = LanguageCode.PYTHON,
+        version: int = VERSION,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
+        self.language = language
+        self.version = version
+        self.frame_bytes_max = frame_bytes_max
+        tail = (
+            b',"flag":%d,"language":"%b","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+            % (
+                FLAG_RESPONSE,
+                language.name.encode(),
+                version,
+            )
+        )
+        self._bare_response = b'{"code":%d' + tail
+        self._responses = header_codec.JsonWriters(b'{"code":%d,"extFields":', tail)
+
+    def response(
+        self,
+        opaque: int,
+        code: int,
+        header: Header | None,
+        body_length: int,
+        serialization: Serialization = Serialization.JSON,
+        remark: str | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Return everything of a response before its body."""
+        if remark is not None or extra or serialization is not Serialization.JSON:
+            return self.frame(
+                code=code,
+                flag=FLAG_RESPONSE,
+                opaque=opaque,
+                header=header,
+                extra=extra,
+                remark=remark,
+                body_length=body_length,
+                serialization=serialization,
+            )
+        # What nearly every answer is; `frame` would give the same bytes, more slowly.
+        if header is None:
+            encoded = self._bare_response % (code, opaque)
+        else:
+            encoded = self._responses[type(header)](header, code, opaque)
+        header_length = len(encoded)
+        length = 4 + header_length + body_length
+        if length + 4 > self.frame_bytes_max or header_length > HEADER_BYTES_MAX:
+            raise _too_large(header_length, body_length, self.frame_bytes_max)
+        return _pack_prefix(length, header_length) + encoded
+
+    def responses(self, answers: Iterable[tuple[int, Header]]) -> list[bytes]:
+        """Return the pieces of successful JSON responses without body, many at once."""
+        writers = self._responses
+        frames: list[bytes] = []
+        for opaque, header in answers:
+            encoded = writers[type(header)](header, 0, opaque)
+            length = len(encoded)
+            if length > HEADER_BYTES_MAX or length + 8 > self.frame_bytes_max:
+                raise _too_large(length, 0, self.frame_bytes_max)
+            frames.append(_pack_prefix(length + 4, length))
+            frames.append(encoded)
+        return frames
+
+    def frame(
+        self,
+        *,
+        code: int,
+        flag: int = 0,
+        opaque: int = 0,
+        header: Header | None = None,
+        extra: Mapping[str, str] | None = None,
+        remark: str | None = None,
+        body_length: int = 0,
+        serialization: Serialization = Serialization.JSON,
+    ) -> bytes:
+        """Return everything of any frame before its body."""
+        return encode_frame(
+            code=code,
+            flag=flag,
+            opaque=opaque,
+            header=header,
+            extra=extra,
+            remark=remark,
+            body_length=body_length,
+            serialization=serialization,
+            language=self.language,
+            version=self.version,
+            frame_bytes_max=self.frame_bytes_max,
+        )
+
+
+def encode_command(command: Command) -> bytes:
+    """Return the whole frame of a decoded command, fields in the order they were sent."""
+    fields = command.ext_fields if command.has_ext_fields else None
+    if command.serialization is Serialization.JSON:
+        ext = None if fields is None else encode_json(fields)
+        language = command.language
+        encoded = _json_header(
+            command.code,
+            command.flag,
+            command.opaque,
+            ext,
+            command.remark,
+            None if language is None else language.name,
+            command.version,
+        )
+    else:
+        encoded = _binary_header(
+            command.code,
+            command.flag,
+            command.opaque,
+            header_codec.binary_ext(fields or {}),
+            command.remark,
+            # An unknown language has no number to write; OTHER says as much.
+            LanguageCode.OTHER if command.language is None else command.language,
+            command.version,
+        )
+    body = command.body or b""
+    return _prefix(len(encoded), len(body), command.serialization, FRAME_BYTES_MAX) + encoded + body
+
+
+encode_json = msgspec.json.Encoder().encode
+_pack_prefix = FRAME_PREFIX.pack
+decode_json_header = msgspec.json.Decoder(Command, strict=False).decode
+
+
+def _prefix(
+    header_length: int, body_length: int, serialization: Serialization, frame_bytes_max: int
+) -> bytes:
+    length = 4 + header_length + body_length
+    if header_length > HEADER_BYTES_MAX or length + 4 > frame_bytes_max:
+        raise _too_large(header_length, body_length, frame_bytes_max)
+    return _pack_prefix(length, serialization << SERIALIZATION_SHIFT | header_length)
+
+
+def _too_large(header_length: int, body_length: int, frame_bytes_max: int) -> LocalProtocolError:
+    return LocalProtocolError(
+        f"a frame of {8 + header_length + body_length} bytes (header {header_length},"
+        f" body {body_length}) is over the limit of {frame_bytes_max}, the peer would refuse it"
+    )
+
+
+def _json_header(
+    code: int,
+    flag: int,
+    opaque: int,
+    ext: bytes | None,
+    remark: str | None,
+    language: str | None,
+    version: int,
+) -> bytes:
+    # Members in alphabetical order, null ones left out: what fastjson writes for the original.
+    return (
+        b'{"code":%d,%b"flag":%d,%b"opaque":%d,%b"serializeTypeCurrentRPC":"JSON","version":%d}'
+        % (
+            code,
+            b"" if ext is None else b'"extFields":%b,' % ext,
+            flag,
+            b"" if language is None else b'"language":"%b",' % language.encode(),
+            opaque,
+            b"" if remark is None else b'"remark":%b,' % encode_json(remark),
+            version,
+        )
+    )
+
+
+def _binary_header(
+    code: int,
+    flag: int,
+    opaque: int,
+    ext: bytes,
+    remark: str | None,
+    language: LanguageCode,
+    version: int,
+) -> bytes:
+    text = (remark or "").encode("utf-8", "replace")
+    return b"".join(
+        (
+            BINARY_HEADER_PREFIX.pack(code, language, version, opaque, flag, len(text)),
+            text,
+            EXT_LENGTH.pack(len(ext)),
+            ext,
+        )
+    )
+
+
+_MEMBERS: Final = frozenset(("code", "flag", "opaque", "version", "remark", "language"))
+
+
+def _decode_json_tolerantly(header: bytes) -> Command:
+    """Read what the strict reader refused by the rules of fastjson.
+
+    It reads bytes that are not UTF-8 with replacement characters, takes numbers for strings and the
+    reverse, and leaves a member at its default when it is null. A peer that a stock server
+    understands must not be cut off.
+    """
+    try:
+        members = fastjson.loads(header)
+    except MalformedJsonError as exc:
+        raise RemoteProtocolError(f"malformed JSON header: {exc.reason}") from exc
+    if not isinstance(members, dict):
+        raise RemoteProtocolError("malformed JSON header: not an object")
+    known = {name: members[name] for name in _MEMBERS if members.get(name) is not None}
+    remark = known.pop("remark", None)
+    try:
+        command = msgspec.convert(known, Command, strict=False)
+    except msgspec.ValidationError as exc:
+        raise RemoteProtocolError(f"malformed JSON header: {exc}") from exc
+    if remark is not None:
+        command.remark = _java_text(remark)
+    ext = members.get("extFields")
+    if isinstance(ext, dict):
+        fields = {_java_text(k): _java_text(v) for k, v in ext.items() if v is not None}
+        command.json_ext = msgspec.Raw(encode_json(fields))
+    elif ext is not None:
+        raise RemoteProtocolError("malformed JSON header: extFields is not an object")
+    return command
+
+
+def _java_text(value: object) -> str:
+    """Return a JSON value as the text fastjson makes of it; half a surrogate pair becomes "?" as in
+    Java.
+    """
+    text = value if isinstance(value, str) else fastjson.dumps(value).decode()
+    return text.encode("utf-8", "replace").decode()
+
+
+def _decode_binary(header: bytes) -> Command:
+    try:
+        code, language, version, opaque, flag, remark_length = BINARY_HEADER_PREFIX.unpack_from(
+            header
+        )
+        position = BINARY_HEADER_PREFIX.size
+        remark, position = _binary_text(header, position, remark_length, len(header))
+        (ext_length,) = EXT_LENGTH.unpack_from(header, position)
+    except struct.error as exc:
+        raise RemoteProtocolError(f"binary header of {len(header)} bytes is cut short") from exc
+    position += EXT_LENGTH.size
+    fields = _binary_fields(header, position, ext_length) if ext_length > 0 else {}
+    return Command(
+        code=code,
+        flag=flag,
+        opaque=opaque,
+        version=version,
+        remark=remark,
+        language_sent=language,
+        binary_ext=fields,
+        serialization=Serialization.ROCKETMQ,
+    )
+
+
+def _binary_fields(header: bytes, position: int, ext_length: int) -> dict[str, str]:
+    end = position + ext_length
+    if end > len(header):
+        raise RemoteProtocolError(
+            f"binary header of {len(header)} bytes declares {ext_length} bytes of fields"
+        )
+    fields: dict[str, str] = {}
+    try:
+        while position < end:
+            (key_length,) = EXT_KEY_LENGTH.unpack_from(header, position)
+            key, position = _binary_text(header, position + EXT_KEY_LENGTH.size, key_length, end)
+            (value_length,) = EXT_VALUE_LENGTH.unpack_from(header, position)
+            value, position = _binary_text(
+                header, position + EXT_VALUE_LENGTH.size, value_length, end
+            )
+            if key is None:
+                continue
+            # A key may come twice, the last one counts; an empty value is null, which is absent.
+            if value is None:
+                fields.pop(key, None)
+            else:
+                fields[key] = value
+    except struct.error as exc:
+        raise RemoteProtocolError("binary header fields are cut short") from exc
+    return fields
+
+
+def _binary_text(header: bytes, position: int, length: int, end: int) -> tuple[str | None, int]:
+    if length == 0:
+        return None, position
+    stop = position + length
+    if length < 0 or stop > end:
+        raise RemoteProtocolError(
+            f"binary header declares a text of {length} bytes, {end - position} are left"
+        )
+    return header[position:stop].decode("utf-8", "replace"), stop

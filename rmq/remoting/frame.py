@@ -1,0 +1,143 @@
+"""The frame decoder: bytes in, commands out. Sans-IO.
+
+Bytes may come in any split. A decoder holds at most one unfinished frame, and refuses it as soon as
+its eight first bytes say that it will be too large or make no sense, before any memory is taken for
+it. Whole frames that came before a bad one are still delivered: `take` hands them out first, and
+only then is `error` set.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import DecodeError
+
+from rmq.errors import RemoteProtocolError
+from rmq.remoting.command import Command, decode_header, decode_json_header
+from rmq.remoting.layout import (
+    FRAME_BYTES_MAX,
+    FRAME_PREFIX,
+    HEADER_LENGTH_MASK,
+    SERIALIZATION_SHIFT,
+)
+
+_PREFIX_BYTES: Final = FRAME_PREFIX.size
+_TLS_HANDSHAKE_BYTE: Final = 0x16
+_unpack_prefix = FRAME_PREFIX.unpack_from
+
+
+class FrameDecoder:
+    """Cuts a byte stream into commands."""
+
+    __slots__ = (
+        "_chunks",
+        "_data",
+        "_frame_bytes_max",
+        "_needed",
+        "_position",
+        "error",
+        "held_bytes",
+    )
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.error: RemoteProtocolError | None = None
+        """Why the stream cannot be read further, once every frame before that point has been taken.
+        """
+        self._frame_bytes_max = frame_bytes_max
+        self._data = b""
+        self._position = 0
+        # Bytes of an unfinished frame are kept as they came and joined once, when the frame is
+        # complete: joining at every read would copy a large frame many times over.
+        self._chunks: list[bytes] = []
+        self._needed = 0
+        self.held_bytes = 0
+        """How many bytes of an unfinished frame, or of frames not taken yet, are held."""
+
+    def feed(self, data: bytes) -> None:
+        """Add received bytes. Everything that can be taken must have been taken before."""
+        self.held_bytes += len(data)
+        if self._chunks:
+            self._chunks.append(data)
+            if self.held_bytes < self._needed:
+                return
+            data = b"".join(self._chunks)
+            self._chunks.clear()
+        elif self._position < len(self._data):
+            data = self._data[self._position :] + data
+        self._data = data
+        self._position = 0
+
+    def take(self, frames_max: int) -> list[Command]:
+        """Decode and return at most `frames_max` commands; an empty list means more bytes are
+        needed.
+        """
+        commands: list[Command] = []
+        data = self._data
+        position = self._position
+        size = len(data)
+        last_start = size - _PREFIX_BYTES
+        limit = self._frame_bytes_max - 4
+        needed = _PREFIX_BYTES
+        try:
+            while position <= last_start:
+                length, mark = _unpack_prefix(data, position)
+                header_start = position + _PREFIX_BYTES
+                header_end = header_start + (mark & HEADER_LENGTH_MASK)
+                end = position + 4 + length
+                if not 4 <= length <= limit or header_end > end:
+                    raise self._refuse(length, mark)
+                if end > size:
+                    needed = end - position
+                    break
+                header = data[header_start:header_end]
+                if mark > HEADER_LENGTH_MASK:
+                    command = decode_header(header, mark >> SERIALIZATION_SHIFT)
+                else:
+                    try:
+                        command = decode_json_header(header)
+                    except (DecodeError, UnicodeDecodeError):
+                        command = decode_header(header, 0)
+                if header_end < end:
+                    command.body = data[header_end:end]
+                commands.append(command)
+                position = end
+                frames_max -= 1
+                if not frames_max:
+                    self._position = position
+                    self.held_bytes = size - position
+                    return commands
+            if 4 <= size - position < _PREFIX_BYTES:
+                # A length alone is enough to refuse a frame: nonsense need not go on to be seen as
+                # such.
+                length = int.from_bytes(data[position : position + 4], "big", signed=True)
+                if not 4 <= length <= limit:
+                    raise self._refuse(length, None)
+        except RemoteProtocolError as exc:
+            self.error = exc
+            position = size
+        if size:
+            self._hold(data, position, needed)
+        return commands
+
+    def _hold(self, data: bytes, position: int, needed: int) -> None:
+        """Keep the unfinished rest until as many bytes as are needed have come."""
+        rest = len(data) - position
+        if rest:
+            self._chunks.append(data[position:] if position else data)
+        self.held_bytes = rest
+        self._needed = needed
+        self._data = b""
+        self._position = 0
+
+    def _refuse(self, length: int, mark: int | None) -> RemoteProtocolError:
+        limit = self._frame_bytes_max - 4
+        if length < 4:
+            return RemoteProtocolError(f"frame length {length} is below the least possible (4)")
+        if length >> 24 == _TLS_HANDSHAKE_BYTE:
+            return RemoteProtocolError("TLS bytes on a plain connection")
+        if length > limit:
+            return RemoteProtocolError(f"frame length {length} is over the limit ({limit})")
+        header_length = (mark or 0) & HEADER_LENGTH_MASK
+        return RemoteProtocolError(
+            f"header length {header_length} is over what the frame can hold ({length - 4})"
+        )

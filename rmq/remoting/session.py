@@ -1,0 +1,112 @@
+"""Requests under way on a connection: opaque numbers, who waits for which answer, and until when.
+Sans-IO.
+
+Both ends of a connection may send requests, each with its own opaque numbers, so every connection
+has its own `Calls`. Deadlines are kept once for all connections of an endpoint (`Deadlines`), so
+that one timer serves them. Time is an argument everywhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OPAQUE_BITS: Final = 32
+_COMPACT_ABOVE: Final = 64
+
+
+class Timed(Protocol):
+    """Something with a deadline that may be settled before it."""
+
+    @property
+    def settled(self) -> bool: ...
+
+
+C = TypeVar("C")
+T = TypeVar("T", bound=Timed)
+
+
+class Calls(Generic[C]):
+    """The calls of one connection that wait for an answer, by opaque number."""
+
+    __slots__ = ("_by_opaque", "_next_opaque")
+
+    def __init__(self, *, first_opaque: int = 0) -> None:
+        self._by_opaque: dict[int, C] = {}
+        self._next_opaque = first_opaque
+
+    def __len__(self) -> int:
+        return len(self._by_opaque)
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(self._by_opaque.values())
+
+    def next_opaque(self) -> int:
+        """Return a number that no call under way has. It is a signed 32-bit number and wraps."""
+        while True:
+            opaque = self._next_opaque
+            half = 1 << (_OPAQUE_BITS - 1)
+            self._next_opaque = (opaque + 1 + half) % (1 << _OPAQUE_BITS) - half
+            if opaque not in self._by_opaque:
+                return opaque
+
+    def add(self, opaque: int, call: C) -> None:
+        assert opaque not in self._by_opaque, f"opaque {opaque} is under way already"
+        self._by_opaque[opaque] = call
+
+    def pop(self, opaque: int) -> C | None:
+        """Remove and return the call that waits for `opaque`, if there is one."""
+        return self._by_opaque.pop(opaque, None)
+
+    def drain(self) -> list[C]:
+        """Remove and return every call."""
+        calls = list(self._by_opaque.values())
+        self._by_opaque.clear()
+        return calls
+
+
+class Deadlines(Generic[T]):
+    """A heap of deadlines. Settled items are passed over, and swept out once they prevail."""
+
+    __slots__ = ("_heap", "_live_hint", "_sequence")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, T]] = []
+        self._sequence = 0
+        self._live_hint = _COMPACT_ABOVE
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, deadline: float, item: T) -> bool:
+        """Add an item; return whether it is now the earliest."""
+        self._sequence += 1
+        if len(self._heap) > 2 * self._live_hint:
+            self._compact()
+        heapq.heappush(self._heap, (deadline, self._sequence, item))
+        return self._heap[0][2] is item
+
+    def next_at(self) -> float | None:
+        """Return the earliest deadline of an unsettled item."""
+        heap = self._heap
+        while heap and heap[0][2].settled:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def expire(self, now: float) -> list[T]:
+        """Remove and return the unsettled items whose deadline has passed."""
+        expired: list[T] = []
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            item = heapq.heappop(heap)[2]
+            if not item.settled:
+                expired.append(item)
+        return expired
+
+    def _compact(self) -> None:
+        self._heap = [entry for entry in self._heap if not entry[2].settled]
+        heapq.heapify(self._heap)
+        self._live_hint = max(_COMPACT_ABOVE, len(self._heap))
