@@ -1,0 +1,116 @@
+"""The body of request 320, SEND_BATCH_MESSAGE: messages one after the other.
+
+    i32 total size of the entry, this field included
+    i32 magic, 0
+    i32 CRC of the body, 0; brokers compute it themselves
+    i32 flag of the application
+    i32 length, body
+    i16 length, properties (as text, not read here)
+
+The layout is `BatchEntry`; the structs used here are derived from it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import construct
+
+from rmq.errors import LocalProtocolError
+from rmq.packing import fixed_prefix_of, struct_of
+from rmq.remoting.bodies.base import BodyError
+from rmq.remoting.layout import BatchEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PREFIX: Final = fixed_prefix_of(BatchEntry)
+_PROPERTIES_LENGTH: Final = struct_of(construct.Struct(BatchEntry.properties_length))
+_ENTRY_BYTES_MIN: Final = _PREFIX.size + _PROPERTIES_LENGTH.size
+
+
+class BatchMessage(NamedTuple):
+    """What a batch says about one message; everything else is the same for all of them."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+class BatchError(BodyError):
+    """A batch is not a row of whole entries."""
+
+    def __init__(self, reason: str, *, entry: int, position: int) -> None:
+        super().__init__(reason, body="batch", path=f"entry {entry} at byte {position}")
+        self.entry = entry
+        """Number of the entry, the first being 0."""
+        self.position = position
+        """Where the entry begins."""
+
+
+def decode_batch(data: bytes | None) -> list[BatchMessage]:
+    """Read a batch of at least one message; raise `BatchError` if any length is wrong."""
+    if not data:
+        raise BatchError("there is no body", entry=0, position=0)
+    messages: list[BatchMessage] = []
+    unpack_prefix, unpack_length = _PREFIX.unpack_from, _PROPERTIES_LENGTH.unpack_from
+    start, end = 0, len(data)
+    while start < end:
+        body_start = start + _PREFIX.size
+        try:
+            total_size, _, _, flag, body_length = unpack_prefix(data, start)
+            body_end = body_start + body_length
+            if body_end < body_start:
+                raise BatchError(f"body length {body_length}", entry=len(messages), position=start)
+            (properties_length,) = unpack_length(data, body_end)
+        except struct.error:
+            raise BatchError(
+                f"needs {_needed(data, start)} bytes, {end - start} are left",
+                entry=len(messages),
+                position=start,
+            ) from None
+        properties_start = body_end + _PROPERTIES_LENGTH.size
+        next_start = properties_start + properties_length
+        if not properties_start <= next_start <= end:
+            raise BatchError(
+                f"properties length {properties_length} with {end - properties_start} bytes left",
+                entry=len(messages),
+                position=start,
+            )
+        if total_size != next_start - start:
+            raise BatchError(
+                f"total size {total_size}, but the fields make {next_start - start}",
+                entry=len(messages),
+                position=start,
+            )
+        messages.append(
+            BatchMessage(flag, data[body_start:body_end], data[properties_start:next_start])
+        )
+        start = next_start
+    return messages
+
+
+def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
+    """Write a batch; raise `LocalProtocolError` for a message the layout cannot hold."""
+    parts: list[bytes] = []
+    for flag, body, properties in messages:
+        total_size = _ENTRY_BYTES_MIN + len(body) + len(properties)
+        try:
+            prefix = _PREFIX.pack(total_size, 0, 0, flag, len(body))
+            properties_length = _PROPERTIES_LENGTH.pack(len(properties))
+        except struct.error as exc:
+            raise LocalProtocolError(
+                f"a batch cannot hold flag {flag}, {len(body)} bytes of body"
+                f" and {len(properties)} bytes of properties: {exc}"
+            ) from None
+        parts += (prefix, body, properties_length, properties)
+    return b"".join(parts)
+
+
+def _needed(data: bytes, start: int) -> int:
+    """Return the least size an entry must have by what is there of it."""
+    if len(data) - start < _PREFIX.size:
+        return _ENTRY_BYTES_MIN
+    *_, body_length = _PREFIX.unpack_from(data, start)
+    return _ENTRY_BYTES_MIN + int(body_length)
