@@ -1,0 +1,264 @@
+"""The remoting client: one connection per peer, opened when needed and again when lost."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, final
+
+import trio
+
+from rmq.errors import ConfigError, ConnectFailedError, RequestTimeoutError
+from rmq.remoting import tls
+from rmq.remoting.channel import ChannelConfig
+from rmq.remoting.codes import LanguageCode, RequestCode, Serialization
+from rmq.remoting.dispatch import Dispatcher, HandlerTable
+from rmq.remoting.endpoint import Endpoint
+from rmq.remoting.transport import SocketTransport
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.command import Command
+    from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics
+    from rmq.remoting.header import Header
+    from rmq.remoting.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+
+class Connector(Protocol):
+    """How a connection to an address is made. Raises OSError when it cannot be."""
+
+    async def __call__(self, address: str) -> Transport: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """How a client dials."""
+
+    connect_timeout_s: float = 3.0
+    serialization: Serialization = Serialization.JSON
+    channel: ChannelConfig = field(default_factory=ChannelConfig)
+
+    def __post_init__(self) -> None:
+        if not self.connect_timeout_s > 0:
+            raise ConfigError("connect_timeout_s", f"{self.connect_timeout_s} is not above 0")
+
+
+@final
+class RemotingClient:
+    """Calls peers by address. Use `open_client` to get a running one."""
+
+    def __init__(
+        self,
+        config: ClientConfig | None = None,
+        *,
+        table: HandlerTable | None = None,
+        listeners: Iterable[ConnectionListener] = (),
+        connector: Connector | None = None,
+        tls_context: ssl.SSLContext | None = None,
+        language: LanguageCode = LanguageCode.PYTHON,
+    ) -> None:
+        self.config = config or ClientConfig()
+        self._connector = connector or TcpConnector(tls_context)
+        self._endpoint = Endpoint(
+            dispatcher=Dispatcher(table or HandlerTable()),
+            channel_config=self.config.channel,
+            language=language,
+            listeners=listeners,
+        )
+        self._peers: dict[str, _Peer] = {}
+        self._nursery: trio.Nursery | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[RemotingClient]:
+        async with self._endpoint.running() as nursery:
+            self._nursery = nursery
+            try:
+                yield self
+                for channel in list(self._endpoint.channels):
+                    # One-way requests sent just before closing must still leave.
+                    with trio.move_on_after(self.config.connect_timeout_s):
+                        await channel.wait_written()
+            finally:
+                self._nursery = None
+
+    def statistics(self) -> EndpointStatistics:
+        return self._endpoint.statistics()
+
+    async def request(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        *,
+        body: bytes | None = None,
+        timeout_s: float = 3.0,
+        extra: Mapping[str, str] | None = None,
+        remark: str | None = None,
+    ) -> Command:
+        """Send a request to `address` and wait for its answer; connecting counts against
+        `timeout_s`.
+        """
+        started = trio.current_time()
+        channel = await self._channel_within(address, code, timeout_s)
+        left = timeout_s - (trio.current_time() - started)
+        if left <= 0:
+            raise RequestTimeoutError(address, code.name, timeout_s)
+        return await channel.request(
+            code,
+            header,
+            body=body,
+            timeout_s=left,
+            extra=extra,
+            remark=remark,
+            serialization=self.config.serialization,
+        )
+
+    async def oneway(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        *,
+        body: bytes | None = None,
+        timeout_s: float = 3.0,
+        extra: Mapping[str, str] | None = None,
+        remark: str | None = None,
+    ) -> None:
+        """Send a request that gets no answer. Returns when it is queued for writing."""
+        channel = await self._channel_within(address, code, timeout_s)
+        channel.oneway(
+            code,
+            header,
+            body=body,
+            extra=extra,
+            remark=remark,
+            serialization=self.config.serialization,
+        )
+
+    async def channel(self, address: str) -> Channel:
+        """Return the open connection to `address`, made now if there is none."""
+        peer = self._peers.get(address)
+        if peer is None:
+            peer = self._peers[address] = _Peer()
+        # One task dials; the others wait for it, so that a burst of calls makes one connection.
+        if peer.channel is not None and peer.channel.is_open:
+            return peer.channel
+        async with peer.dialling:
+            if peer.channel is None or not peer.channel.is_open:
+                peer.channel = await self._dial(address)
+            return peer.channel
+
+    def open_channel_to(self, address: str) -> Channel | None:
+        """Return the open connection to `address` if there is one."""
+        peer = self._peers.get(address)
+        if peer is None or peer.channel is None or not peer.channel.is_open:
+            return None
+        return peer.channel
+
+    def close_channel(self, address: str, reason: str = "closed by us") -> None:
+        """Close the connection to `address`, if any; the next call dials again."""
+        peer = self._peers.pop(address, None)
+        if peer is not None and peer.channel is not None:
+            peer.channel.close(reason)
+
+    async def _channel_within(self, address: str, code: RequestCode, timeout_s: float) -> Channel:
+        channel = self.open_channel_to(address)
+        if channel is not None:
+            return channel
+        with trio.move_on_after(timeout_s):
+            return await self.channel(address)
+        raise RequestTimeoutError(address, code.name, timeout_s)
+
+    async def _dial(self, address: str) -> Channel:
+        assert self._nursery is not None, "the client is not running"
+        timeout_s = self.config.connect_timeout_s
+        transport: Transport | None = None
+        try:
+            with trio.move_on_after(timeout_s):
+                transport = await self._connector(address)
+        except OSError as exc:
+            raise ConnectFailedError(address, _reason(exc)) from exc
+        if transport is None:
+            raise ConnectFailedError(address, f"no connection within {timeout_s:g} s")
+        channel = self._endpoint.open_channel(transport)
+        self._nursery.start_soon(channel.run)
+        return channel
+
+
+@asynccontextmanager
+async def open_client(
+    config: ClientConfig | None = None,
+    *,
+    table: HandlerTable | None = None,
+    listeners: Iterable[ConnectionListener] = (),
+    connector: Connector | None = None,
+    tls_context: ssl.SSLContext | None = None,
+    language: LanguageCode = LanguageCode.PYTHON,
+) -> AsyncIterator[RemotingClient]:
+    """Run a client for the length of an `async with` block."""
+    client = RemotingClient(
+        config,
+        table=table,
+        listeners=listeners,
+        connector=connector,
+        tls_context=tls_context,
+        language=language,
+    )
+    async with client.running():
+        yield client
+
+
+@final
+class TcpConnector:
+    """Dials `host:port` over TCP, with TLS where a context is given."""
+
+    def __init__(self, tls_context: ssl.SSLContext | None = None) -> None:
+        self._tls_context = tls_context
+
+    async def __call__(self, address: str) -> Transport:
+        host, port = parse_address(address)
+        stream = await trio.open_tcp_stream(host, port)
+        sock = socket.socket(fileno=stream.socket.detach())
+        if self._tls_context is None:
+            return SocketTransport(sock)
+        try:
+            return await tls.wrap(sock, self._tls_context, server_side=False, server_hostname=host)
+        except BaseException:
+            sock.close()
+            raise
+
+
+class _Peer:
+    """The connection to one address, and the lock of whoever is making it."""
+
+    __slots__ = ("channel", "dialling")
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.dialling = trio.Lock()
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Split `host:port`; an IPv6 host may stand in brackets."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ConfigError("address", f"{address!r} is not host:port")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host:
+        raise ConfigError("address", f"{address!r} names no host")
+    return host, int(port)
+
+
+def _reason(exc: OSError) -> str:
+    # trio reports the attempts on several addresses as one error with the others inside.
+    inner = exc.__cause__
+    if isinstance(inner, BaseExceptionGroup) and inner.exceptions:
+        return str(inner.exceptions[0])
+    return exc.strerror or str(exc)

@@ -1,0 +1,206 @@
+"""What all connections of one server or one client share: registry, flusher, timer, health checks,
+handlers.
+
+An endpoint owns the nursery in which its connections and its three service tasks live:
+
+- the flusher writes, once per step of the scheduler, what was queued on connections from outside
+  their readers;
+- the timer wakes the calls whose deadline has passed;
+- the inspector closes connections that are idle, stuck or not read by their peer.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from rmq.remoting.channel import Channel
+from rmq.remoting.command import FrameEncoder
+from rmq.remoting.session import Deadlines
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from rmq.remoting.channel import Call, ChannelConfig
+    from rmq.remoting.codes import LanguageCode
+    from rmq.remoting.dispatch import Dispatcher
+    from rmq.remoting.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+_INSPECTION_INTERVAL_S: Final = 1.0
+_FLUSHES_PER_STEP: Final = 256
+
+HELD_BYTES_MAX: Final = 512 * 1024 * 1024
+"""Bytes of unfinished frames that all connections of an endpoint may hold together."""
+_HELD_BYTES_FREE: Final = 64 * 1024
+"""A connection that holds no more than this is never the one to be closed for it."""
+
+
+class ConnectionListener(Protocol):
+    """Who wants to know of connections. Called in the event loop: must not block or raise."""
+
+    def connection_opened(self, channel: Channel) -> None: ...
+
+    def connection_closed(self, channel: Channel, reason: str) -> None: ...
+
+    def connection_idle(self, channel: Channel) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointStatistics:
+    """A snapshot for metrics."""
+
+    connections: int
+    outbox_bytes: int
+    held_bytes: int
+    calls_under_way: int
+
+
+@final
+class Endpoint:
+    """The shared part of a server's or client's connections."""
+
+    def __init__(
+        self,
+        *,
+        dispatcher: Dispatcher,
+        channel_config: ChannelConfig,
+        language: LanguageCode,
+        listeners: Iterable[ConnectionListener] = (),
+        held_bytes_max: int = HELD_BYTES_MAX,
+    ) -> None:
+        self.encoder = FrameEncoder(
+            language=language, frame_bytes_max=channel_config.frame_bytes_max
+        )
+        self.dispatcher = dispatcher
+        self.channel_config = channel_config
+        self.last_reader: Channel | None = None
+        """The connection that was read last: while it is always the same one, it is alone."""
+        self.channels: set[Channel] = set()
+        self.now: Callable[[], float] = trio.current_time
+        self._listeners = tuple(listeners)
+        self._held_bytes_max = held_bytes_max
+        self._nursery: trio.Nursery | None = None
+        self._dirty: list[Channel] = []
+        self._flusher = trio.lowlevel.ParkingLot()
+        self._deadlines: Deadlines[Call] = Deadlines()
+        self._timer = trio.lowlevel.ParkingLot()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[trio.Nursery]:
+        """Open the nursery and the service tasks; on leaving, every connection is closed."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            # The clock itself, asked directly: channels ask at every read.
+            self.now = trio.lowlevel.current_clock().current_time
+            try:
+                await nursery.start(self.dispatcher.run)
+                nursery.start_soon(self._flush_dirty)
+                nursery.start_soon(self._expire_calls)
+                nursery.start_soon(self._inspect)
+                yield nursery
+            finally:
+                for channel in list(self.channels):
+                    channel.close("the endpoint is closing")
+                nursery.cancel_scope.cancel()
+                self._nursery = None
+
+    def open_channel(self, transport: Transport) -> Channel:
+        """Register a connection. The caller runs it."""
+        channel = Channel(transport, self)
+        self.channels.add(channel)
+        self._notify("connection_opened", lambda listener: listener.connection_opened(channel))
+        return channel
+
+    def statistics(self) -> EndpointStatistics:
+        return EndpointStatistics(
+            connections=len(self.channels),
+            outbox_bytes=sum(channel.outbox_bytes for channel in self.channels),
+            held_bytes=sum(channel.held_bytes for channel in self.channels),
+            calls_under_way=sum(channel.calls_under_way for channel in self.channels),
+        )
+
+    # ---- what channels ask for -------------------------------------------------------------------
+
+    def schedule_flush(self, channel: Channel) -> None:
+        self._dirty.append(channel)
+        self._flusher.unpark()
+
+    def watch(self, deadline: float, call: Call) -> None:
+        if self._deadlines.add(deadline, call):
+            self._timer.unpark()
+
+    def start_soon(self, function: Callable[[], Awaitable[object]]) -> None:
+        assert self._nursery is not None, "the endpoint is not running"
+        self._nursery.start_soon(function)
+
+    def report_idle(self, channel: Channel) -> None:
+        self._notify("connection_idle", lambda listener: listener.connection_idle(channel))
+
+    def forget(self, channel: Channel) -> None:
+        """A connection has ended."""
+        self.channels.discard(channel)
+        if self.last_reader is channel:
+            self.last_reader = None
+        self.dispatcher.forget(channel)
+        reason = channel.close_reason or "closed"
+        self._notify(
+            "connection_closed", lambda listener: listener.connection_closed(channel, reason)
+        )
+
+    def check_held_bytes(self, channel: Channel) -> None:
+        """Close `channel` if the unfinished frames of all connections together take too much
+        memory.
+        """
+        if channel.held_bytes <= _HELD_BYTES_FREE:
+            return
+        held = sum(each.held_bytes for each in self.channels)
+        if held > self._held_bytes_max:
+            logger.warning(
+                "closing connection of %s: unfinished frames of all connections hold %d bytes",
+                channel.peer,
+                held,
+            )
+            channel.close(f"unfinished frames of all connections hold {held} bytes")
+
+    def _notify(self, event: str, call: Callable[[ConnectionListener], None]) -> None:
+        for listener in self._listeners:
+            try:
+                call(listener)
+            except Exception:
+                logger.exception("%r failed on %s", listener, event)
+
+    # ---- service tasks ---------------------------------------------------------------------------
+
+    async def _flush_dirty(self) -> None:
+        while True:
+            if not self._dirty:
+                await self._flusher.park()
+            dirty, self._dirty = self._dirty, []
+            for number, channel in enumerate(dirty, start=1):
+                channel.flush()
+                if number % _FLUSHES_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+
+    async def _expire_calls(self) -> None:
+        while True:
+            deadline = self._deadlines.next_at()
+            with trio.CancelScope() as scope:
+                if deadline is not None:
+                    scope.deadline = deadline
+                await self._timer.park()
+            for call in self._deadlines.expire(trio.current_time()):
+                if not call.settled:
+                    call.channel.expire(call)
+
+    async def _inspect(self) -> None:
+        while True:
+            await trio.sleep(_INSPECTION_INTERVAL_S)
+            now = trio.current_time()
+            for channel in list(self.channels):
+                channel.check_health(now)

@@ -1,0 +1,311 @@
+"""The remoting server: listens, tells TLS from plain, and runs a channel per connection."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.errors import ConfigError, ListenError
+from rmq.remoting.channel import ChannelConfig
+from rmq.remoting.codes import LanguageCode
+from rmq.remoting.dispatch import Dispatcher, HandlerTable
+from rmq.remoting.endpoint import Endpoint
+from rmq.remoting.tls import TlsMode
+from rmq.remoting.transport import SocketTransport, format_address, peer_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.command import Command
+    from rmq.remoting.dispatch import GroupStatistics
+    from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics
+    from rmq.remoting.tls import TlsServer
+    from rmq.remoting.transport import Transport
+
+logger = logging.getLogger(__name__)
+
+_ACCEPTS_PER_STEP: Final = 64
+_ACCEPT_RETRY_S: Final = 0.1
+_TLS_HANDSHAKE_BYTE: Final = 0x16
+"""First byte of a TLS ClientHello. As the first byte of a length it would mean a frame of 369 MB or
+more.
+"""
+_OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Where a server listens and what it allows."""
+
+    host: str = "0.0.0.0"
+    port: int = 0
+    """0 lets the system choose; `RemotingServer.port` tells which."""
+    backlog: int = 1024
+    connections_max: int = 50_000
+    """Connections open at a time; one more is closed at once."""
+    handshake_timeout_s: float = 10.0
+    """How long a TLS handshake may take."""
+    channel: ChannelConfig = field(default_factory=lambda: ChannelConfig(calls_max=10_000))
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError("port", f"{self.port} is not between 0 and 65535")
+        for name in ("backlog", "connections_max"):
+            if getattr(self, name) < 1:
+                raise ConfigError(name, f"{getattr(self, name)} is below 1")
+        if not self.handshake_timeout_s > 0:
+            raise ConfigError("handshake_timeout_s", f"{self.handshake_timeout_s} is not above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatistics:
+    """A snapshot for metrics."""
+
+    endpoint: EndpointStatistics
+    groups: list[GroupStatistics]
+    accepted: int
+    refused_connections: int
+    failed_handshakes: int
+
+
+@final
+class RemotingServer:
+    """Serves a handler table on a port."""
+
+    def __init__(
+        self,
+        table: HandlerTable,
+        config: ServerConfig | None = None,
+        *,
+        tls: TlsServer | None = None,
+        listeners: Iterable[ConnectionListener] = (),
+        guard: Callable[[Channel, Command], None] | None = None,
+        answer_unknown: bool = True,
+        # A stock client compares nothing with it, but answers are then the bytes of a stock server.
+        language: LanguageCode = LanguageCode.JAVA,
+    ) -> None:
+        self.config = config or ServerConfig()
+        self._tls = tls
+        self._dispatcher = Dispatcher(table, guard=guard, answer_unknown=answer_unknown)
+        self._endpoint = Endpoint(
+            dispatcher=self._dispatcher,
+            channel_config=self.config.channel,
+            language=language,
+            listeners=listeners,
+        )
+        self._sockets: list[socket.socket] = []
+        self._nursery: trio.Nursery | None = None
+        self._stop = trio.Event()
+        self._stop_grace_s = 0.0
+        self._connections = 0
+        self._accepted = 0
+        self._refused = 0
+        self._failed_handshakes = 0
+
+    @property
+    def port(self) -> int:
+        """The port in use; only while the server runs."""
+        return int(self._sockets[0].getsockname()[1])
+
+    @property
+    def addresses(self) -> list[str]:
+        return [format_address(sock.getsockname()) for sock in self._sockets]
+
+    @property
+    def channels(self) -> frozenset[Channel]:
+        """The open connections."""
+        return frozenset(self._endpoint.channels)
+
+    def statistics(self) -> ServerStatistics:
+        return ServerStatistics(
+            endpoint=self._endpoint.statistics(),
+            groups=self._dispatcher.statistics(),
+            accepted=self._accepted,
+            refused_connections=self._refused,
+            failed_handshakes=self._failed_handshakes,
+        )
+
+    async def run(
+        self, *, task_status: trio.TaskStatus[RemotingServer] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until `stop`, or until cancelled. `started` means that the port is open."""
+        self._sockets = await _listen(self.config.host, self.config.port, self.config.backlog)
+        try:
+            async with self._endpoint.running() as nursery:
+                self._nursery = nursery
+                with trio.CancelScope() as accepting:
+                    async with trio.open_nursery() as acceptors:
+                        for sock in self._sockets:
+                            acceptors.start_soon(self._accept, sock)
+                        task_status.started(self)
+                        await self._stop.wait()
+                        accepting.cancel()
+                self._close_sockets()
+                await self._finish()
+        finally:
+            self._nursery = None
+            self._close_sockets()
+
+    def stop(self, *, grace_s: float = 10.0) -> None:
+        """Take nothing more, answer what is in hand for at most `grace_s`, then close and return
+        from `run`.
+        """
+        self._stop_grace_s = grace_s
+        self._stop.set()
+
+    def attach(self, transport: Transport) -> Channel:
+        """Serve a connection that somebody else accepted."""
+        assert self._nursery is not None, "the server is not running"
+        channel = self._endpoint.open_channel(transport)
+        self._nursery.start_soon(channel.run)
+        return channel
+
+    async def _finish(self) -> None:
+        for channel in self._endpoint.channels:
+            channel.pause()
+        with trio.move_on_after(self._stop_grace_s) as scope:
+            await self._dispatcher.wait_quiet()
+            for channel in list(self._endpoint.channels):
+                await channel.wait_written()
+        if scope.cancelled_caught:
+            logger.warning(
+                "stopping with %d requests unanswered after %g s",
+                self._dispatcher.unanswered,
+                self._stop_grace_s,
+            )
+        for channel in list(self._endpoint.channels):
+            channel.close("the server is stopping")
+
+    async def _accept(self, listener: socket.socket) -> None:
+        assert self._nursery is not None
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            for _ in range(_ACCEPTS_PER_STEP):
+                try:
+                    sock, address = listener.accept()
+                except BlockingIOError:
+                    break
+                except OSError as exc:
+                    if exc.errno in _OUT_OF_FILES:
+                        logger.error(
+                            "cannot accept: %s; %d connections open; raise the limit of open files",
+                            os.strerror(exc.errno or 0),
+                            self._connections,
+                        )
+                        await trio.sleep(_ACCEPT_RETRY_S)
+                        break
+                    # The peer gave up between its connect and our accept.
+                    logger.debug("accept failed: %s", exc)
+                    continue
+                if self._connections >= self.config.connections_max:
+                    self._refuse(sock, format_address(address))
+                    continue
+                self._accepted += 1
+                self._connections += 1
+                self._nursery.start_soon(self._serve, sock)
+
+    def _refuse(self, sock: socket.socket, peer: str) -> None:
+        # One line per power of two: a flood of connections must not become a flood of log lines.
+        self._refused += 1
+        if self._refused & (self._refused - 1) == 0:
+            logger.warning(
+                "refused connection of %s: %d are open, the limit; %d refused so far",
+                peer,
+                self.config.connections_max,
+                self._refused,
+            )
+        sock.close()
+
+    async def _serve(self, sock: socket.socket) -> None:
+        try:
+            transport = await self._transport_of(sock)
+            if transport is not None:
+                await self._endpoint.open_channel(transport).run()
+        finally:
+            self._connections -= 1
+
+    async def _transport_of(self, sock: socket.socket) -> Transport | None:
+        transport: Transport | None = None
+        try:
+            sock.setblocking(False)
+            if self._tls is None or self._tls.mode is TlsMode.DISABLED:
+                transport = SocketTransport(sock)
+            else:
+                transport = await self._tell_tls_from_plain(sock, self._tls)
+        except (OSError, trio.BrokenResourceError) as exc:
+            self._failed_handshakes += 1
+            logger.warning("closing connection of %s: %s", peer_name(sock), exc)
+        finally:
+            if transport is None:
+                sock.close()
+        return transport
+
+    async def _tell_tls_from_plain(self, sock: socket.socket, tls: TlsServer) -> Transport | None:
+        with trio.move_on_after(self.config.channel.idle_timeout_s):
+            await trio.lowlevel.wait_readable(sock)
+            first = sock.recv(1, socket.MSG_PEEK)
+            if not first:
+                return None
+            if first[0] != _TLS_HANDSHAKE_BYTE:
+                if tls.mode is TlsMode.ENFORCING:
+                    raise ConnectionRefusedError(errno.EPROTO, "plain bytes where TLS is enforced")
+                return SocketTransport(sock)
+            with trio.move_on_after(self.config.handshake_timeout_s):
+                return await tls.handshake(sock)
+            raise TimeoutError(
+                errno.ETIMEDOUT,
+                f"TLS handshake unfinished after {self.config.handshake_timeout_s:g} s",
+            )
+        return None
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            if sock.fileno() >= 0:
+                trio.lowlevel.notify_closing(sock)
+                sock.close()
+
+
+async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Open listening sockets on every address `host` stands for."""
+    where = format_address((host, port))
+    try:
+        infos = await trio.socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as exc:
+        raise ListenError(
+            where, exc.strerror or str(exc), hint="check the host name or address"
+        ) from exc
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in infos:
+            sock = socket.socket(family, kind, protocol)
+            sockets.append(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            sock.bind(address)
+            sock.listen(backlog)
+            sock.setblocking(False)
+    except OSError as exc:
+        for sock in sockets:
+            sock.close()
+        hint = None
+        if exc.errno == errno.EADDRINUSE:
+            hint = (
+                f"another process listens there: find it with `ss -ltnp 'sport = :{port}'`,"
+                " or choose another port"
+            )
+        elif exc.errno == errno.EACCES:
+            hint = "ports below 1024 need privileges; choose a higher one"
+        elif exc.errno == errno.EADDRNOTAVAIL:
+            hint = "this machine has no such address"
+        raise ListenError(where, exc.strerror or str(exc), hint=hint) from exc
+    return sockets
