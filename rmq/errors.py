@@ -137,8 +137,10 @@ class TooManyRequestsError(ClientError):
 
     retriable = True
 
-    def __init__(self, peer: str, what: str, limit: int) -> None:
-        super().__init__(peer, f"{what} to {peer}: {limit} requests are under way already")
+    def __init__(
+        self, peer: str, what: str, limit: int, *, what_waits: str = "requests are under way"
+    ) -> None:
+        super().__init__(peer, f"{what} to {peer}: {limit} {what_waits} already")
         self.what = what
         self.limit = limit
 

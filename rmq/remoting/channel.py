@@ -19,7 +19,6 @@ The code is the same for the side that accepted and the side that dialled: reque
 from __future__ import annotations
 
 import logging
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -29,7 +28,6 @@ from rmq.errors import (
     ClientError,
     ConfigError,
     ConnectionLostError,
-    RemoteProtocolError,
     RequestTimeoutError,
     TooManyRequestsError,
 )
@@ -41,6 +39,7 @@ from rmq.remoting.codes import (
 )
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.layout import FRAME_BYTES_MAX
+from rmq.remoting.outbox import Outbox
 from rmq.remoting.session import Calls
 
 if TYPE_CHECKING:
@@ -54,14 +53,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BATCH_FRAMES: Final = 32
-"""How many frames are handled before their answers are written: the peer works on these while we go
-on.
-"""
+"""Frames handled before their answers are written; the peer works on them meanwhile."""
 
-_READS_IN_A_ROW: Final = 16
-_FRAMES_PER_STEP: Final = 256
-"""After so many reads without waiting, or so many frames of one read, other tasks get their turn.
-"""
+FRAMES_PER_TURN: Final = 256
+"""After so many frames of one read, other connections and tasks get their turn."""
+
+_HELD_BYTES_FREE: Final = 64 * 1024
+"""Unfinished frames up to this size do not count against the endpoint's bound."""
 
 _CLOSE_GRACE_S: Final = 1.0
 
@@ -74,8 +72,11 @@ class ChannelConfig:
     """Largest frame taken or sent, its length field included."""
     batch_frames: int = BATCH_FRAMES
     """Frames handled per write. Fewer: a pipelining peer idles less; more: fewer system calls."""
+    unread_answer_bytes_max: int = 64 * 1024
+    """Unwritten answers at which no further request is taken from a peer that does not read."""
     outbox_bytes_max: int = 64 * 1024 * 1024
-    """Unwritten bytes at which a peer that does not read is cut off."""
+    """Unwritten answers at which that peer is cut off, and unwritten bytes at which no further
+    request of our own is taken."""
     stall_timeout_s: float = 30.0
     """How long a peer may take nothing of what we write before it is cut off."""
     frame_timeout_s: float = 120.0
@@ -91,6 +92,7 @@ class ChannelConfig:
         for name in (
             "frame_bytes_max",
             "batch_frames",
+            "unread_answer_bytes_max",
             "outbox_bytes_max",
             "calls_max",
             "oneways_max",
@@ -126,9 +128,14 @@ class Call:
         self.settled = False
 
     def settle(self, outcome: Command | ClientError) -> None:
-        if not self.settled:
-            self.settled = True
+        if self.settled:
+            return
+        self.settled = True
+        try:
             self.on_outcome(outcome)
+        except Exception:
+            # The other calls of the connection must still be settled.
+            logger.exception("what waited for the answer of %s failed", self.channel.peer)
 
 
 @final
@@ -137,17 +144,18 @@ class Channel:
 
     __slots__ = (
         "__weakref__",
+        "_busy",
         "_calls",
         "_corked",
         "_decoder",
         "_dirty",
+        "_dispatch",
         "_drained",
         "_draining",
         "_endpoint",
         "_frame_started_at",
-        "_oneways",
+        "_held_reported",
         "_outbox",
-        "_outbox_bytes",
         "_pauses",
         "_resumed",
         "_scope",
@@ -178,11 +186,12 @@ class Channel:
         self.opened_at = self.received_at = self._wrote_at = endpoint.now()
         self._transport = transport
         self._endpoint = endpoint
+        self._dispatch = endpoint.dispatcher.dispatch
         self._decoder = FrameDecoder(frame_bytes_max=config.frame_bytes_max)
         self._frame_started_at: float | None = None
-        self._outbox: deque[bytes | memoryview] = deque()
-        self._outbox_bytes = 0
-        self._oneways = 0
+        self._held_reported = 0
+        self._outbox = Outbox()
+        self._busy = False
         self._corked = False
         self._dirty = False
         self._draining = False
@@ -190,7 +199,7 @@ class Channel:
         self._pauses = 0
         self._resumed: trio.Event | None = None
         self._calls: Calls[Call] = Calls()
-        self._scope = trio.CancelScope()
+        self._scope: trio.CancelScope | None = None
 
     def __repr__(self) -> str:
         state = "open" if self.close_reason is None else f"closed: {self.close_reason}"
@@ -204,7 +213,7 @@ class Channel:
 
     @property
     def outbox_bytes(self) -> int:
-        return self._outbox_bytes
+        return self._outbox.size
 
     @property
     def held_bytes(self) -> int:
@@ -216,39 +225,45 @@ class Channel:
         return len(self._calls)
 
     async def run(self) -> None:
-        """Read until the connection ends. Never raises because of the peer."""
+        """Read from the transport until the connection ends. Never raises because of the peer.
+
+        For connections without a `Poller`: it does the same without a task for each.
+        """
+        transport = self._transport
         try:
-            with self._scope:
-                await self._read_loop()
-        except RemoteProtocolError as exc:
-            logger.warning("closing connection of %s: %s", self.peer, exc)
-            self.close(f"protocol error: {exc}")
+            with trio.CancelScope() as self._scope:
+                while self.close_reason is None:
+                    self.receive(await transport.receive(), self._endpoint.now())
+                    while self.busy:
+                        if self.blocked:
+                            await self._wait_until_clear()
+                        else:
+                            await trio.lowlevel.checkpoint()
+                        self.advance()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             self.close(_describe(exc))
-        except Exception:
-            # A fault of ours must end this connection only.
-            logger.exception("closing connection of %s: internal error", self.peer)
-            self.close("internal error")
         finally:
             self.close("closed")
-            self._endpoint.forget(self)
             with trio.move_on_after(_CLOSE_GRACE_S, shield=True):
-                await self._transport.aclose()
+                await transport.aclose()
 
     def close(self, reason: str) -> None:
         """End the connection; the first reason given is the one remembered."""
         if self.close_reason is not None:
             return
         self.close_reason = reason
-        self._scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
+        self._outbox.clear()
+        self._endpoint.hold_bytes(-self._held_reported)
+        self._held_reported = 0
         for call in self._calls.drain():
             call.settle(ConnectionLostError(self.peer, reason))
+        self._endpoint.forget(self)
         self._wake_waiting()
 
     def check_health(self, now: float) -> None:
-        """Close the connection if it is idle, stuck in the middle of a frame, or not read by its
-        peer.
-        """
+        """Close the connection if it is idle, stuck in a frame, or not read by its peer."""
         config = self.config
         if self._draining:
             if now - self._wrote_at >= config.stall_timeout_s:
@@ -256,7 +271,7 @@ class Channel:
                     "closing connection of %s: it took nothing for %g s while %d bytes wait",
                     self.peer,
                     config.stall_timeout_s,
-                    self._outbox_bytes,
+                    self._outbox.size,
                 )
                 self.close(f"the peer did not read for {config.stall_timeout_s:g} s")
         elif self._pauses:
@@ -344,6 +359,7 @@ class Channel:
         self._check_open()
         if len(self._calls) >= self.config.calls_max:
             raise TooManyRequestsError(self.peer, code.name, self.config.calls_max)
+        self._check_room(code)
         opaque = self._calls.next_opaque()
         frame = self.encoder.frame(
             code=code,
@@ -358,7 +374,8 @@ class Channel:
         call = Call(self, opaque, code, now, timeout_s, on_outcome)
         self._calls.add(opaque, call)
         self._endpoint.watch(now + timeout_s, call)
-        self.send(frame, body)
+        self._outbox.add_request(frame, body)
+        self._schedule_write()
         return call
 
     def oneway(
@@ -373,8 +390,9 @@ class Channel:
     ) -> None:
         """Send a request that the peer must not answer."""
         self._check_open()
-        if self._oneways >= self.config.oneways_max:
+        if self._outbox.oneways >= self.config.oneways_max:
             raise TooManyRequestsError(self.peer, code.name, self.config.oneways_max)
+        self._check_room(code)
         frame = self.encoder.frame(
             code=code,
             flag=FLAG_ONEWAY,
@@ -385,8 +403,8 @@ class Channel:
             body_length=len(body) if body else 0,
             serialization=serialization,
         )
-        self._oneways += 1
-        self.send(frame, body)
+        self._outbox.add_oneway(frame, body)
+        self._schedule_write()
 
     def expire(self, call: Call) -> None:
         """The deadline of `call` has passed."""
@@ -408,62 +426,120 @@ class Channel:
         if self.close_reason is not None:
             raise ConnectionLostError(self.peer, self.close_reason)
 
-    # ---- reading ---------------------------------------------------------------------------------
+    def _check_room(self, code: RequestCode) -> None:
+        limit = self.config.outbox_bytes_max
+        if self._outbox.size >= limit:
+            raise TooManyRequestsError(
+                self.peer, code.name, limit, what_waits="bytes wait to be written"
+            )
 
-    async def _read_loop(self) -> None:
-        transport = self._transport
-        endpoint = self._endpoint
+    # ---- reading ----------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether received frames are still to be handled: nothing more should be read yet."""
+        return self._busy
+
+    @property
+    def blocked(self) -> bool:
+        """Whether nothing more may be handled until `Endpoint.unblocked` is called."""
+        return self._pauses > 0 or (
+            self._draining and self._outbox.answer_bytes >= self.config.unread_answer_bytes_max
+        )
+
+    def receive(
+        self,
+        data: bytes,
+        now: float,
+        *,
+        frames_max: int = FRAMES_PER_TURN,
+        hold_answers: bool = False,
+    ) -> int:
+        """Take what was read, handle some of its frames and return how many. Never raises.
+
+        b"" is the end of the stream. `busy` tells that frames are left, for `advance`. With
+        `hold_answers` the last answers stay queued; the caller is to `flush` them soon.
+        """
+        if not data:
+            self.close("closed by the peer")
+            return 0
+        self.received_at = now
+        try:
+            self._decoder.feed(data)
+            return self._advance(frames_max, hold_answers)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours must end this connection only
+            self._fail(exc)
+            return 0
+
+    def advance(self, *, frames_max: int = FRAMES_PER_TURN) -> int:
+        """Go on with frames that were left; return how many were handled. Never raises."""
+        try:
+            return self._advance(frames_max, hold_answers=False)
+        except Exception as exc:  # noqa: BLE001 - a fault of ours must end this connection only
+            self._fail(exc)
+            return 0
+
+    def _advance(self, frames_max: int, hold_answers: bool) -> int:
         decoder = self._decoder
         batch_frames = self.config.batch_frames
-        reads_left = 0
-        frames_left = _FRAMES_PER_STEP
-        while True:
-            data: bytes | None = None
-            if reads_left:
-                data = transport.receive_nowait()
-            if data is None:
-                data = await transport.receive()
-                # A peer that is alone is read again at once, which saves a scheduler step; where
-                # several are busy, waiting first lets each read bring more and is the fairer order.
-                reads_left = _READS_IN_A_ROW if endpoint.last_reader is self else 1
-                endpoint.last_reader = self
-                frames_left = _FRAMES_PER_STEP
-            if not data:
-                self.close("closed by the peer")
-                return
-            reads_left -= 1
-            self.received_at = endpoint.now()
-            decoder.feed(data)
-            while commands := decoder.take(batch_frames):
+        handled = 0
+        self._busy = True
+        while self.close_reason is None and not self.blocked:
+            commands = decoder.take(batch_frames)
+            if commands:
                 self._frame_started_at = None
                 self._corked = True
-                self._deliver(commands)
-                self._corked = False
-                if self._outbox and not self._draining:
+                try:
+                    self._deliver(commands)
+                finally:
+                    self._corked = False
+                handled += len(commands)
+                if decoder.held_bytes:
+                    if self._outbox.size and not self._draining:
+                        self._flush(self.received_at)
+                    if handled < frames_max:
+                        continue
+                    return handled
+                if self._outbox.size and not self._draining and not hold_answers:
                     self._flush(self.received_at)
-                while self._draining or self._pauses:
-                    await self._wait_until_clear()
-                frames_left -= len(commands)
-                if frames_left <= 0:
-                    frames_left = _FRAMES_PER_STEP
-                    await trio.lowlevel.checkpoint()
-                if not decoder.held_bytes:
-                    break
+            self._busy = False
             if decoder.error is not None:
-                raise decoder.error
-            if decoder.held_bytes:
-                if self._frame_started_at is None:
-                    self._frame_started_at = self.received_at
-                endpoint.check_held_bytes(self)
+                self.flush()
+                logger.warning("closing connection of %s: %s", self.peer, decoder.error)
+                self.close(f"protocol error: {decoder.error}")
+            elif decoder.held_bytes and self._frame_started_at is None:
+                self._frame_started_at = self.received_at
+            if decoder.held_bytes > _HELD_BYTES_FREE or self._held_reported:
+                self._report_held(decoder.held_bytes)
+            break
+        return handled
+
+    def _report_held(self, held: int) -> None:
+        change = held - self._held_reported
+        self._held_reported = held
+        if self._endpoint.hold_bytes(change) and change > 0:
+            logger.warning(
+                "closing connection of %s: unfinished frames of all connections take too much"
+                " memory, its own %d bytes",
+                self.peer,
+                held,
+            )
+            self.close("unfinished frames of all connections take too much memory")
+
+    def _fail(self, exc: Exception) -> None:
+        logger.error("closing connection of %s: internal error", self.peer, exc_info=exc)
+        self.close("internal error")
 
     def _deliver(self, commands: list[Command]) -> None:
+        responses = [command for command in commands if command.flag & FLAG_RESPONSE]
+        if not responses:
+            self._dispatch(self, commands)
+            return
         requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
         if requests:
-            self._endpoint.dispatcher.dispatch(self, requests)
-        if len(requests) < len(commands):
-            for command in commands:
-                if command.flag & FLAG_RESPONSE:
-                    self._answer(command)
+            self._dispatch(self, requests)
+        for command in responses:
+            self._answer(command)
 
     def _answer(self, command: Command) -> None:
         call = self._calls.pop(command.opaque)
@@ -476,14 +552,12 @@ class Channel:
     # ---- writing ---------------------------------------------------------------------------------
 
     def send(self, frame: bytes, body: bytes | memoryview | None = None) -> None:
-        """Queue a frame; it leaves with all else queued in this step. Dropped when closed."""
-        if self.close_reason is not None:
-            return
-        self._outbox.append(frame)
-        self._outbox_bytes += len(frame)
-        if body is not None and len(body):
-            self._outbox.append(body)
-            self._outbox_bytes += len(body)
+        """Queue an answer; it leaves with all else queued in this step. Dropped when closed."""
+        if self.close_reason is None:
+            self._outbox.add_answer(frame, body)
+            self._schedule_write()
+
+    def _schedule_write(self) -> None:
         if self._corked:
             # The reader, which is in the middle of a batch, writes at its end.
             return
@@ -493,21 +567,21 @@ class Channel:
             self._dirty = True
             self._endpoint.schedule_flush(self)
 
-    def flush(self) -> None:
+    def flush(self, now: float | None = None) -> None:
         """Write what is queued as far as that goes without waiting; a task drains the rest."""
         self._dirty = False
-        if self._outbox and not self._draining and self.close_reason is None:
-            self._flush(self._endpoint.now())
+        if self._outbox.size and not self._draining and self.close_reason is None:
+            self._flush(self._endpoint.now() if now is None else now)
 
     def _flush(self, now: float) -> None:
         try:
-            sent = self._transport.send_nowait(self._outbox)
+            sent = self._transport.send_nowait(self._outbox.buffers)
         except OSError as exc:
             self.close(_describe(exc))
             return
         self._wrote_at = now
-        self._sent(sent)
-        if self._outbox:
+        self._outbox.sent(sent)
+        if self._outbox.size:
             self._draining = True
             self._endpoint.start_soon(self._drain)
 
@@ -522,45 +596,32 @@ class Channel:
 
     async def wait_written(self) -> None:
         """Wait until all that is queued is with the kernel, or the connection has ended."""
-        while self.close_reason is None and (self._outbox or self._draining):
+        while self.close_reason is None and (self._outbox.size or self._draining):
             if not self._draining:
                 self.flush()
             if self._draining:
                 await self._wait_drained()
 
     def _check_outbox(self) -> None:
-        if self._outbox_bytes > self.config.outbox_bytes_max:
+        if self._outbox.answer_bytes > self.config.outbox_bytes_max:
+            waiting = self._outbox.size
             logger.warning(
-                "closing connection of %s: %d bytes wait for it to read",
-                self.peer,
-                self._outbox_bytes,
+                "closing connection of %s: %d bytes wait for it to read", self.peer, waiting
             )
-            self.close(f"{self._outbox_bytes} bytes wait for the peer to read")
-
-    def _sent(self, count: int) -> None:
-        """Take `count` bytes off the outbox."""
-        outbox = self._outbox
-        self._outbox_bytes -= count
-        if not self._outbox_bytes:
-            outbox.clear()
-            self._oneways = 0
-            return
-        while count:
-            first = outbox[0]
-            if len(first) <= count:
-                count -= len(first)
-                outbox.popleft()
-            else:
-                outbox[0] = memoryview(first)[count:]
-                return
+            self.close(f"{waiting} bytes wait for the peer to read")
 
     async def _drain(self) -> None:
         """Write the rest, waiting for the peer to read."""
         try:
-            while self._outbox and self.close_reason is None:
-                sent = await self._transport.send(self._outbox)
+            while self._outbox.size and self.close_reason is None:
+                sent = await self._transport.send(self._outbox.buffers)
+                if self.close_reason is not None:
+                    break
                 self._wrote_at = self._endpoint.now()
-                self._sent(sent)
+                blocked = self.blocked
+                self._outbox.sent(sent)
+                if blocked and not self.blocked:
+                    self._wake_waiting()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             self.close(_describe(exc))
         finally:
@@ -576,13 +637,16 @@ class Channel:
         await self._drained.wait()
 
     async def _wait_until_clear(self) -> None:
-        self._resumed = trio.Event()
-        await self._resumed.wait()
+        while self.blocked and self.close_reason is None:
+            self._resumed = trio.Event()
+            await self._resumed.wait()
 
     def _wake_waiting(self) -> None:
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
+        if self.close_reason is None and not self.blocked:
+            self._endpoint.unblocked(self)
 
 
 def _describe(exc: Exception) -> str:

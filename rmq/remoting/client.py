@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 from contextlib import asynccontextmanager
@@ -107,18 +108,19 @@ class RemotingClient:
         """
         started = trio.current_time()
         channel = await self._channel_within(address, code, timeout_s)
-        left = timeout_s - (trio.current_time() - started)
-        if left <= 0:
-            raise RequestTimeoutError(address, code.name, timeout_s)
-        return await channel.request(
-            code,
-            header,
-            body=body,
-            timeout_s=left,
-            extra=extra,
-            remark=remark,
-            serialization=self.config.serialization,
-        )
+        try:
+            return await channel.request(
+                code,
+                header,
+                body=body,
+                timeout_s=timeout_s - (trio.current_time() - started),
+                extra=extra,
+                remark=remark,
+                serialization=self.config.serialization,
+            )
+        except RequestTimeoutError:
+            # Connecting took a part of the time; the caller knows the whole.
+            raise RequestTimeoutError(address, code.name, timeout_s) from None
 
     async def oneway(
         self,
@@ -147,13 +149,22 @@ class RemotingClient:
         peer = self._peers.get(address)
         if peer is None:
             peer = self._peers[address] = _Peer()
-        # One task dials; the others wait for it, so that a burst of calls makes one connection.
         if peer.channel is not None and peer.channel.is_open:
             return peer.channel
-        async with peer.dialling:
-            if peer.channel is None or not peer.channel.is_open:
-                peer.channel = await self._dial(address)
-            return peer.channel
+        # All who need the connection wait for one attempt, in a task of its own: none of them takes
+        # it away from the others by giving up.
+        attempt = peer.attempt
+        if attempt is None:
+            if self._nursery is None:
+                raise ConnectFailedError(address, "the client is closed")
+            attempt = peer.attempt = _Attempt()
+            self._nursery.start_soon(self._dial, address, peer, attempt)
+        await attempt.done.wait()
+        if attempt.error is not None:
+            raise attempt.error
+        if attempt.channel is None:
+            raise ConnectFailedError(address, attempt.failure)
+        return attempt.channel
 
     def open_channel_to(self, address: str) -> Channel | None:
         """Return the open connection to `address` if there is one."""
@@ -164,9 +175,10 @@ class RemotingClient:
 
     def close_channel(self, address: str, reason: str = "closed by us") -> None:
         """Close the connection to `address`, if any; the next call dials again."""
-        peer = self._peers.pop(address, None)
+        peer = self._peers.get(address)
         if peer is not None and peer.channel is not None:
             peer.channel.close(reason)
+            peer.channel = None
 
     async def _channel_within(self, address: str, code: RequestCode, timeout_s: float) -> Channel:
         channel = self.open_channel_to(address)
@@ -176,20 +188,22 @@ class RemotingClient:
             return await self.channel(address)
         raise RequestTimeoutError(address, code.name, timeout_s)
 
-    async def _dial(self, address: str) -> Channel:
-        assert self._nursery is not None, "the client is not running"
+    async def _dial(self, address: str, peer: _Peer, attempt: _Attempt) -> None:
         timeout_s = self.config.connect_timeout_s
-        transport: Transport | None = None
+        attempt.failure = "the client is closing"
         try:
-            with trio.move_on_after(timeout_s):
+            with trio.move_on_after(timeout_s) as scope:
                 transport = await self._connector(address)
+                attempt.channel = peer.channel = self._endpoint.open_channel(transport)
+            if scope.cancelled_caught:
+                attempt.failure = f"no connection within {timeout_s:g} s"
         except OSError as exc:
-            raise ConnectFailedError(address, _reason(exc)) from exc
-        if transport is None:
-            raise ConnectFailedError(address, f"no connection within {timeout_s:g} s")
-        channel = self._endpoint.open_channel(transport)
-        self._nursery.start_soon(channel.run)
-        return channel
+            attempt.failure = _reason(exc)
+        except Exception as exc:  # noqa: BLE001 - it belongs to those who wait, not to the client
+            attempt.error = exc
+        finally:
+            peer.attempt = None
+            attempt.done.set()
 
 
 @asynccontextmanager
@@ -224,7 +238,10 @@ class TcpConnector:
 
     async def __call__(self, address: str) -> Transport:
         host, port = parse_address(address)
-        stream = await trio.open_tcp_stream(host, port)
+        try:
+            stream = await trio.open_tcp_stream(host, port)
+        except UnicodeError as exc:
+            raise OSError(errno.EINVAL, f"{host!r} is no host name: {exc}") from exc
         sock = socket.socket(fileno=stream.socket.detach())
         if self._tls_context is None:
             return SocketTransport(sock)
@@ -236,13 +253,27 @@ class TcpConnector:
 
 
 class _Peer:
-    """The connection to one address, and the lock of whoever is making it."""
+    """The connection to one address, or the attempt to make it."""
 
-    __slots__ = ("channel", "dialling")
+    __slots__ = ("attempt", "channel")
 
     def __init__(self) -> None:
+        self.attempt: _Attempt | None = None
         self.channel: Channel | None = None
-        self.dialling = trio.Lock()
+
+
+class _Attempt:
+    """One attempt to connect, and what became of it."""
+
+    __slots__ = ("channel", "done", "error", "failure")
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.channel: Channel | None = None
+        self.failure = ""
+        """Why the network gave us no connection."""
+        self.error: Exception | None = None
+        """What else went wrong: a malformed address, say."""
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -18,6 +18,7 @@ from rmq.errors import HeaderError, LocalProtocolError, MalformedJsonError, Remo
 from rmq.model import fastjson
 from rmq.remoting import header as header_codec
 from rmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, LanguageCode, Serialization
+from rmq.remoting.header import Int32
 from rmq.remoting.layout import (
     BINARY_HEADER_PREFIX,
     EXT_KEY_LENGTH,
@@ -46,10 +47,10 @@ class Command(msgspec.Struct, gc=False):
     0).
     """
 
-    code: int = 0
-    flag: int = 0
-    opaque: int = 0
-    version: int = 0
+    code: Int32 = 0
+    flag: Int32 = 0
+    opaque: Int32 = 0
+    version: Int32 = 0
     remark: str | None = None
     language_sent: str | int | None = msgspec.field(default="JAVA", name="language")
     json_ext: msgspec.Raw = msgspec.field(default=_NO_EXT, name="extFields")
@@ -385,6 +386,8 @@ def _decode_json_tolerantly(header: bytes) -> Command:
         raise RemoteProtocolError(f"malformed JSON header: {exc}") from exc
     if remark is not None:
         command.remark = _java_text(remark)
+    if members.get("language", "") is None:
+        command.language_sent = None
     ext = members.get("extFields")
     if isinstance(ext, dict):
         fields = {_java_text(k): _java_text(v) for k, v in ext.items() if v is not None}

@@ -346,9 +346,7 @@ class Dispatcher:
                 if headers is not None:
                     _reply_all(channel, requests, headers)
             except Exception as exc:  # noqa: BLE001 - one bad batch must not end the connection
-                for request in requests:
-                    if not request.answered:
-                        _answer_error(request, exc)
+                _answer_error(requests, exc)
         else:
             self._enqueue(bound, requests)
 
@@ -527,8 +525,7 @@ async def _work(state: _GroupState) -> None:
             try:
                 await handler(request)
             except Exception as exc:  # noqa: BLE001 - one bad request must not end the worker
-                if not request.answered:
-                    _answer_error(request, exc)
+                _answer_error((request,), exc)
             else:
                 # A coroutine had all the time it wanted: neither answered nor deferred, no answer
                 # is due.
@@ -564,24 +561,28 @@ def _reply_all(
 def _guarded(handler: Callable[[Request[H]], None], request: Request[H]) -> None:
     try:
         handler(request)
-    except Exception as exc:
-        if request.answered:
-            logger.exception("handler of %s failed after its answer", _name_of(request.command))
-        else:
-            _answer_error(request, exc)
+    except Exception as exc:  # noqa: BLE001 - one bad request must not end the connection
+        _answer_error((request,), exc)
 
 
-def _answer_error(request: Request[Any], exc: Exception) -> None:
-    if isinstance(exc, RefusedError):
-        request.refuse(exc.code, exc.remark)
-        return
-    logger.error(
-        "handler of %s from %s failed",
-        _name_of(request.command),
-        request.channel.peer,
-        exc_info=exc,
-    )
-    request.refuse(ResponseCode.SYSTEM_ERROR, _describe(exc))
+def _answer_error(requests: Sequence[Request[Any]], exc: Exception) -> None:
+    """Answer what a failed handler left unanswered; requests it deferred are still in its hands."""
+    first = requests[0]
+    left = [request for request in requests if not request._answered and not request._deferred]
+    if isinstance(exc, RefusedError) and left:
+        code, remark = exc.code, exc.remark
+    else:
+        code, remark = ResponseCode.SYSTEM_ERROR, _describe(exc)
+        logger.error(
+            "handler of %s from %s failed, %d of %d requests unanswered",
+            _name_of(first.command),
+            first.channel.peer,
+            len(left),
+            len(requests),
+            exc_info=exc,
+        )
+    for request in left:
+        request.refuse(code, remark)
 
 
 def _refuse(channel: Channel, command: Command, code: int, remark: str) -> None:

@@ -1,8 +1,9 @@
 """What all connections of one server or one client share: registry, flusher, timer, health checks,
 handlers.
 
-An endpoint owns the nursery in which its connections and its three service tasks live:
+An endpoint owns the nursery in which its connections and its service tasks live:
 
+- the poller reads from plain connections (others have a task each);
 - the flusher writes, once per step of the scheduler, what was queued on connections from outside
   their readers;
 - the timer wakes the calls whose deadline has passed;
@@ -20,7 +21,9 @@ import trio
 
 from rmq.remoting.channel import Channel
 from rmq.remoting.command import FrameEncoder
+from rmq.remoting.poller import Poller, run_poller
 from rmq.remoting.session import Deadlines
+from rmq.remoting.transport import SocketTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -36,9 +39,7 @@ _INSPECTION_INTERVAL_S: Final = 1.0
 _FLUSHES_PER_STEP: Final = 256
 
 HELD_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Bytes of unfinished frames that all connections of an endpoint may hold together."""
-_HELD_BYTES_FREE: Final = 64 * 1024
-"""A connection that holds no more than this is never the one to be closed for it."""
+"""Bytes of large unfinished frames that all connections of an endpoint may hold together."""
 
 
 class ConnectionListener(Protocol):
@@ -79,13 +80,13 @@ class Endpoint:
         )
         self.dispatcher = dispatcher
         self.channel_config = channel_config
-        self.last_reader: Channel | None = None
-        """The connection that was read last: while it is always the same one, it is alone."""
         self.channels: set[Channel] = set()
         self.now: Callable[[], float] = trio.current_time
         self._listeners = tuple(listeners)
         self._held_bytes_max = held_bytes_max
+        self._held_bytes = 0
         self._nursery: trio.Nursery | None = None
+        self._poller: Poller | None = None
         self._dirty: list[Channel] = []
         self._flusher = trio.lowlevel.ParkingLot()
         self._deadlines: Deadlines[Call] = Deadlines()
@@ -93,28 +94,44 @@ class Endpoint:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[trio.Nursery]:
-        """Open the nursery and the service tasks; on leaving, every connection is closed."""
+        """Open the nursery and the service tasks; on leaving, every connection is closed.
+
+        An error of the block comes out as itself, not inside a group.
+        """
+        error: Exception | None = None
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             # The clock itself, asked directly: channels ask at every read.
             self.now = trio.lowlevel.current_clock().current_time
             try:
+                if Poller.available:
+                    self._poller = await nursery.start(run_poller)
                 await nursery.start(self.dispatcher.run)
                 nursery.start_soon(self._flush_dirty)
                 nursery.start_soon(self._expire_calls)
                 nursery.start_soon(self._inspect)
                 yield nursery
+            except Exception as exc:  # noqa: BLE001 - raised again below, outside the nursery
+                error = exc
             finally:
                 for channel in list(self.channels):
                     channel.close("the endpoint is closing")
                 nursery.cancel_scope.cancel()
                 self._nursery = None
+                self._poller = None
+        if error is not None:
+            raise error
 
     def open_channel(self, transport: Transport) -> Channel:
-        """Register a connection. The caller runs it."""
+        """Register a connection and begin to read from it."""
+        assert self._nursery is not None, "the endpoint is not running"
         channel = Channel(transport, self)
         self.channels.add(channel)
         self._notify("connection_opened", lambda listener: listener.connection_opened(channel))
+        if self._poller is not None and isinstance(transport, SocketTransport):
+            self._poller.add(channel, transport)
+        else:
+            self._nursery.start_soon(channel.run)
         return channel
 
     def statistics(self) -> EndpointStatistics:
@@ -145,28 +162,23 @@ class Endpoint:
     def forget(self, channel: Channel) -> None:
         """A connection has ended."""
         self.channels.discard(channel)
-        if self.last_reader is channel:
-            self.last_reader = None
+        if self._poller is not None:
+            self._poller.remove(channel)
         self.dispatcher.forget(channel)
         reason = channel.close_reason or "closed"
         self._notify(
             "connection_closed", lambda listener: listener.connection_closed(channel, reason)
         )
 
-    def check_held_bytes(self, channel: Channel) -> None:
-        """Close `channel` if the unfinished frames of all connections together take too much
-        memory.
-        """
-        if channel.held_bytes <= _HELD_BYTES_FREE:
-            return
-        held = sum(each.held_bytes for each in self.channels)
-        if held > self._held_bytes_max:
-            logger.warning(
-                "closing connection of %s: unfinished frames of all connections hold %d bytes",
-                channel.peer,
-                held,
-            )
-            channel.close(f"unfinished frames of all connections hold {held} bytes")
+    def unblocked(self, channel: Channel) -> None:
+        """A connection whose reading was held up may go on."""
+        if self._poller is not None:
+            self._poller.resume(channel)
+
+    def hold_bytes(self, change: int) -> bool:
+        """Count bytes of large unfinished frames; tell whether they are too many by now."""
+        self._held_bytes += change
+        return self._held_bytes > self._held_bytes_max
 
     def _notify(self, event: str, call: Callable[[ConnectionListener], None]) -> None:
         for listener in self._listeners:

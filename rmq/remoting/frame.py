@@ -22,6 +22,7 @@ from rmq.remoting.layout import (
 )
 
 _PREFIX_BYTES: Final = FRAME_PREFIX.size
+_SMALL_CHUNK_BYTES: Final = 4096
 _TLS_HANDSHAKE_BYTE: Final = 0x16
 _unpack_prefix = FRAME_PREFIX.unpack_from
 
@@ -54,10 +55,16 @@ class FrameDecoder:
         """How many bytes of an unfinished frame, or of frames not taken yet, are held."""
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes. Everything that can be taken must have been taken before."""
+        """Add received bytes. Bytes that come after an error are not kept."""
+        if self.error is not None:
+            return
         self.held_bytes += len(data)
         if self._chunks:
-            self._chunks.append(data)
+            if len(self._chunks[-1]) < _SMALL_CHUNK_BYTES:
+                # A frame that trickles in must not become millions of objects.
+                self._chunks[-1] += data
+            else:
+                self._chunks.append(data)
             if self.held_bytes < self._needed:
                 return
             data = b"".join(self._chunks)
@@ -68,16 +75,14 @@ class FrameDecoder:
         self._position = 0
 
     def take(self, frames_max: int) -> list[Command]:
-        """Decode and return at most `frames_max` commands; an empty list means more bytes are
-        needed.
-        """
+        """Decode and return at most `frames_max` commands; none means more bytes are needed."""
         commands: list[Command] = []
         data = self._data
         position = self._position
         size = len(data)
         last_start = size - _PREFIX_BYTES
         limit = self._frame_bytes_max - 4
-        needed = _PREFIX_BYTES
+        needed = 4
         try:
             while position <= last_start:
                 length, mark = _unpack_prefix(data, position)
@@ -107,8 +112,8 @@ class FrameDecoder:
                     self.held_bytes = size - position
                     return commands
             if 4 <= size - position < _PREFIX_BYTES:
-                # A length alone is enough to refuse a frame: nonsense need not go on to be seen as
-                # such.
+                # A length alone is enough to refuse a frame: nonsense is seen as soon as it can be.
+                needed = _PREFIX_BYTES
                 length = int.from_bytes(data[position : position + 4], "big", signed=True)
                 if not 4 <= length <= limit:
                     raise self._refuse(length, None)

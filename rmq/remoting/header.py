@@ -323,7 +323,7 @@ def _kind_of(annotation: Any) -> tuple[type, msgspec.Meta | None]:  # noqa: ANN4
     return annotation, None
 
 
-_JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_JAVA_INTEGER = re.compile(r"[+-]?[0-9]{1,64}\Z")
 
 
 def _java_integer(text: str) -> int:

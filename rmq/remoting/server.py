@@ -104,7 +104,7 @@ class RemotingServer:
         self._nursery: trio.Nursery | None = None
         self._stop = trio.Event()
         self._stop_grace_s = 0.0
-        self._connections = 0
+        self._handshaking = 0
         self._accepted = 0
         self._refused = 0
         self._failed_handshakes = 0
@@ -122,6 +122,10 @@ class RemotingServer:
     def channels(self) -> frozenset[Channel]:
         """The open connections."""
         return frozenset(self._endpoint.channels)
+
+    @property
+    def _open_connections(self) -> int:
+        return len(self._endpoint.channels) + self._handshaking
 
     def statistics(self) -> ServerStatistics:
         return ServerStatistics(
@@ -163,9 +167,7 @@ class RemotingServer:
     def attach(self, transport: Transport) -> Channel:
         """Serve a connection that somebody else accepted."""
         assert self._nursery is not None, "the server is not running"
-        channel = self._endpoint.open_channel(transport)
-        self._nursery.start_soon(channel.run)
-        return channel
+        return self._endpoint.open_channel(transport)
 
     async def _finish(self) -> None:
         for channel in self._endpoint.channels:
@@ -184,7 +186,6 @@ class RemotingServer:
             channel.close("the server is stopping")
 
     async def _accept(self, listener: socket.socket) -> None:
-        assert self._nursery is not None
         while True:
             await trio.lowlevel.wait_readable(listener)
             for _ in range(_ACCEPTS_PER_STEP):
@@ -197,19 +198,17 @@ class RemotingServer:
                         logger.error(
                             "cannot accept: %s; %d connections open; raise the limit of open files",
                             os.strerror(exc.errno or 0),
-                            self._connections,
+                            self._open_connections,
                         )
                         await trio.sleep(_ACCEPT_RETRY_S)
                         break
                     # The peer gave up between its connect and our accept.
                     logger.debug("accept failed: %s", exc)
                     continue
-                if self._connections >= self.config.connections_max:
+                if self._open_connections >= self.config.connections_max:
                     self._refuse(sock, format_address(address))
-                    continue
-                self._accepted += 1
-                self._connections += 1
-                self._nursery.start_soon(self._serve, sock)
+                else:
+                    self._take(sock)
 
     def _refuse(self, sock: socket.socket, peer: str) -> None:
         # One line per power of two: a flood of connections must not become a flood of log lines.
@@ -223,29 +222,37 @@ class RemotingServer:
             )
         sock.close()
 
-    async def _serve(self, sock: socket.socket) -> None:
+    def _take(self, sock: socket.socket) -> None:
+        """Begin to serve an accepted connection."""
+        self._accepted += 1
+        tls = self._tls
+        if tls is not None and tls.mode is not TlsMode.DISABLED:
+            assert self._nursery is not None
+            self._handshaking += 1
+            self._nursery.start_soon(self._take_after_first_byte, sock, tls)
+            return
         try:
-            transport = await self._transport_of(sock)
-            if transport is not None:
-                await self._endpoint.open_channel(transport).run()
-        finally:
-            self._connections -= 1
+            transport = SocketTransport(sock)
+        except OSError as exc:
+            logger.debug("connection of %s is gone already: %s", peer_name(sock), exc)
+            sock.close()
+        else:
+            self._endpoint.open_channel(transport)
 
-    async def _transport_of(self, sock: socket.socket) -> Transport | None:
+    async def _take_after_first_byte(self, sock: socket.socket, tls: TlsServer) -> None:
         transport: Transport | None = None
         try:
             sock.setblocking(False)
-            if self._tls is None or self._tls.mode is TlsMode.DISABLED:
-                transport = SocketTransport(sock)
-            else:
-                transport = await self._tell_tls_from_plain(sock, self._tls)
+            transport = await self._tell_tls_from_plain(sock, tls)
         except (OSError, trio.BrokenResourceError) as exc:
             self._failed_handshakes += 1
             logger.warning("closing connection of %s: %s", peer_name(sock), exc)
         finally:
+            self._handshaking -= 1
             if transport is None:
                 sock.close()
-        return transport
+        if transport is not None:
+            self._endpoint.open_channel(transport)
 
     async def _tell_tls_from_plain(self, sock: socket.socket, tls: TlsServer) -> Transport | None:
         with trio.move_on_after(self.config.channel.idle_timeout_s):

@@ -37,9 +37,6 @@ class Transport(Protocol):
     secure: bool
     """Whether the bytes are encrypted on the way."""
 
-    def receive_nowait(self) -> bytes | None:
-        """Return what has arrived, b"" at the end of the stream, or None when one has to wait."""
-
     async def receive(self) -> bytes:
         """Wait for bytes and return them; b"" at the end of the stream."""
 
@@ -67,7 +64,11 @@ class SocketTransport:
         self.local = format_address(sock.getsockname())
         self.secure = False
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def receive_nowait(self) -> bytes | None:
+        """Return what has arrived, b"" at the end of the stream, or None when one has to wait."""
         try:
             return self._socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
@@ -98,10 +99,14 @@ class SocketTransport:
             if sent := self.send_nowait(buffers):
                 return sent
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         if self._socket.fileno() >= 0:
+            # Whoever waits to write is woken with ClosedResourceError.
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
+
+    async def aclose(self) -> None:
+        self.close()
         await trio.lowlevel.checkpoint()
 
 
@@ -117,9 +122,6 @@ class StreamTransport:
         self.peer = peer
         self.local = local
         self.secure = secure
-
-    def receive_nowait(self) -> bytes | None:
-        return None
 
     async def receive(self) -> bytes:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))

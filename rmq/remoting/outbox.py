@@ -1,0 +1,85 @@
+"""What a connection has still to write. Sans-IO.
+
+Buffers are kept as they came, because large ones are written without copying. Answers and requests
+are told apart: a peer that does not read our answers is not to get more of them, while requests of
+our own that wait say nothing about the peer's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    Buffer = bytes | memoryview
+
+
+@final
+class Outbox:
+    """The unwritten bytes of one connection, in order."""
+
+    __slots__ = ("_oneway_ends", "_queued_bytes", "answer_bytes", "buffers", "size")
+
+    def __init__(self) -> None:
+        self.buffers: deque[Buffer] = deque()
+        self.size = 0
+        """Unwritten bytes."""
+        self.answer_bytes = 0
+        """At most how many of them are answers."""
+        self._queued_bytes = 0
+        # Where in the stream of all bytes ever queued each unwritten one-way request ends.
+        self._oneway_ends: deque[int] | None = None
+
+    @property
+    def oneways(self) -> int:
+        """How many one-way requests are not wholly written."""
+        return len(self._oneway_ends) if self._oneway_ends else 0
+
+    def add_answer(self, frame: bytes, body: Buffer | None = None) -> None:
+        self.answer_bytes += self._add(frame, body)
+
+    def add_request(self, frame: bytes, body: Buffer | None = None) -> None:
+        self._add(frame, body)
+
+    def add_oneway(self, frame: bytes, body: Buffer | None = None) -> None:
+        self._add(frame, body)
+        if self._oneway_ends is None:
+            self._oneway_ends = deque()
+        self._oneway_ends.append(self._queued_bytes)
+
+    def sent(self, count: int) -> None:
+        """Forget the first `count` bytes: they are written."""
+        assert 0 <= count <= self.size, f"{count} bytes written of {self.size}"
+        self.size -= count
+        if self.answer_bytes > self.size:
+            self.answer_bytes = self.size
+        ends = self._oneway_ends
+        if ends:
+            written = self._queued_bytes - self.size
+            while ends and ends[0] <= written:
+                ends.popleft()
+        buffers = self.buffers
+        if not self.size:
+            buffers.clear()
+            return
+        while count:
+            first = buffers[0]
+            if len(first) <= count:
+                count -= len(first)
+                buffers.popleft()
+            else:
+                buffers[0] = memoryview(first)[count:]
+                return
+
+    def clear(self) -> None:
+        self.sent(self.size)
+
+    def _add(self, frame: bytes, body: Buffer | None) -> int:
+        size = len(frame)
+        self.buffers.append(frame)
+        if body is not None and (length := len(body)):
+            self.buffers.append(body)
+            size += length
+        self.size += size
+        self._queued_bytes += size
+        return size
