@@ -451,7 +451,6 @@ class Channel:
         self,
         data: bytes,
         now: float,
-        *,
         frames_max: int = FRAMES_PER_TURN,
         hold_answers: bool = False,
     ) -> int:
@@ -484,13 +483,16 @@ class Channel:
         batch_frames = self.config.batch_frames
         handled = 0
         self._busy = True
-        while self.close_reason is None and not self.blocked:
+        while self.close_reason is None and not ((self._draining or self._pauses) and self.blocked):
             commands = decoder.take(batch_frames)
             if commands:
                 self._frame_started_at = None
                 self._corked = True
                 try:
-                    self._deliver(commands)
+                    if decoder.flags_seen & FLAG_RESPONSE:
+                        self._deliver(commands)
+                    else:
+                        self._dispatch(self, commands)
                 finally:
                     self._corked = False
                 handled += len(commands)
@@ -531,15 +533,13 @@ class Channel:
         self.close("internal error")
 
     def _deliver(self, commands: list[Command]) -> None:
-        responses = [command for command in commands if command.flag & FLAG_RESPONSE]
-        if not responses:
-            self._dispatch(self, commands)
-            return
+        """Hand on requests and answers that came mixed."""
         requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
         if requests:
             self._dispatch(self, requests)
-        for command in responses:
-            self._answer(command)
+        for command in commands:
+            if command.flag & FLAG_RESPONSE:
+                self._answer(command)
 
     def _answer(self, command: Command) -> None:
         call = self._calls.pop(command.opaque)
@@ -555,7 +555,8 @@ class Channel:
         """Queue an answer; it leaves with all else queued in this step. Dropped when closed."""
         if self.close_reason is None:
             self._outbox.add_answer(frame, body)
-            self._schedule_write()
+            if not self._corked:
+                self._schedule_write()
 
     def _schedule_write(self) -> None:
         if self._corked:

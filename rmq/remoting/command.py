@@ -31,7 +31,7 @@ from rmq.remoting.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rmq.remoting.header import Header
 
@@ -170,7 +170,7 @@ def encode_frame(
 class FrameEncoder:
     """Encodes the frames of one endpoint; what never changes is worked out beforehand."""
 
-    __slots__ = ("_bare_response", "_responses", "frame_bytes_max", "language", "version")
+    __slots__ = ("_bare_response", "frame_bytes_max", "language", "response_writers", "version")
 
     def __init__(
         self,
@@ -191,7 +191,8 @@ class FrameEncoder:
             )
         )
         self._bare_response = b'{"code":%d' + tail
-        self._responses = header_codec.JsonWriters(b'{"code":%d,"extFields":', tail)
+        self.response_writers = header_codec.JsonWriters(b'{"code":%d,"extFields":', tail)
+        """Functions (header, code, opaque) that write the JSON header of a response, by class."""
 
     def response(
         self,
@@ -219,25 +220,12 @@ class FrameEncoder:
         if header is None:
             encoded = self._bare_response % (code, opaque)
         else:
-            encoded = self._responses[type(header)](header, code, opaque)
+            encoded = self.response_writers[type(header)](header, code, opaque)
         header_length = len(encoded)
         length = 4 + header_length + body_length
         if length + 4 > self.frame_bytes_max or header_length > HEADER_BYTES_MAX:
             raise _too_large(header_length, body_length, self.frame_bytes_max)
         return _pack_prefix(length, header_length) + encoded
-
-    def responses(self, answers: Iterable[tuple[int, Header]]) -> list[bytes]:
-        """Return the pieces of successful JSON responses without body, many at once."""
-        writers = self._responses
-        frames: list[bytes] = []
-        for opaque, header in answers:
-            encoded = writers[type(header)](header, 0, opaque)
-            length = len(encoded)
-            if length > HEADER_BYTES_MAX or length + 8 > self.frame_bytes_max:
-                raise _too_large(length, 0, self.frame_bytes_max)
-            frames.append(_pack_prefix(length + 4, length))
-            frames.append(encoded)
-        return frames
 
     def frame(
         self,

@@ -35,6 +35,7 @@ from rmq.remoting.channel import Channel
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command
 from rmq.remoting.header import EmptyHeader, Header, json_decoder
+from rmq.remoting.layout import FRAME_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 H = TypeVar("H", bound=Header)
+
+_PLAIN_HEADER_BYTES_MAX: Final = 4096
+_REFUSAL_CHARS_MAX: Final = 1000
+_pack_prefix = FRAME_PREFIX.pack
 
 REMARK_OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
 
@@ -118,25 +123,8 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         if self._answered or self._counted:
             self._settle()
         self._answered = True
-        command = self.command
-        if command.flag & FLAG_ONEWAY:
-            return
-        channel = self.channel
-        try:
-            frame = channel.encoder.response(
-                command.opaque,
-                code,
-                header,
-                0 if body is None else len(body),
-                command.serialization,
-                remark,
-                extra,
-            )
-        except LocalProtocolError as exc:
-            logger.error("answer to %s of %s dropped: %s", _name_of(command), channel.peer, exc)
-            frame = _refusal(command, channel, ResponseCode.SYSTEM_ERROR, str(exc))
-            body = None
-        channel.send(frame, body)
+        if not self.command.flag & FLAG_ONEWAY:
+            self._send(header, code, body, remark, extra)
 
     def defer(self) -> None:
         """Keep the request unanswered past the handler's return; it counts against its group until
@@ -157,6 +145,32 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         self._settle()
         if not self.command.flag & FLAG_ONEWAY:
             self.channel.send(_refusal(self.command, self.channel, code, remark))
+
+    def _send(
+        self,
+        header: Header | None,
+        code: int = ResponseCode.SUCCESS,
+        body: bytes | memoryview | None = None,
+        remark: str | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        command = self.command
+        channel = self.channel
+        try:
+            frame = channel.encoder.response(
+                command.opaque,
+                code,
+                header,
+                0 if body is None else len(body),
+                command.serialization,
+                remark,
+                extra,
+            )
+        except LocalProtocolError as exc:
+            logger.error("answer to %s of %s dropped: %s", _name_of(command), channel.peer, exc)
+            frame = _refusal(command, channel, ResponseCode.SYSTEM_ERROR, str(exc))
+            body = None
+        channel.send(frame, body)
 
     def _count(self) -> None:
         if not self._counted and not self._answered:
@@ -541,21 +555,36 @@ def _reply_all(
     """Answer many requests of one connection at once."""
     if len(headers) != len(requests):
         raise RuntimeError(f"{len(headers)} response headers for {len(requests)} requests")
-    answers: list[tuple[int, Header]] = []
+    writers = channel.encoder.response_writers
+    plain_bytes_max = min(_PLAIN_HEADER_BYTES_MAX, channel.encoder.frame_bytes_max - 8)
+    pieces: list[bytes] = []
     for request, header in zip(requests, headers, strict=True):
         if header is None:
             continue
         command = request.command
-        if command.serialization is not Serialization.JSON:
-            request.reply(header)
+        if request._answered:
+            logger.error(
+                "handler of %s from %s returned a header for a request it had answered",
+                _name_of(command),
+                channel.peer,
+            )
             continue
-        if request._answered or request._counted:
+        if request._counted:
             request._settle()
         request._answered = True
-        if not command.flag & FLAG_ONEWAY:
-            answers.append((command.opaque, header))
-    if answers:
-        channel.send(b"".join(channel.encoder.responses(answers)))
+        if command.flag & FLAG_ONEWAY:
+            continue
+        if command.serialization is Serialization.JSON:
+            # What `FrameEncoder.response` does, for headers that no limit of size concerns.
+            encoded = writers[type(header)](header, 0, command.opaque)
+            length = len(encoded)
+            if length <= plain_bytes_max:
+                pieces.append(_pack_prefix(length + 4, length))
+                pieces.append(encoded)
+                continue
+        request._send(header)
+    if pieces:
+        channel.send(b"".join(pieces))
 
 
 def _guarded(handler: Callable[[Request[H]], None], request: Request[H]) -> None:
@@ -591,6 +620,8 @@ def _refuse(channel: Channel, command: Command, code: int, remark: str) -> None:
 
 
 def _refusal(command: Command, channel: Channel, code: int, remark: str) -> bytes:
+    # The remark may be anybody's text: what the wire cannot carry must not cost the answer.
+    remark = remark[:_REFUSAL_CHARS_MAX].encode("utf-8", "replace").decode()
     return channel.encoder.response(
         command.opaque, code, None, 0, Serialization.JSON, remark=remark
     )

@@ -37,6 +37,7 @@ class FrameDecoder:
         "_needed",
         "_position",
         "error",
+        "flags_seen",
         "held_bytes",
     )
 
@@ -51,6 +52,8 @@ class FrameDecoder:
         # complete: joining at every read would copy a large frame many times over.
         self._chunks: list[bytes] = []
         self._needed = 0
+        self.flags_seen = 0
+        """The flags of the commands taken last, or-ed: tells quickly that all were requests."""
         self.held_bytes = 0
         """How many bytes of an unfinished frame, or of frames not taken yet, are held."""
 
@@ -83,6 +86,7 @@ class FrameDecoder:
         last_start = size - _PREFIX_BYTES
         limit = self._frame_bytes_max - 4
         needed = 4
+        flags = 0
         try:
             while position <= last_start:
                 length, mark = _unpack_prefix(data, position)
@@ -105,9 +109,11 @@ class FrameDecoder:
                 if header_end < end:
                     command.body = data[header_end:end]
                 commands.append(command)
+                flags |= command.flag
                 position = end
                 frames_max -= 1
                 if not frames_max:
+                    self.flags_seen = flags
                     self._position = position
                     self.held_bytes = size - position
                     return commands
@@ -120,6 +126,7 @@ class FrameDecoder:
         except RemoteProtocolError as exc:
             self.error = exc
             position = size
+        self.flags_seen = flags
         if size:
             self._hold(data, position, needed)
         return commands

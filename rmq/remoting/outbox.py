@@ -36,13 +36,22 @@ class Outbox:
         return len(self._oneway_ends) if self._oneway_ends else 0
 
     def add_answer(self, frame: bytes, body: Buffer | None = None) -> None:
-        self.answer_bytes += self._add(frame, body)
+        size = len(frame)
+        self.buffers.append(frame)
+        if body is not None and (length := len(body)):
+            self.buffers.append(body)
+            size += length
+        self.size += size
+        self._queued_bytes += size
+        self.answer_bytes += size
 
     def add_request(self, frame: bytes, body: Buffer | None = None) -> None:
-        self._add(frame, body)
+        before = self.answer_bytes
+        self.add_answer(frame, body)
+        self.answer_bytes = before
 
     def add_oneway(self, frame: bytes, body: Buffer | None = None) -> None:
-        self._add(frame, body)
+        self.add_request(frame, body)
         if self._oneway_ends is None:
             self._oneway_ends = deque()
         self._oneway_ends.append(self._queued_bytes)
@@ -73,13 +82,3 @@ class Outbox:
 
     def clear(self) -> None:
         self.sent(self.size)
-
-    def _add(self, frame: bytes, body: Buffer | None) -> int:
-        size = len(frame)
-        self.buffers.append(frame)
-        if body is not None and (length := len(body)):
-            self.buffers.append(body)
-            size += length
-        self.size += size
-        self._queued_bytes += size
-        return size

@@ -125,7 +125,7 @@ class Poller:
                 continue
             if data is None:
                 continue
-            handled = channel.receive(data, now, frames_max=share, hold_answers=True)
+            handled = channel.receive(data, now, share, True)
             frames += handled
             unwritten_frames += handled
             unwritten.append(channel)
