@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from rmq.errors import HeaderError, LocalProtocolError, MalformedJsonError, RemoteProtocolError
+from rmq.errors import LocalProtocolError, MalformedJsonError, RemoteProtocolError
 from rmq.model import fastjson
 from rmq.remoting import header as header_codec
 from rmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION, LanguageCode, Serialization
@@ -54,11 +54,17 @@ class Command(msgspec.Struct, gc=False):
     remark: str | None = None
     language_sent: str | int | None = msgspec.field(default="JAVA", name="language")
     json_ext: msgspec.Raw = msgspec.field(default=_NO_EXT, name="extFields")
-    # The rest is not in the JSON header. The names cannot be met there by accident; a peer that
-    # sends them on purpose only changes what it was free to choose anyway, its own fields and body.
+    # The rest is not in the JSON header, and a peer that sends members of these names must not set
+    # them: a guard would see other fields than the handler. `hide` undoes it.
     body: bytes | None = msgspec.field(default=None, name="~body")
     binary_ext: dict[str, str] | None = msgspec.field(default=None, name="~binaryExt")
     serialization: Serialization = msgspec.field(default=Serialization.JSON, name="~serialization")
+
+    def hide(self) -> None:
+        """Undo what a header may have said of members that are not its own."""
+        self.body = None
+        self.binary_ext = None
+        self.serialization = Serialization.JSON
 
     @property
     def is_response(self) -> bool:
@@ -94,21 +100,8 @@ class Command(msgspec.Struct, gc=False):
             return {}
         try:
             return msgspec.json.decode(self.json_ext, type=dict[str, str])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            pass
-        try:
-            members = fastjson.loads(bytes(self.json_ext))
-        except MalformedJsonError as exc:
-            raise HeaderError(str(exc), header="extFields") from exc
-        if not isinstance(members, dict):
-            if members is None:
-                return {}
-            raise HeaderError("extFields is not an object", header="extFields")
-        return {
-            name: value if isinstance(value, str) else fastjson.dumps(value).decode()
-            for name, value in members.items()
-            if value is not None
-        }
+        except header_codec.READ_ERRORS:
+            return header_codec.read_leniently(self.json_ext, "extFields")
 
     def header(self, header_class: type[H]) -> H:
         """Read the typed header; raise `HeaderError` naming a missing or malformed field."""
@@ -121,9 +114,11 @@ def decode_header(header: bytes, serialization: int) -> Command:
     """Decode the header of one frame; raise `RemoteProtocolError` when it cannot be read at all."""
     if not serialization:
         try:
-            return decode_json_header(header)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            command = decode_json_header(header)
+        except header_codec.READ_ERRORS:
             return _decode_json_tolerantly(header)
+        command.hide()
+        return command
     if serialization == Serialization.ROCKETMQ:
         return _decode_binary(header)
     raise RemoteProtocolError(f"unknown header serialization {serialization}")
@@ -148,12 +143,13 @@ def encode_frame(
     `extra` adds header fields that no class declares. A frame that the peer would refuse for its
     size is refused here, before any of it is sent.
     """
+    if header is not None:
+        header = header_codec.as_java_sends(header)
     if serialization is Serialization.JSON:
         ext = None
         if extra:
-            ext = encode_json(
-                dict(extra) if header is None else header_codec.ext_fields_of(header, extra)
-            )
+            fields = dict(extra) if header is None else header_codec.ext_fields_of(header, extra)
+            ext = encode_json({_java_text(name): _java_text(fields[name]) for name in fields})
         elif header is not None:
             ext = header_codec.json_ext_of(header)
         encoded = _json_header(code, flag, opaque, ext, remark, language.name, version)
@@ -220,7 +216,10 @@ class FrameEncoder:
         if header is None:
             encoded = self._bare_response % (code, opaque)
         else:
-            encoded = self.response_writers[type(header)](header, code, opaque)
+            try:
+                encoded = self.response_writers[type(header)](header, code, opaque)
+            except UnicodeEncodeError:
+                return self.response(opaque, code, header_codec.as_java_sends(header), body_length)
         header_length = len(encoded)
         length = 4 + header_length + body_length
         if length + 4 > self.frame_bytes_max or header_length > HEADER_BYTES_MAX:
@@ -300,6 +299,11 @@ def _prefix(
 
 
 def _too_large(header_length: int, body_length: int, frame_bytes_max: int) -> LocalProtocolError:
+    if header_length > HEADER_BYTES_MAX:
+        return LocalProtocolError(
+            f"a frame with header {header_length} bytes long is over the limit of"
+            f" {HEADER_BYTES_MAX} for headers"
+        )
     return LocalProtocolError(
         f"a frame of {8 + header_length + body_length} bytes (header {header_length},"
         f" body {body_length}) is over the limit of {frame_bytes_max}, the peer would refuse it"
@@ -324,7 +328,7 @@ def _json_header(
             flag,
             b"" if language is None else b'"language":"%b",' % language.encode(),
             opaque,
-            b"" if remark is None else b'"remark":%b,' % encode_json(remark),
+            b"" if remark is None else b'"remark":%b,' % encode_json(_java_text(remark)),
             version,
         )
     )
@@ -340,14 +344,14 @@ def _binary_header(
     version: int,
 ) -> bytes:
     text = (remark or "").encode("utf-8", "replace")
-    return b"".join(
-        (
-            BINARY_HEADER_PREFIX.pack(code, language, version, opaque, flag, len(text)),
-            text,
-            EXT_LENGTH.pack(len(ext)),
-            ext,
-        )
-    )
+    try:
+        prefix = BINARY_HEADER_PREFIX.pack(code, language, version, opaque, flag, len(text))
+    except struct.error as exc:
+        raise LocalProtocolError(
+            f"the binary header has no room for code {code}, version {version}, opaque {opaque}"
+            f" or flag {flag}: {exc}"
+        ) from exc
+    return b"".join((prefix, text, EXT_LENGTH.pack(len(ext)), ext))
 
 
 _MEMBERS: Final = frozenset(("code", "flag", "opaque", "version", "remark", "language"))
@@ -360,6 +364,8 @@ def _decode_json_tolerantly(header: bytes) -> Command:
     reverse, and leaves a member at its default when it is null. A peer that a stock server
     understands must not be cut off.
     """
+    if len(header) > header_codec.LENIENT_BYTES_MAX:
+        raise RemoteProtocolError(f"malformed JSON header of {len(header)} bytes")
     try:
         members = fastjson.loads(header)
     except MalformedJsonError as exc:
@@ -372,25 +378,24 @@ def _decode_json_tolerantly(header: bytes) -> Command:
         command = msgspec.convert(known, Command, strict=False)
     except msgspec.ValidationError as exc:
         raise RemoteProtocolError(f"malformed JSON header: {exc}") from exc
-    if remark is not None:
-        command.remark = _java_text(remark)
-    if members.get("language", "") is None:
-        command.language_sent = None
-    ext = members.get("extFields")
-    if isinstance(ext, dict):
-        fields = {_java_text(k): _java_text(v) for k, v in ext.items() if v is not None}
-        command.json_ext = msgspec.Raw(encode_json(fields))
-    elif ext is not None:
-        raise RemoteProtocolError("malformed JSON header: extFields is not an object")
+    nested = header_codec.holds_no_reference(header)
+    try:
+        if remark is not None:
+            command.remark = header_codec.lenient_text(remark, nested=nested)
+        if members.get("language", "") is None:
+            command.language_sent = None
+        ext = members.get("extFields")
+        if ext is not None:
+            fields = header_codec.lenient_fields(ext, nested=nested)
+            command.json_ext = msgspec.Raw(encode_json(fields))
+    except ValueError as exc:
+        raise RemoteProtocolError(f"malformed JSON header: {exc}") from exc
     return command
 
 
-def _java_text(value: object) -> str:
-    """Return a JSON value as the text fastjson makes of it; half a surrogate pair becomes "?" as in
-    Java.
-    """
-    text = value if isinstance(value, str) else fastjson.dumps(value).decode()
-    return text.encode("utf-8", "replace").decode()
+def _java_text(text: str) -> str:
+    """Return a text as Java sends it: half a surrogate pair becomes "?"."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _decode_binary(header: bytes) -> Command:

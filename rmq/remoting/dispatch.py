@@ -23,6 +23,7 @@ thousand queries do not hold up another's one.
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
@@ -34,7 +35,7 @@ from rmq.errors import HeaderError, LocalProtocolError, RefusedError
 from rmq.remoting.channel import Channel
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command
-from rmq.remoting.header import EmptyHeader, Header, json_decoder
+from rmq.remoting.header import READ_ERRORS, EmptyHeader, Header, json_decoder
 from rmq.remoting.layout import FRAME_PREFIX
 
 if TYPE_CHECKING:
@@ -344,7 +345,7 @@ class Dispatcher:
         for command in commands:
             try:
                 header = decode_json(command.json_ext)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except READ_ERRORS:
                 # Not JSON (then this part is empty), or not as the fast reader wants it.
                 try:
                     header = command.header(bound.header_class)
@@ -576,8 +577,11 @@ def _reply_all(
             continue
         if command.serialization is Serialization.JSON:
             # What `FrameEncoder.response` does, for headers that no limit of size concerns.
-            encoded = writers[type(header)](header, 0, command.opaque)
-            length = len(encoded)
+            try:
+                encoded = writers[type(header)](header, 0, command.opaque)
+                length = len(encoded)
+            except UnicodeEncodeError:
+                length = sys.maxsize
             if length <= plain_bytes_max:
                 pieces.append(_pack_prefix(length + 4, length))
                 pieces.append(encoded)

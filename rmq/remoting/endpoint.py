@@ -129,7 +129,11 @@ class Endpoint:
         self.channels.add(channel)
         self._notify("connection_opened", lambda listener: listener.connection_opened(channel))
         if self._poller is not None and isinstance(transport, SocketTransport):
-            self._poller.add(channel, transport)
+            if channel.is_open:
+                self._poller.add(channel, transport)
+            else:
+                # A listener did not want it.
+                transport.close()
         else:
             self._nursery.start_soon(channel.run)
         return channel

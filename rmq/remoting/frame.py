@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import DecodeError
-
 from rmq.errors import RemoteProtocolError
+from rmq.remoting.codes import Serialization
 from rmq.remoting.command import Command, decode_header, decode_json_header
+from rmq.remoting.header import READ_ERRORS
 from rmq.remoting.layout import (
     FRAME_BYTES_MAX,
     FRAME_PREFIX,
@@ -22,6 +22,7 @@ from rmq.remoting.layout import (
 )
 
 _PREFIX_BYTES: Final = FRAME_PREFIX.size
+_JSON: Final = Serialization.JSON
 _SMALL_CHUNK_BYTES: Final = 4096
 _TLS_HANDSHAKE_BYTE: Final = 0x16
 _unpack_prefix = FRAME_PREFIX.unpack_from
@@ -104,10 +105,13 @@ class FrameDecoder:
                 else:
                     try:
                         command = decode_json_header(header)
-                    except (DecodeError, UnicodeDecodeError):
+                    except READ_ERRORS:
                         command = decode_header(header, 0)
-                if header_end < end:
-                    command.body = data[header_end:end]
+                    else:
+                        # As `Command.hide` does; a call per frame would cost more than this.
+                        command.binary_ext = None
+                        command.serialization = _JSON
+                command.body = data[header_end:end] if header_end < end else None
                 commands.append(command)
                 flags |= command.flag
                 position = end

@@ -17,13 +17,14 @@ Unknown fields are ignored here; `Command.ext_fields` keeps them for those who n
 from __future__ import annotations
 
 import re
+import struct
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, TypeVar, get_args
 
 import msgspec
 
-from rmq.errors import HeaderError, MalformedJsonError
+from rmq.errors import HeaderError, LocalProtocolError, MalformedJsonError
 from rmq.model import fastjson
 from rmq.model.java import hash_map_order
 from rmq.remoting.layout import EXT_KEY_LENGTH, EXT_VALUE_LENGTH
@@ -60,22 +61,76 @@ class EmptyHeader(Header, frozen=True):
 H = TypeVar("H", bound=Header)
 
 
+READ_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the fast reader raises for texts that are to be read leniently, or refused."""
+
+LENIENT_BYTES_MAX: Final = 256 * 1024
+"""Longer texts are not read leniently: that takes a hundred times as long, for no stock peer."""
+
+
 def read_json(header_class: type[H], ext: bytes | memoryview | msgspec.Raw) -> H:
     """Read a header from the JSON text of `extFields`; raise `HeaderError` naming what is wrong."""
     codec: _Codec[H] = _codec_of(header_class)
     try:
         return codec.decode_json(ext or b"{}")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        pass
+    except READ_ERRORS:
+        return codec.read_by_java_rules(read_leniently(ext, header_class.__name__))
+
+
+def read_leniently(ext: bytes | memoryview | msgspec.Raw, what: str) -> dict[str, str]:
+    """Return the fields of `extFields` by the rules of fastjson; raise `HeaderError`."""
+    text = bytes(ext) or b"{}"
+    if len(text) > LENIENT_BYTES_MAX:
+        raise HeaderError(f"malformed fields of {len(text)} bytes", header=what)
     try:
-        members = fastjson.loads(bytes(ext) or b"{}")
+        return lenient_fields(fastjson.loads(text), nested=holds_no_reference(text))
     except MalformedJsonError as exc:
-        raise HeaderError(exc.reason, header=header_class.__name__) from exc
+        raise HeaderError(exc.reason, header=what) from exc
+    except ValueError as exc:
+        raise HeaderError(str(exc), header=what) from exc
+
+
+def holds_no_reference(text: bytes) -> bool:
+    """Tell whether a JSON text certainly holds no `$ref`, however it might be spelled."""
+    return b"$" not in text and b"\\" not in text
+
+
+def lenient_fields(members: object, *, nested: bool) -> dict[str, str]:
+    """Return JSON members as header fields; raise ValueError for what can be none."""
     if members is None:
-        members = {}
+        return {}
     if not isinstance(members, dict):
-        raise HeaderError("extFields is not an object", header=header_class.__name__)
-    return codec.read_by_java_rules(members)
+        raise ValueError("extFields is not an object")
+    return {
+        lenient_text(name, nested=nested): lenient_text(value, nested=nested)
+        for name, value in members.items()
+        if value is not None
+    }
+
+
+def lenient_text(value: object, *, nested: bool) -> str:
+    """Return a JSON value as text, half a surrogate pair as "?", both as in Java.
+
+    Lists and objects are written out again, but only if `nested`: with references inside, a small
+    text could be made to grow without end.
+    """
+    if isinstance(value, dict | list) and not nested:
+        raise ValueError("a header field is a list or an object")
+    text = value if isinstance(value, str) else fastjson.dumps(value).decode()
+    return text.encode("utf-8", "replace").decode()
+
+
+def as_java_sends(header: H) -> H:
+    """Return the header with half surrogate pairs replaced by "?"; mostly the header itself."""
+    changes: dict[str, str] = {}
+    for field in _codec_of(type(header)).fields:
+        if field.kind is str:
+            value = getattr(header, field.attribute)
+            if value is not None and not value.isascii():
+                sent = value.encode("utf-8", "replace").decode()
+                if sent != value:
+                    changes[field.attribute] = sent
+    return msgspec.structs.replace(header, **changes) if changes else header
 
 
 def json_decoder(header_class: type[H]) -> Callable[[msgspec.Raw], H]:
@@ -124,14 +179,15 @@ def binary_ext(fields: Mapping[str, str]) -> bytes:
     """Return the entries of the binary serialization's ext map."""
     parts: list[bytes] = []
     for name, value in fields.items():
-        key_bytes = name.encode()
+        key_bytes = name.encode("utf-8", "replace")
         value_bytes = value.encode("utf-8", "replace")
-        parts += (
-            EXT_KEY_LENGTH.pack(len(key_bytes)),
-            key_bytes,
-            EXT_VALUE_LENGTH.pack(len(value_bytes)),
-            value_bytes,
-        )
+        try:
+            key_length = EXT_KEY_LENGTH.pack(len(key_bytes))
+        except struct.error as exc:
+            raise LocalProtocolError(
+                f"the name of a header field has {len(key_bytes)} bytes: {exc}"
+            ) from exc
+        parts += (key_length, key_bytes, EXT_VALUE_LENGTH.pack(len(value_bytes)), value_bytes)
     return b"".join(parts)
 
 
@@ -199,14 +255,14 @@ class _Codec(Generic[H]):
                 )
         return result
 
-    def read_by_java_rules(self, members: Mapping[str, Any]) -> H:
+    def read_by_java_rules(self, members: Mapping[str, str]) -> H:
         values: dict[str, Any] = {}
         for field in self.fields:
             value = members.get(field.wire_name)
             if value is None:
                 continue
             try:
-                values[field.wire_name] = _JAVA_READERS[field.kind](_java_text(value))
+                values[field.wire_name] = _JAVA_READERS[field.kind](value)
             except ValueError as exc:
                 raise HeaderError(
                     f"field `{field.wire_name}`: {exc}", header=self.header_class.__name__
@@ -330,12 +386,6 @@ def _java_integer(text: str) -> int:
     if not _JAVA_INTEGER.match(text):
         raise ValueError(f"not an integer: {text[:40]!r}")
     return int(text)
-
-
-def _java_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return fastjson.dumps(value).decode()
 
 
 _JAVA_READERS: Final[dict[type, Callable[[str], Any]]] = {
