@@ -155,6 +155,7 @@ class Channel:
         "_endpoint",
         "_frame_started_at",
         "_held_reported",
+        "_last_words",
         "_outbox",
         "_pauses",
         "_resumed",
@@ -190,6 +191,7 @@ class Channel:
         self._decoder = FrameDecoder(frame_bytes_max=config.frame_bytes_max)
         self._frame_started_at: float | None = None
         self._held_reported = 0
+        self._last_words: str | None = None
         self._outbox = Outbox()
         self._busy = False
         self._corked = False
@@ -234,7 +236,7 @@ class Channel:
             with trio.CancelScope() as self._scope:
                 while self.close_reason is None:
                     self.receive(await transport.receive(), self._endpoint.now())
-                    while self.busy:
+                    while self.busy and self.close_reason is None:
                         if self.blocked:
                             await self._wait_until_clear()
                         else:
@@ -410,7 +412,7 @@ class Channel:
         """The deadline of `call` has passed."""
         self._calls.pop(call.opaque)
         what = _request_name(call.code)
-        silent = self.received_at <= call.sent_at
+        silent = self.received_at <= call.sent_at and not self.blocked
         call.settle(RequestTimeoutError(self.peer, what, call.timeout_s))
         if silent:
             # Nothing at all came since the request left: the connection itself may be dead, and a
@@ -460,6 +462,8 @@ class Channel:
         `hold_answers` the last answers stay queued; the caller is to `flush` them soon.
         """
         if not data:
+            if held := self._decoder.held_bytes:
+                logger.warning("connection of %s ended %d bytes into a frame", self.peer, held)
             self.close("closed by the peer")
             return 0
         self.received_at = now
@@ -506,9 +510,8 @@ class Channel:
                     self._flush(self.received_at)
             self._busy = False
             if decoder.error is not None:
-                self.flush()
                 logger.warning("closing connection of %s: %s", self.peer, decoder.error)
-                self.close(f"protocol error: {decoder.error}")
+                self._close_when_written(f"protocol error: {decoder.error}")
             elif decoder.held_bytes and self._frame_started_at is None:
                 self._frame_started_at = self.received_at
             if decoder.held_bytes > _HELD_BYTES_FREE or self._held_reported:
@@ -527,6 +530,15 @@ class Channel:
                 held,
             )
             self.close("unfinished frames of all connections take too much memory")
+
+    def _close_when_written(self, reason: str) -> None:
+        """Read no more, and close once the answers that are due have left."""
+        self.flush()
+        if self._draining:
+            self._last_words = reason
+            self.pause()
+        else:
+            self.close(reason)
 
     def _fail(self, exc: Exception) -> None:
         logger.error("closing connection of %s: internal error", self.peer, exc_info=exc)
@@ -627,6 +639,8 @@ class Channel:
             self.close(_describe(exc))
         finally:
             self._draining = False
+            if self._last_words is not None:
+                self.close(self._last_words)
             self._wake_waiting()
             if self._drained is not None:
                 self._drained.set()
@@ -647,10 +661,17 @@ class Channel:
             self._resumed.set()
             self._resumed = None
         if self.close_reason is None and not self.blocked:
+            # Time in which we did not read on purpose is not held against the peer.
+            self.received_at = self._endpoint.now()
+            if self._frame_started_at is not None:
+                self._frame_started_at = self.received_at
             self._endpoint.unblocked(self)
 
 
-def _describe(exc: Exception) -> str:
+def _describe(exc: BaseException) -> str:
+    # trio's own errors often have no text; what they came from has.
+    if not str(exc) and exc.__cause__ is not None:
+        return _describe(exc.__cause__)
     return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
 
 

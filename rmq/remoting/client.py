@@ -194,6 +194,10 @@ class RemotingClient:
         try:
             with trio.move_on_after(timeout_s) as scope:
                 transport = await self._connector(address)
+                if not self._endpoint.is_running:
+                    # Too late: nobody would close it.
+                    await transport.aclose()
+                    return
                 attempt.channel = peer.channel = self._endpoint.open_channel(transport)
             if scope.cancelled_caught:
                 attempt.failure = f"no connection within {timeout_s:g} s"

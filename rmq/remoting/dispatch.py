@@ -397,7 +397,9 @@ class Dispatcher:
 
     def _enqueue(self, bound: _Bound, requests: Sequence[Request[Any]]) -> None:
         assert bound.handle_async is not None, "a handler is either plain or a coroutine"
-        assert self._nursery is not None, "the dispatcher is not running"
+        if self._nursery is None:
+            # The endpoint is ending; the connection goes the same way.
+            return
         state = bound.state
         for request in requests:
             request._count()

@@ -122,6 +122,10 @@ class Endpoint:
         if error is not None:
             raise error
 
+    @property
+    def is_running(self) -> bool:
+        return self._nursery is not None
+
     def open_channel(self, transport: Transport) -> Channel:
         """Register a connection and begin to read from it."""
         assert self._nursery is not None, "the endpoint is not running"

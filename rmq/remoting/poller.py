@@ -145,18 +145,19 @@ class Poller:
         if channel.close_reason is not None:
             return
         self._epoll.modify(fd, 0)
+        # One that is blocked comes back through `resume`.
         if not channel.blocked:
             self._waiting.append(channel)
 
     def _put_back(self, channel: Channel) -> None:
         """Decide what comes next for a connection that was held."""
-        if channel.close_reason is not None or channel.blocked:
-            # Closed, or `resume` will be called.
+        if channel.close_reason is not None:
             return
+        fd = self._fds[channel]
         if channel.busy:
-            self._waiting.append(channel)
+            self._hold(fd, channel)
         else:
-            self._epoll.modify(self._fds[channel], select.EPOLLIN)
+            self._epoll.modify(fd, select.EPOLLIN)
 
 
 def _share_of(connections: int) -> int:

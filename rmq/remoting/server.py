@@ -17,7 +17,7 @@ from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.endpoint import Endpoint
 from rmq.remoting.tls import TlsMode
-from rmq.remoting.transport import SocketTransport, format_address, peer_name
+from rmq.remoting.transport import SocketTransport, format_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -186,6 +186,7 @@ class RemotingServer:
             channel.close("the server is stopping")
 
     async def _accept(self, listener: socket.socket) -> None:
+        failures = 0
         while True:
             await trio.lowlevel.wait_readable(listener)
             for _ in range(_ACCEPTS_PER_STEP):
@@ -195,25 +196,28 @@ class RemotingServer:
                     break
                 except OSError as exc:
                     if exc.errno in _OUT_OF_FILES:
-                        logger.error(
-                            "cannot accept: %s; %d connections open; raise the limit of open files",
-                            os.strerror(exc.errno or 0),
-                            self._open_connections,
-                        )
+                        failures += 1
+                        if _is_power_of_two(failures):
+                            logger.error(
+                                "cannot accept: %s; %d connections open;"
+                                " raise the limit of open files",
+                                os.strerror(exc.errno or 0),
+                                self._open_connections,
+                            )
                         await trio.sleep(_ACCEPT_RETRY_S)
                         break
                     # The peer gave up between its connect and our accept.
                     logger.debug("accept failed: %s", exc)
                     continue
+                failures = 0
                 if self._open_connections >= self.config.connections_max:
                     self._refuse(sock, format_address(address))
                 else:
-                    self._take(sock)
+                    self._take(sock, format_address(address))
 
     def _refuse(self, sock: socket.socket, peer: str) -> None:
-        # One line per power of two: a flood of connections must not become a flood of log lines.
         self._refused += 1
-        if self._refused & (self._refused - 1) == 0:
+        if _is_power_of_two(self._refused):
             logger.warning(
                 "refused connection of %s: %d are open, the limit; %d refused so far",
                 peer,
@@ -222,37 +226,41 @@ class RemotingServer:
             )
         sock.close()
 
-    def _take(self, sock: socket.socket) -> None:
+    def _take(self, sock: socket.socket, peer: str) -> None:
         """Begin to serve an accepted connection."""
         self._accepted += 1
         tls = self._tls
         if tls is not None and tls.mode is not TlsMode.DISABLED:
             assert self._nursery is not None
             self._handshaking += 1
-            self._nursery.start_soon(self._take_after_first_byte, sock, tls)
+            self._nursery.start_soon(self._take_after_first_byte, sock, peer, tls)
             return
         try:
             transport = SocketTransport(sock)
         except OSError as exc:
-            logger.debug("connection of %s is gone already: %s", peer_name(sock), exc)
+            logger.debug("connection of %s is gone already: %s", peer, exc)
             sock.close()
         else:
             self._endpoint.open_channel(transport)
 
-    async def _take_after_first_byte(self, sock: socket.socket, tls: TlsServer) -> None:
+    async def _take_after_first_byte(self, sock: socket.socket, peer: str, tls: TlsServer) -> None:
         transport: Transport | None = None
         try:
             sock.setblocking(False)
             transport = await self._tell_tls_from_plain(sock, tls)
         except (OSError, trio.BrokenResourceError) as exc:
             self._failed_handshakes += 1
-            logger.warning("closing connection of %s: %s", peer_name(sock), exc)
+            reason = exc.strerror if isinstance(exc, OSError) else None
+            logger.warning("closing connection of %s: %s", peer, reason or exc)
         finally:
             self._handshaking -= 1
             if transport is None:
                 sock.close()
         if transport is not None:
-            self._endpoint.open_channel(transport)
+            if self._endpoint.is_running:
+                self._endpoint.open_channel(transport)
+            else:
+                await transport.aclose()
 
     async def _tell_tls_from_plain(self, sock: socket.socket, tls: TlsServer) -> Transport | None:
         with trio.move_on_after(self.config.channel.idle_timeout_s):
@@ -279,6 +287,11 @@ class RemotingServer:
                 sock.close()
 
 
+def _is_power_of_two(count: int) -> bool:
+    """Tell whether an event is to be logged: a flood of it must not become a flood of lines."""
+    return count & (count - 1) == 0
+
+
 async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
     """Open listening sockets on every address `host` stands for."""
     where = format_address((host, port))
@@ -286,10 +299,9 @@ async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
         infos = await trio.socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-    except OSError as exc:
-        raise ListenError(
-            where, exc.strerror or str(exc), hint="check the host name or address"
-        ) from exc
+    except (OSError, UnicodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else None
+        raise ListenError(where, reason or str(exc), hint="check the host name or address") from exc
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, address in infos:
@@ -298,7 +310,9 @@ async def _listen(host: str, port: int, backlog: int) -> list[socket.socket]:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            sock.bind(address)
+            # A port that the system chose for the first address is used for the others too.
+            sock.bind((address[0], port, *address[2:]))
+            port = sock.getsockname()[1]
             sock.listen(backlog)
             sock.setblocking(False)
     except OSError as exc:

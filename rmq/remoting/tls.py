@@ -252,8 +252,27 @@ def _load_chain(
         context.load_cert_chain(cert, key, password=password or "")
     except (OSError, ssl.SSLError) as exc:
         raise ConfigError(
-            f"{prefix}.certPath", f"cannot use {cert} with {key}: {exc.strerror or exc}"
+            f"{prefix}.{_blamed_setting(cert, key)}",
+            f"cannot use {cert} with {key}: {exc.strerror or exc}",
         ) from exc
+
+
+def _blamed_setting(cert: Path, key: Path | None) -> str:
+    """Find out which setting made a certificate and key unusable: OpenSSL does not tell."""
+    if key is not None and "CERTIFICATE" in _pem(cert):
+        text = _pem(key)
+        if "ENCRYPTED" in text:
+            return "keyPassword"
+        if "PRIVATE KEY" not in text:
+            return "keyPath"
+    return "certPath"
+
+
+def _pem(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
 
 
 def _load_trust(context: ssl.SSLContext, prefix: str, path: Path) -> None:

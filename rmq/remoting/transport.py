@@ -26,6 +26,7 @@ time.
 
 _GATHER_BUFFERS_MAX: Final = 512
 _JOIN_BELOW_BYTES: Final = 128 * 1024
+_PIECE_BYTES: Final = 64 * 1024
 
 
 class Transport(Protocol):
@@ -134,9 +135,11 @@ class StreamTransport:
         pieces: list[Buffer] = []
         size = 0
         for buffer in buffers:
-            pieces.append(buffer)
-            size += len(buffer)
-            if size >= _JOIN_BELOW_BYTES:
+            # In small pieces, so that a slow peer shows that it makes progress.
+            piece = memoryview(buffer)[: _PIECE_BYTES - size]
+            pieces.append(piece)
+            size += len(piece)
+            if size == _PIECE_BYTES:
                 break
         await self._stream.send_all(b"".join(pieces))
         return size
