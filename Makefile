@@ -67,5 +67,5 @@ interop: install ## run the checks against stock RocketMQ parts (interop/README.
 
 clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \
-		.coverage .coverage.* htmlcov
-	find rmq tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+		.coverage .coverage.* htmlcov interop/.cache
+	find rmq tests benchmarks interop -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -41,7 +41,7 @@ def _answer(queue_id: int, queue_offset: int) -> SendMessageResponse:
         queue_id=queue_id,
         queue_offset=queue_offset,
         msg_region="DefaultRegion",
-        trace_on="true",
+        trace_on=True,
     )
 
 

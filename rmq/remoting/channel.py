@@ -414,10 +414,11 @@ class Channel:
         what = _request_name(call.code)
         silent = self.received_at <= call.sent_at and not self.blocked
         call.settle(RequestTimeoutError(self.peer, what, call.timeout_s))
-        if silent:
+        if silent and self._endpoint.dials:
             # Nothing at all came since the request left: the connection itself may be dead, and a
             # new one is cheaper than finding out. The original closes on every timeout; that
-            # punishes one slow answer.
+            # punishes one slow answer. A server leaves that to the client, as the original does:
+            # it could not dial again.
             self.close(f"no byte received since {what} was sent {call.timeout_s:g} s ago")
 
     def _abandon(self, call: Call) -> None:
@@ -604,8 +605,8 @@ class Channel:
 
     def resume(self) -> None:
         self._pauses -= 1
-        if not self._pauses:
-            self._wake_waiting()
+        if not self.blocked:
+            self._unblocked()
 
     async def wait_written(self) -> None:
         """Wait until all that is queued is with the kernel, or the connection has ended."""
@@ -634,14 +635,16 @@ class Channel:
                 blocked = self.blocked
                 self._outbox.sent(sent)
                 if blocked and not self.blocked:
-                    self._wake_waiting()
+                    self._unblocked()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             self.close(_describe(exc))
         finally:
+            blocked = self.blocked
             self._draining = False
             if self._last_words is not None:
                 self.close(self._last_words)
-            self._wake_waiting()
+            elif blocked and not self.blocked:
+                self._unblocked()
             if self._drained is not None:
                 self._drained.set()
                 self._drained = None
@@ -656,16 +659,20 @@ class Channel:
             self._resumed = trio.Event()
             await self._resumed.wait()
 
-    def _wake_waiting(self) -> None:
-        if self._resumed is not None:
-            self._resumed.set()
-            self._resumed = None
-        if self.close_reason is None and not self.blocked:
+    def _unblocked(self) -> None:
+        """Go on reading, if the connection lives."""
+        if self.close_reason is None:
             # Time in which we did not read on purpose is not held against the peer.
             self.received_at = self._endpoint.now()
             if self._frame_started_at is not None:
                 self._frame_started_at = self.received_at
+            self._wake_waiting()
             self._endpoint.unblocked(self)
+
+    def _wake_waiting(self) -> None:
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
 
 
 def _describe(exc: BaseException) -> str:

@@ -71,6 +71,7 @@ class RemotingClient:
             dispatcher=Dispatcher(table or HandlerTable()),
             channel_config=self.config.channel,
             language=language,
+            dials=True,
             listeners=listeners,
         )
         self._peers: dict[str, _Peer] = {}

@@ -387,13 +387,17 @@ class Dispatcher:
     def _refuse_unknown(self, channel: Channel, commands: Sequence[Command]) -> None:
         for command in commands:
             logger.debug("no handler for %s from %s", _name_of(command), channel.peer)
-            if self._answer_unknown:
-                _refuse(
-                    channel,
-                    command,
+            if self._answer_unknown and not command.flag & FLAG_ONEWAY:
+                # In the serialization of the request: in a stock broker this is a handler's answer.
+                frame = channel.encoder.response(
+                    command.opaque,
                     ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                    f" request type {command.code} not supported",
+                    None,
+                    0,
+                    command.serialization,
+                    remark=f" request type {command.code} not supported",
                 )
+                channel.send(frame)
 
     def _enqueue(self, bound: _Bound, requests: Sequence[Request[Any]]) -> None:
         assert bound.handle_async is not None, "a handler is either plain or a coroutine"

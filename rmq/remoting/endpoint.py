@@ -72,6 +72,7 @@ class Endpoint:
         dispatcher: Dispatcher,
         channel_config: ChannelConfig,
         language: LanguageCode,
+        dials: bool,
         listeners: Iterable[ConnectionListener] = (),
         held_bytes_max: int = HELD_BYTES_MAX,
     ) -> None:
@@ -79,6 +80,8 @@ class Endpoint:
             language=language, frame_bytes_max=channel_config.frame_bytes_max
         )
         self.dispatcher = dispatcher
+        self.dials = dials
+        """Whether we made the connections, and could make them again."""
         self.channel_config = channel_config
         self.channels: set[Channel] = set()
         self.now: Callable[[], float] = trio.current_time

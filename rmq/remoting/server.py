@@ -98,6 +98,7 @@ class RemotingServer:
             dispatcher=self._dispatcher,
             channel_config=self.config.channel,
             language=language,
+            dials=False,
             listeners=listeners,
         )
         self._sockets: list[socket.socket] = []
