@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import struct
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Generic, TypeVar, get_args
 
@@ -64,8 +64,8 @@ H = TypeVar("H", bound=Header)
 READ_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What the fast reader raises for texts that are to be read leniently, or refused."""
 
-LENIENT_BYTES_MAX: Final = 256 * 1024
-"""Longer texts are not read leniently: that takes a hundred times as long, for no stock peer."""
+LENIENT_BYTES_MAX: Final = 64 * 1024
+"""Longer texts are not read leniently: that takes a millisecond per KiB, for no stock peer."""
 
 
 def read_json(header_class: type[H], ext: bytes | memoryview | msgspec.Raw) -> H:
@@ -352,7 +352,7 @@ def _codec_of(header_class: type[H]) -> _Codec[H]:
     return _Codec(header_class)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _hash_order(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(hash_map_order(names))
 

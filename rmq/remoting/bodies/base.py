@@ -29,6 +29,9 @@ from rmq.errors import ProtocolError
 from rmq.model import fastjson
 from rmq.remoting.bodies.reading import KeyKinds, Mismatch, key_kinds_of, reader_of
 
+LENIENT_BYTES_MAX: Final = 1024 * 1024
+"""Reading leniently takes about a second per MiB, in which nothing else happens."""
+
 
 class BodyError(ProtocolError):
     """The body of one command cannot be read as what it should be; the frame itself was sound."""
@@ -51,14 +54,18 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether stock peers take a command without a body for one with all members at default."""
 
     @classmethod
-    def decode(cls, data: bytes | None) -> Self:
-        """Read a body; raise `MalformedJsonError`, or `BodyError` naming the member."""
+    def decode(cls, data: bytes | None, *, lenient_bytes_max: int = LENIENT_BYTES_MAX) -> Self:
+        """Read a body; raise `MalformedJsonError`, or `BodyError` naming the member.
+
+        A longer text than `lenient_bytes_max` must be plain JSON. Raise the bound for peers that
+        are trusted, such as one's own master.
+        """
         if not data:
             if cls.absent_means_default:
                 return cls()
             raise BodyError("there is no body", body=cls.__name__, path="$")
         codec: _Codec[Self] = _codec_of(cls)
-        return codec.decode(data)
+        return codec.decode(data, lenient_bytes_max)
 
     def encode(self, *, standard: bool = False) -> bytes:
         """Write the body as stock peers do; `standard` is the strict JSON of route answers."""
@@ -86,7 +93,7 @@ class _Codec(Generic[B]):
         self._decode = msgspec.json.Decoder(body_class).decode
         self._read = reader_of(body_class)
 
-    def decode(self, data: bytes) -> B:
+    def decode(self, data: bytes, lenient_bytes_max: int) -> B:
         # msgspec has no text form for struct keys, so it could only read such a table when empty.
         if KeyKinds.STRUCT not in self._keys and not any(mark in data for mark in _NOT_PLAIN):
             try:
@@ -98,6 +105,8 @@ class _Codec(Generic[B]):
                     return self._decode(_BARE_KEY.sub(rb'\1"\2"', data))
                 except (ValueError, RecursionError):
                     pass
+        if KeyKinds.STRUCT not in self._keys and len(data) > lenient_bytes_max:
+            raise BodyError(f"{len(data)} bytes that are not plain", body=self._name, path="$")
         try:
             return self._read(fastjson.loads(data))
         except Mismatch as mismatch:

@@ -1,0 +1,181 @@
+"""What must hold for any bytes whatever.
+
+`examine` feeds a stream to a decoder and reads everything of the commands that come out, the way
+servers and clients do. Our own errors are answers like any other; every other exception, and every
+broken promise (an `AssertionError`), is a finding.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from rmq.errors import HeaderError, LocalProtocolError, RmqError
+from rmq.remoting.bodies import (
+    REQUEST_BODIES,
+    RESPONSE_BODIES,
+    RegisterBrokerBody,
+    decode_batch,
+    decode_reset_offset,
+    parse_properties,
+)
+from rmq.remoting.codes import LanguageCode, RequestCode, Serialization
+from rmq.remoting.command import Command, encode_command, encode_frame
+from rmq.remoting.frame import FrameDecoder
+from rmq.remoting.header import Header, json_decoder
+from rmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS, RegisterBrokerRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_BodyReaders = dict[int, "Callable[[bytes], object]"]
+
+_REQUEST_HEADERS: Final = {int(code): kind for code, kind in REQUEST_HEADERS.items()}
+_REQUEST_BODIES: Final[_BodyReaders] = {
+    **{int(code): kind.decode for code, kind in REQUEST_BODIES.items()},
+    RequestCode.SEND_BATCH_MESSAGE: decode_batch,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET: decode_reset_offset,
+    RequestCode.UPDATE_BROKER_CONFIG: parse_properties,
+    RequestCode.UPDATE_NAMESRV_CONFIG: parse_properties,
+}
+_RESPONSE_BODIES: Final[_BodyReaders] = {
+    **{int(code): kind.decode for code, kind in RESPONSE_BODIES.items()},
+    RequestCode.GET_BROKER_CONFIG: parse_properties,
+    RequestCode.GET_NAMESRV_CONFIG: parse_properties,
+}
+
+
+class Outcome(NamedTuple):
+    """What became of a stream; which of its commands had a header and a body that could be read."""
+
+    decoded: int
+    refused: bool
+    headers: int
+    bodies: int
+
+
+def examine(chunks: Iterable[bytes], take: int, answers: RequestCode | None) -> Outcome:
+    """Read everything of a stream that comes in these chunks.
+
+    `answers` is the request that responses in the stream are taken to answer.
+    """
+    chunks = list(chunks)
+    commands, error = _decode(chunks, take)
+    if len(chunks) > 1:
+        at_once, error_at_once = _decode([b"".join(chunks)], 1000)
+        assert commands == at_once, "the split of the input shows in the commands"
+        assert str(error) == str(error_at_once), "the split of the input shows in the error"
+    headers = bodies = 0
+    for command in commands:
+        has_header, has_body = examine_command(command, answers)
+        headers += has_header
+        bodies += has_body
+    return Outcome(len(commands), error is not None, headers, bodies)
+
+
+def _decode(chunks: list[bytes], take: int) -> tuple[list[Command], RmqError | None]:
+    decoder = FrameDecoder()
+    commands: list[Command] = []
+    fed = 0
+    for chunk in chunks:
+        decoder.feed(chunk)
+        fed += len(chunk)
+        while taken := decoder.take(take):
+            assert len(taken) <= take, "more was taken than asked for"
+            commands += taken
+        assert decoder.held_bytes <= fed, "more is held than came"
+        if decoder.error is not None:
+            assert decoder.held_bytes == 0, "something is held of a stream that has ended"
+            break
+    return commands, decoder.error
+
+
+def examine_command(command: Command, answers: RequestCode | None) -> tuple[bool, bool]:
+    """Read everything of a command; return whether header and body could be read."""
+    try:
+        fields: Mapping[str, str] | None = command.ext_fields
+    except HeaderError:
+        fields = None
+    if fields is not None:
+        assert all(type(k) is str and type(v) is str for k, v in fields.items()), "not texts"
+    _check_rewriting(command)
+    header: Header | None = None
+    header_class = _header_class(command, answers)
+    if header_class is not None:
+        header = _read_header(command, header_class)
+    return header is not None, _read_body(command, header, answers)
+
+
+def _header_class(command: Command, answers: RequestCode | None) -> type[Header] | None:
+    if not command.is_response:
+        return _REQUEST_HEADERS.get(command.code)
+    return None if answers is None else RESPONSE_HEADERS[answers]
+
+
+def _read_header(command: Command, header_class: type[Header]) -> Header | None:
+    """Read the typed header by both ways there are, and write what was read."""
+    quick: Header | None = None
+    # What the quick reader refuses goes to the other.
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        quick = json_decoder(header_class)(command.json_ext)
+    try:
+        header = command.header(header_class)
+    except HeaderError:
+        assert quick is None, "the quick reader accepts what the other refuses"
+        return None
+    if quick is not None:
+        assert header == quick, "the two readers differ"
+    (again,), _ = _decode([encode_frame(code=0, header=header)], 2)
+    assert again.header(header_class) == header, "a header changes when it is written"
+    return header
+
+
+def _read_body(command: Command, header: Header | None, answers: RequestCode | None) -> bool:
+    data = command.body
+    if data is None:
+        return False
+    if not command.is_response:
+        decode = _REQUEST_BODIES.get(command.code)
+        if isinstance(header, RegisterBrokerRequest) and header.compressed:
+            decode = RegisterBrokerBody.decode_compressed
+    else:
+        decode = None if answers is None else _RESPONSE_BODIES.get(answers)
+    if decode is None:
+        return False
+    try:
+        decode(data)
+    except RmqError:
+        return False
+    return True
+
+
+def _check_rewriting(command: Command) -> None:
+    """A command that is written again must be the same when it is read again."""
+    try:
+        frame = encode_command(command)
+    except (LocalProtocolError, HeaderError):
+        return
+    commands, error = _decode([frame], 2)
+    assert error is None, f"our own frame is refused: {error}"
+    assert len(commands) == 1, f"our own frame is read as {len(commands)}"
+    said, said_again = _said(command), _said(commands[0])
+    assert said == said_again, f"written again, {said} became {said_again}"
+
+
+def _said(command: Command) -> tuple[Any, ...]:
+    language = command.language
+    if language is None:
+        # There is no word for it: JSON leaves it out, which reads as JAVA, and binary says OTHER.
+        is_json = command.serialization is Serialization.JSON
+        language = LanguageCode.JAVA if is_json else LanguageCode.OTHER
+    return (
+        (command.code, command.flag, command.opaque, command.version),
+        command.remark,
+        list(command.ext_fields.items()),
+        command.has_ext_fields,
+        command.body,
+        command.serialization,
+        language,
+    )
