@@ -188,7 +188,10 @@ class Channel:
         self._transport = transport
         self._endpoint = endpoint
         self._dispatch = endpoint.dispatcher.dispatch
-        self._decoder = FrameDecoder(frame_bytes_max=config.frame_bytes_max)
+        self._decoder = FrameDecoder(
+            frame_bytes_max=config.frame_bytes_max,
+            whole_decoders=endpoint.dispatcher.whole_decoders,
+        )
         self._frame_started_at: float | None = None
         self._held_reported = 0
         self._last_words: str | None = None

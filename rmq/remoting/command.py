@@ -31,7 +31,7 @@ from rmq.remoting.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rmq.remoting.header import Header
 
@@ -59,12 +59,15 @@ class Command(msgspec.Struct, gc=False):
     body: bytes | None = msgspec.field(default=None, name="~body")
     binary_ext: dict[str, str] | None = msgspec.field(default=None, name="~binaryExt")
     serialization: Serialization = msgspec.field(default=Serialization.JSON, name="~serialization")
+    raw_header: bytes | None = msgspec.field(default=None, name="~rawHeader")
+    """The JSON header as it came, if a `whole_header_decoder` read it: `json_ext` is typed then."""
 
     def hide(self) -> None:
         """Undo what a header may have said of members that are not its own."""
         self.body = None
         self.binary_ext = None
         self.serialization = Serialization.JSON
+        self.raw_header = None
 
     @property
     def is_response(self) -> bool:
@@ -88,7 +91,7 @@ class Command(msgspec.Struct, gc=False):
         apart).
         """
         if self.serialization is Serialization.JSON:
-            return bytes(self.json_ext) not in (b"", b"null")
+            return bytes(self._json_ext) not in (b"", b"null")
         return bool(self.binary_ext)
 
     @property
@@ -96,18 +99,25 @@ class Command(msgspec.Struct, gc=False):
         """Every header field as sent, known to us or not, in the order sent."""
         if self.binary_ext is not None:
             return self.binary_ext
-        if not self.json_ext:
+        ext = self._json_ext
+        if not ext:
             return {}
         try:
-            return msgspec.json.decode(self.json_ext, type=dict[str, str])
+            return msgspec.json.decode(ext, type=dict[str, str])
         except header_codec.READ_ERRORS:
-            return header_codec.read_leniently(self.json_ext, "extFields")
+            return header_codec.read_leniently(ext, "extFields")
 
     def header(self, header_class: type[H]) -> H:
         """Read the typed header; raise `HeaderError` naming a missing or malformed field."""
         if self.binary_ext is not None:
             return header_codec.read_map(header_class, self.binary_ext)
-        return header_codec.read_json(header_class, self.json_ext)
+        return header_codec.read_json(header_class, self._json_ext)
+
+    @property
+    def _json_ext(self) -> msgspec.Raw:
+        if self.raw_header is None:
+            return self.json_ext
+        return decode_json_header(self.raw_header).json_ext
 
 
 def decode_header(header: bytes, serialization: int) -> Command:
@@ -122,6 +132,23 @@ def decode_header(header: bytes, serialization: int) -> Command:
     if serialization == Serialization.ROCKETMQ:
         return _decode_binary(header)
     raise RemoteProtocolError(f"unknown header serialization {serialization}")
+
+
+def whole_header_decoder(header_class: type[Header]) -> Callable[[bytes], Command]:
+    """Return a reader of JSON headers that reads `extFields` as `header_class` in the same pass.
+
+    Its commands have the typed header in `json_ext`. Reading in two passes, first the command and
+    then the header, takes a third longer; but one has to know beforehand what is coming.
+    """
+    command_class = msgspec.defstruct(
+        f"{header_class.__name__}Command",
+        [("json_ext", header_class, msgspec.field(name="extFields"))],
+        bases=(Command,),
+        kw_only=True,
+        gc=False,
+    )
+    decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(command_class, strict=False)
+    return decoder.decode
 
 
 def encode_frame(

@@ -34,7 +34,7 @@ import trio
 from rmq.errors import HeaderError, LocalProtocolError, RefusedError
 from rmq.remoting.channel import Channel
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
-from rmq.remoting.command import Command
+from rmq.remoting.command import Command, whole_header_decoder
 from rmq.remoting.header import READ_ERRORS, EmptyHeader, Header, json_decoder
 from rmq.remoting.layout import FRAME_PREFIX
 
@@ -223,7 +223,7 @@ class HandlerTable:
         Where it returns response headers, one per request, the requests are answered SUCCESS with
         them; None stands for a request that the handler has answered or deferred itself.
         """
-        self._put(code, _Entry(header, group, handle_batch=handler))
+        self._put(code, _Entry(header, group, handle_batch=handler, comes_in_runs=True))
 
     def add_async(
         self,
@@ -279,6 +279,12 @@ class Dispatcher:
         for code, entry in table.entries.items():
             state = self._groups.setdefault(entry.group, _GroupState(entry.group))
             self._bound[code] = _Bound(entry, state)
+        self.whole_decoders = {
+            code: whole_header_decoder(entry.header_class)
+            for code, entry in table.entries.items()
+            if entry.comes_in_runs
+        }
+        """How to read the headers of codes that are served in batches, for `FrameDecoder`."""
         self._nursery: trio.Nursery | None = None
         self._quiet: trio.Event | None = None
         for state in self._groups.values():
@@ -342,9 +348,13 @@ class Dispatcher:
             commands = commands[:room]
         requests: list[Request[Any]] = []
         decode_json = bound.decode_json
+        header_class = bound.header_class
+        header: Any
         for command in commands:
             try:
-                header = decode_json(command.json_ext)
+                header = command.json_ext
+                if type(header) is not header_class:
+                    header = decode_json(header)
             except READ_ERRORS:
                 # Not JSON (then this part is empty), or not as the fast reader wants it.
                 try:
@@ -421,7 +431,7 @@ class Dispatcher:
 class _Entry:
     """A handler as registered."""
 
-    __slots__ = ("group", "handle_async", "handle_batch", "header_class")
+    __slots__ = ("comes_in_runs", "group", "handle_async", "handle_batch", "header_class")
 
     def __init__(
         self,
@@ -430,7 +440,9 @@ class _Entry:
         *,
         handle_batch: Callable[[Any], Sequence[Header | None] | None] | None = None,
         handle_async: Callable[[Any], Awaitable[None]] | None = None,
+        comes_in_runs: bool = False,
     ) -> None:
+        self.comes_in_runs = comes_in_runs
         self.header_class = header_class
         self.group = group
         self.handle_batch = handle_batch

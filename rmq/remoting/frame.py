@@ -8,11 +8,11 @@ only then is `error` set.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq.errors import RemoteProtocolError
-from rmq.remoting.codes import Serialization
-from rmq.remoting.command import Command, decode_header, decode_json_header
+from rmq.remoting.codes import FLAG_RESPONSE, Serialization
+from rmq.remoting.command import Command, decode_header
 from rmq.remoting.header import READ_ERRORS
 from rmq.remoting.layout import (
     FRAME_BYTES_MAX,
@@ -20,6 +20,9 @@ from rmq.remoting.layout import (
     HEADER_LENGTH_MASK,
     SERIALIZATION_SHIFT,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _PREFIX_BYTES: Final = FRAME_PREFIX.size
 _JSON: Final = Serialization.JSON
@@ -33,20 +36,33 @@ class FrameDecoder:
 
     __slots__ = (
         "_chunks",
+        "_code",
         "_data",
         "_frame_bytes_max",
+        "_guess",
         "_needed",
         "_position",
+        "_whole_decoders",
         "error",
         "flags_seen",
         "held_bytes",
     )
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        whole_decoders: Mapping[int, Callable[[bytes], Command]] | None = None,
+    ) -> None:
         self.error: RemoteProtocolError | None = None
         """Why the stream cannot be read further, once every frame before that point has been taken.
         """
         self._frame_bytes_max = frame_bytes_max
+        # Requests of one code come in long runs. When two in a row were of a code that has a
+        # `whole_header_decoder`, the next is read with it, and once more if the guess was wrong.
+        self._whole_decoders = whole_decoders or {}
+        self._code = -1
+        self._guess: Callable[[bytes], Command] | None = None
         self._data = b""
         self._position = 0
         # Bytes of an unfinished frame are kept as they came and joined once, when the frame is
@@ -100,17 +116,10 @@ class FrameDecoder:
                     needed = end - position
                     break
                 header = data[header_start:header_end]
-                if mark > HEADER_LENGTH_MASK:
-                    command = decode_header(header, mark >> SERIALIZATION_SHIFT)
+                if self._guess is not None and mark <= HEADER_LENGTH_MASK:
+                    command = self._decode_guessed(self._guess, header)
                 else:
-                    try:
-                        command = decode_json_header(header)
-                    except READ_ERRORS:
-                        command = decode_header(header, 0)
-                    else:
-                        # As `Command.hide` does; a call per frame would cost more than this.
-                        command.binary_ext = None
-                        command.serialization = _JSON
+                    command = self._decode(header, mark >> SERIALIZATION_SHIFT)
                 command.body = data[header_end:end] if header_end < end else None
                 commands.append(command)
                 flags |= command.flag
@@ -134,6 +143,25 @@ class FrameDecoder:
         if size:
             self._hold(data, position, needed)
         return commands
+
+    def _decode(self, header: bytes, serialization: int) -> Command:
+        command = decode_header(header, serialization)
+        code = command.code
+        self._guess = self._whole_decoders.get(code) if code == self._code else None
+        self._code = code
+        return command
+
+    def _decode_guessed(self, guess: Callable[[bytes], Command], header: bytes) -> Command:
+        try:
+            command = guess(header)
+        except READ_ERRORS:
+            return self._decode(header, 0)
+        if command.code != self._code or command.flag & FLAG_RESPONSE:
+            return self._decode(header, 0)
+        command.binary_ext = None
+        command.serialization = _JSON
+        command.raw_header = header
+        return command
 
     def _hold(self, data: bytes, position: int, needed: int) -> None:
         """Keep the unfinished rest until as many bytes as are needed have come."""

@@ -317,12 +317,16 @@ class JsonWriters(dict[type[Header], "Callable[..., bytes]"]):
             for field in ordered
         ]
         scope: dict[str, Any] = {
-            "template": self._before + b"{" + b",".join(members) + b"}" + self._after
+            "template": self._before + b"{" + b",".join(members) + b"}" + self._after,
+            "true": b'"true"',
+            "false": b'"false"',
         }
         values = ""
         for number, field in enumerate(ordered):
             if field.render_json is None:
                 values += f"h.{field.attribute},"
+            elif field.kind is bool:
+                values += f"true if h.{field.attribute} else false,"
             else:
                 scope[f"render{number}"] = field.render_json
                 values += f"render{number}(h.{field.attribute}),"
