@@ -23,14 +23,15 @@ import trio
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode, RequestCode
 from rmq.remoting.command import FrameEncoder
-from rmq.remoting.dispatch import SEND, HandlerTable
+from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.groups import SEND
 from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmq.remoting.dispatch import Request
+    from rmq.remoting.request import Request
 
 MESSAGE_ID: Final = "0A00000100002A9F0000000000000400"
 STALL_TIMEOUT_S: Final = 2.0

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from rmq.remoting.client import RemotingClient
     from rmq.remoting.command import Command as RemotingCommand
-    from rmq.remoting.dispatch import Request
     from rmq.remoting.header import Header
+    from rmq.remoting.request import Request
 
 NAMESPACE: Final = "SELF_CHECK"
 PIPELINED: Final = 1_000

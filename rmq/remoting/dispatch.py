@@ -1,5 +1,4 @@
-"""From request code to handler: the handler table, groups with their limits, and the request a
-handler gets.
+"""From request code to handler: the handler table and who hands requests on.
 
 There are three kinds of handler, all of them given a `Request` and all of them answering with
 `request.reply`:
@@ -14,32 +13,29 @@ the work calls `reply` later, from any task, and all answers given in one step o
 leave in one write per connection. A handler that neither answers nor defers sends nothing, as some
 requests demand.
 
-Every code belongs to a group (send, pull, query ...), and a group has bounds of its own: how many
-coroutines run, how many requests are unanswered in all, and how many of them may be one
-connection's. Waiting requests of a group are served in turn by connection, so that one client's
-thousand queries do not hold up another's one.
+Bounds are those of the groups (`rmq.remoting.groups`) that codes belong to.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
-import msgspec
 import trio
 
-from rmq.errors import HeaderError, LocalProtocolError, RefusedError
-from rmq.remoting.channel import Channel
+from rmq.errors import HeaderError, RefusedError
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command, whole_header_decoder
+from rmq.remoting.groups import ADMIN, GroupState, GroupStatistics, HandlerGroup
 from rmq.remoting.header import READ_ERRORS, EmptyHeader, Header, json_decoder
 from rmq.remoting.layout import FRAME_PREFIX
+from rmq.remoting.request import Request, name_of, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from rmq.remoting.channel import Channel
 
 
 logger = logging.getLogger(__name__)
@@ -47,144 +43,9 @@ logger = logging.getLogger(__name__)
 H = TypeVar("H", bound=Header)
 
 _PLAIN_HEADER_BYTES_MAX: Final = 4096
-_REFUSAL_CHARS_MAX: Final = 1000
 _pack_prefix = FRAME_PREFIX.pack
 
 REMARK_OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerGroup:
-    """Bounds that a group of request codes has to itself."""
-
-    name: str
-    concurrency: int
-    """How many coroutine handlers run at a time."""
-    capacity: int
-    """How many requests may be unanswered; one more is answered SYSTEM_BUSY."""
-    per_connection: int
-    """How many of them may be one connection's."""
-    slows_down: bool = True
-    """What happens at `per_connection`: the connection is read no further until an answer is out
-    (True), or the request is answered SYSTEM_BUSY (False; for requests that rest unanswered on
-    purpose, such as held pulls).
-    """
-
-    def __post_init__(self) -> None:
-        if min(self.concurrency, self.capacity, self.per_connection) < 1:
-            raise ValueError(f"group {self.name}: bounds must be at least 1")
-
-
-# Capacities are those of the queues of 4.9.8's thread pools; its pools have no bound per
-# connection.
-SEND: Final = HandlerGroup(name="send", concurrency=64, capacity=10_000, per_connection=5_000)
-PULL: Final = HandlerGroup(
-    name="pull", concurrency=64, capacity=100_000, per_connection=50_000, slows_down=False
-)
-QUERY: Final = HandlerGroup(name="query", concurrency=8, capacity=20_000, per_connection=1_000)
-ADMIN: Final = HandlerGroup(name="admin", concurrency=16, capacity=10_000, per_connection=1_000)
-CLIENT_MANAGEMENT: Final = HandlerGroup(
-    name="client_management", concurrency=32, capacity=100_000, per_connection=1_000
-)
-HEARTBEAT: Final = HandlerGroup(
-    name="heartbeat", concurrency=16, capacity=50_000, per_connection=1_000
-)
-
-
-@final
-class Request(msgspec.Struct, Generic[H], eq=False):
-    """One request as its handler sees it. Answer it at most once, now or later."""
-
-    command: Command
-    header: H
-    channel: Channel
-    _group: _GroupState
-    _answered: bool = False
-    _counted: bool = False
-    _deferred: bool = False
-
-    @property
-    def body(self) -> bytes | None:
-        return self.command.body
-
-    @property
-    def answered(self) -> bool:
-        return self._answered
-
-    def reply(
-        self,
-        header: Header | None = None,
-        *,
-        code: int = ResponseCode.SUCCESS,
-        body: bytes | memoryview | None = None,
-        remark: str | None = None,
-        extra: Mapping[str, str] | None = None,
-    ) -> None:
-        """Answer, in the serialization of the request. A one-way request's answer is not sent."""
-        if self._answered or self._counted:
-            self._settle()
-        self._answered = True
-        if not self.command.flag & FLAG_ONEWAY:
-            self._send(header, code, body, remark, extra)
-
-    def defer(self) -> None:
-        """Keep the request unanswered past the handler's return; it counts against its group until
-        `reply`.
-        """
-        self._deferred = True
-        self._count()
-
-    def drop(self) -> None:
-        """Let go of a deferred request without an answer."""
-        if not self._answered:
-            self._settle()
-
-    def refuse(self, code: int, remark: str) -> None:
-        """Answer with an error, as the server itself does: in the server's own serialization
-        (JSON).
-        """
-        self._settle()
-        if not self.command.flag & FLAG_ONEWAY:
-            self.channel.send(_refusal(self.command, self.channel, code, remark))
-
-    def _send(
-        self,
-        header: Header | None,
-        code: int = ResponseCode.SUCCESS,
-        body: bytes | memoryview | None = None,
-        remark: str | None = None,
-        extra: Mapping[str, str] | None = None,
-    ) -> None:
-        command = self.command
-        channel = self.channel
-        try:
-            frame = channel.encoder.response(
-                command.opaque,
-                code,
-                header,
-                0 if body is None else len(body),
-                command.serialization,
-                remark,
-                extra,
-            )
-        except LocalProtocolError as exc:
-            logger.error("answer to %s of %s dropped: %s", _name_of(command), channel.peer, exc)
-            frame = _refusal(command, channel, ResponseCode.SYSTEM_ERROR, str(exc))
-            body = None
-        channel.send(frame, body)
-
-    def _count(self) -> None:
-        if not self._counted and not self._answered:
-            self._counted = True
-            self._group.count(self.channel)
-
-    def _settle(self) -> None:
-        if self._answered:
-            raise RuntimeError(f"{_name_of(self.command)} of {self.channel.peer} answered twice")
-        self._answered = True
-        if self._counted:
-            self._counted = False
-            self._group.uncount(self.channel)
 
 
 @final
@@ -248,18 +109,6 @@ class HandlerTable:
         self.entries[code] = entry
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatistics:
-    """A snapshot of one group, for metrics."""
-
-    name: str
-    unanswered: int
-    waiting: int
-    running: int
-    refused: int
-    """Requests answered SYSTEM_BUSY since the start."""
-
-
 @final
 class Dispatcher:
     """Hands requests to handlers within the bounds of their groups."""
@@ -274,10 +123,10 @@ class Dispatcher:
         self._guard = guard
         # A stock nameserver says nothing to a code it does not know, a stock broker says so.
         self._answer_unknown = answer_unknown
-        self._groups: dict[HandlerGroup, _GroupState] = {}
+        self._groups: dict[HandlerGroup, GroupState] = {}
         self._bound: dict[int, _Bound] = {}
         for code, entry in table.entries.items():
-            state = self._groups.setdefault(entry.group, _GroupState(entry.group))
+            state = self._groups.setdefault(entry.group, GroupState(entry.group))
             self._bound[code] = _Bound(entry, state)
         self.whole_decoders = {
             code: whole_header_decoder(entry.header_class)
@@ -344,7 +193,7 @@ class Dispatcher:
         if state.crowded_by(len(commands)) and (room := state.room_for(channel)) < len(commands):
             for command in commands[room:]:
                 state.refused += 1
-                _refuse(channel, command, ResponseCode.SYSTEM_BUSY, REMARK_OVERLOAD)
+                refuse(channel, command, ResponseCode.SYSTEM_BUSY, REMARK_OVERLOAD)
             commands = commands[:room]
         requests: list[Request[Any]] = []
         decode_json = bound.decode_json
@@ -360,7 +209,7 @@ class Dispatcher:
                 try:
                     header = command.header(bound.header_class)
                 except HeaderError as exc:
-                    _refuse(channel, command, ResponseCode.SYSTEM_ERROR, str(exc))
+                    refuse(channel, command, ResponseCode.SYSTEM_ERROR, str(exc))
                     continue
             requests.append(Request(command, header, channel, state))
         if not requests:
@@ -386,17 +235,17 @@ class Dispatcher:
             try:
                 guard(channel, command)
             except RefusedError as exc:
-                _refuse(channel, command, exc.code, exc.remark)
+                refuse(channel, command, exc.code, exc.remark)
             except Exception as exc:
-                logger.exception("guard failed on %s of %s", _name_of(command), channel.peer)
-                _refuse(channel, command, ResponseCode.SYSTEM_ERROR, _describe(exc))
+                logger.exception("guard failed on %s of %s", name_of(command), channel.peer)
+                refuse(channel, command, ResponseCode.SYSTEM_ERROR, _describe(exc))
             else:
                 admitted.append(command)
         return admitted
 
     def _refuse_unknown(self, channel: Channel, commands: Sequence[Command]) -> None:
         for command in commands:
-            logger.debug("no handler for %s from %s", _name_of(command), channel.peer)
+            logger.debug("no handler for %s from %s", name_of(command), channel.peer)
             if self._answer_unknown and not command.flag & FLAG_ONEWAY:
                 # In the serialization of the request: in a stock broker this is a handler's answer.
                 frame = channel.encoder.response(
@@ -455,7 +304,7 @@ class _Bound:
 
     __slots__ = ("decode_json", "handle_async", "handle_batch", "header_class", "state")
 
-    def __init__(self, entry: _Entry, state: _GroupState) -> None:
+    def __init__(self, entry: _Entry, state: GroupState) -> None:
         self.header_class = entry.header_class
         self.decode_json = json_decoder(entry.header_class)
         self.handle_batch = entry.handle_batch
@@ -463,94 +312,7 @@ class _Bound:
         self.state = state
 
 
-@final
-class _GroupState:
-    """The requests of one group that are not answered yet."""
-
-    def __init__(self, group: HandlerGroup) -> None:
-        self.group = group
-        self.unanswered = 0
-        self.running = 0
-        self.refused = 0
-        self.on_settled: Callable[[], None] | None = None
-        # Below this no bound can be hit, neither the group's nor a connection's.
-        self._comfortable = (
-            group.capacity if group.slows_down else min(group.capacity, group.per_connection)
-        )
-        self._by_channel: dict[Channel, int] = {}
-        self._turns: deque[Channel] = deque()
-        self._waiting: dict[
-            Channel, deque[tuple[Request[Any], Callable[..., Awaitable[None]]]]
-        ] = {}
-
-    def statistics(self) -> GroupStatistics:
-        return GroupStatistics(
-            name=self.group.name,
-            unanswered=self.unanswered,
-            waiting=sum(map(len, self._waiting.values())),
-            running=self.running,
-            refused=self.refused,
-        )
-
-    def crowded_by(self, count: int) -> bool:
-        """Tell quickly whether `count` more requests might not all be taken."""
-        return self.unanswered + count > self._comfortable
-
-    def room_for(self, channel: Channel) -> int:
-        """Return how many more requests of this connection can be taken."""
-        room = self.group.capacity - self.unanswered
-        if not self.group.slows_down:
-            room = min(room, self.group.per_connection - self._by_channel.get(channel, 0))
-        return max(0, room)
-
-    def count(self, channel: Channel) -> None:
-        self.unanswered += 1
-        mine = self._by_channel.get(channel, 0) + 1
-        self._by_channel[channel] = mine
-        if mine == self.group.per_connection and self.group.slows_down:
-            channel.pause()
-
-    def uncount(self, channel: Channel) -> None:
-        self.unanswered -= 1
-        mine = self._by_channel[channel] - 1
-        if mine:
-            self._by_channel[channel] = mine
-        else:
-            del self._by_channel[channel]
-        if mine == self.group.per_connection - 1 and self.group.slows_down:
-            channel.resume()
-        if self.unanswered == 0 and self.on_settled is not None:
-            self.on_settled()
-
-    def put(self, request: Request[Any], handler: Callable[..., Awaitable[None]]) -> None:
-        waiting = self._waiting.get(request.channel)
-        if waiting is None:
-            waiting = self._waiting[request.channel] = deque()
-            self._turns.append(request.channel)
-        waiting.append((request, handler))
-
-    def take(self) -> tuple[Request[Any], Callable[..., Awaitable[None]]] | None:
-        """Return the next request, connections taking turns."""
-        if not self._turns:
-            return None
-        channel = self._turns.popleft()
-        waiting = self._waiting[channel]
-        taken = waiting.popleft()
-        if waiting:
-            self._turns.append(channel)
-        else:
-            del self._waiting[channel]
-        return taken
-
-    def forget(self, channel: Channel) -> list[Request[Any]]:
-        waiting = self._waiting.pop(channel, None)
-        if waiting is None:
-            return []
-        self._turns.remove(channel)
-        return [request for request, _ in waiting]
-
-
-async def _work(state: _GroupState) -> None:
+async def _work(state: GroupState) -> None:
     """Serve waiting requests of a group until there are none."""
     try:
         while (taken := state.take()) is not None:
@@ -584,7 +346,7 @@ def _reply_all(
         if request._answered:
             logger.error(
                 "handler of %s from %s returned a header for a request it had answered",
-                _name_of(command),
+                name_of(command),
                 channel.peer,
             )
             continue
@@ -626,7 +388,7 @@ def _answer_error(requests: Sequence[Request[Any]], exc: Exception) -> None:
         code, remark = ResponseCode.SYSTEM_ERROR, _describe(exc)
         logger.error(
             "handler of %s from %s failed, %d of %d requests unanswered",
-            _name_of(first.command),
+            name_of(first.command),
             first.channel.peer,
             len(left),
             len(requests),
@@ -636,25 +398,5 @@ def _answer_error(requests: Sequence[Request[Any]], exc: Exception) -> None:
         request.refuse(code, remark)
 
 
-def _refuse(channel: Channel, command: Command, code: int, remark: str) -> None:
-    if not command.flag & FLAG_ONEWAY:
-        channel.send(_refusal(command, channel, code, remark))
-
-
-def _refusal(command: Command, channel: Channel, code: int, remark: str) -> bytes:
-    # The remark may be anybody's text: what the wire cannot carry must not cost the answer.
-    remark = remark[:_REFUSAL_CHARS_MAX].encode("utf-8", "replace").decode()
-    return channel.encoder.response(
-        command.opaque, code, None, 0, Serialization.JSON, remark=remark
-    )
-
-
 def _describe(exc: Exception) -> str:
     return f"{type(exc).__name__}: {exc}"
-
-
-_NAMES: Final = {int(code): code.name for code in RequestCode}
-
-
-def _name_of(command: Command) -> str:
-    return f"{_NAMES.get(command.code, 'request')} ({command.code})"

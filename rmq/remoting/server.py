@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
-    from rmq.remoting.dispatch import GroupStatistics
     from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics
+    from rmq.remoting.groups import GroupStatistics
     from rmq.remoting.tls import TlsServer
     from rmq.remoting.transport import Transport
 

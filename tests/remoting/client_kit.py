@@ -26,7 +26,7 @@ import trio.testing
 from rmq.remoting.client import ClientConfig, RemotingClient, open_client
 from rmq.remoting.codes import FLAG_RESPONSE, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command, encode_frame
-from rmq.remoting.dispatch import HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.server import RemotingServer, ServerConfig
 from rmq.remoting.transport import StreamTransport
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rmq.errors import ClientError
     from rmq.remoting.channel import Channel
     from rmq.remoting.header import EmptyHeader, Header
+    from rmq.remoting.request import Request
     from rmq.remoting.tls import TlsServer
     from rmq.remoting.transport import Transport
 

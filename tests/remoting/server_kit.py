@@ -24,7 +24,7 @@ import trio.testing
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, Serialization
 from rmq.remoting.command import encode_frame
-from rmq.remoting.dispatch import HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.header import EmptyHeader, Header, Int32
 from rmq.remoting.layout import BinaryHeader
 from rmq.remoting.server import RemotingServer, ServerConfig
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
-    from rmq.remoting.dispatch import GroupStatistics
     from rmq.remoting.endpoint import ConnectionListener
+    from rmq.remoting.groups import GroupStatistics
+    from rmq.remoting.request import Request
 
 SEND: Final = RequestCode.SEND_MESSAGE_V2
 PULL: Final = RequestCode.PULL_MESSAGE

@@ -13,7 +13,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode
-from rmq.remoting.dispatch import Dispatcher, Request
+from rmq.remoting.dispatch import Dispatcher
 from rmq.remoting.endpoint import Endpoint
 from rmq.remoting.transport import StreamTransport
 from tests.remoting.server_kit import (
@@ -34,6 +34,7 @@ from tests.remoting.server_kit import (
 
 if TYPE_CHECKING:
     from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
 
 ANSWER_BYTES = 2_000
 

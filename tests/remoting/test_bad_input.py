@@ -35,7 +35,8 @@ from tests.remoting.server_kit import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from rmq.remoting.dispatch import HandlerTable, Request
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
     from tests.remoting.server_kit import Served
 
 

@@ -12,7 +12,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 from rmq.errors import ConfigError, ConnectionLostError
 from rmq.remoting.channel import Channel, ChannelConfig
 from rmq.remoting.codes import RequestCode
-from rmq.remoting.dispatch import HandlerGroup
+from rmq.remoting.groups import HandlerGroup
 from tests.remoting.server_kit import (
     PULL,
     SEND,

@@ -18,7 +18,7 @@ from rmq.errors import (
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command
-from rmq.remoting.dispatch import HandlerGroup
+from rmq.remoting.groups import HandlerGroup
 from tests.remoting.server_kit import (
     PULL,
     QUERY,
@@ -35,7 +35,7 @@ from tests.remoting.server_kit import (
 )
 
 if TYPE_CHECKING:
-    from rmq.remoting.dispatch import Request
+    from rmq.remoting.request import Request
 
 CHECK = RequestCode.CHECK_TRANSACTION_STATE
 NOTIFY = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED

@@ -33,7 +33,7 @@ from rmq.remoting.codes import (
     ResponseCode,
     Serialization,
 )
-from rmq.remoting.dispatch import HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import GetMaxOffsetRequest, GetMaxOffsetResponse
 from tests.remoting.client_kit import (
     ECHO,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from rmq.remoting.client import RemotingClient
     from rmq.remoting.command import Command
     from rmq.remoting.header import EmptyHeader
+    from rmq.remoting.request import Request
     from rmq.remoting.transport import Transport
 
 REFUSED: Final = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))

@@ -16,7 +16,7 @@ import trio
 from rmq.errors import ConnectFailedError, ConnectionLostError
 from rmq.remoting.client import ClientConfig, TcpConnector, open_client
 from rmq.remoting.codes import LanguageCode, RequestCode, ResponseCode, Serialization
-from rmq.remoting.dispatch import HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.header import EmptyHeader, Header
 from rmq.remoting.headers import (
     EndTransactionRequest,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rmq.remoting.client import RemotingClient
+    from rmq.remoting.request import Request
     from rmq.remoting.transport import Transport
 
 MIB: Final = 1024 * 1024

@@ -11,7 +11,8 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.errors import RefusedError
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import VERSION, RequestCode, ResponseCode, Serialization
-from rmq.remoting.dispatch import HandlerGroup, HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.header import EmptyHeader, Header
 from tests.remoting.server_kit import (
     PULL,
@@ -31,6 +32,8 @@ from tests.remoting.server_kit import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from rmq.remoting.request import Request
 
     Act = Callable[[Request[Ask]], None]
     Add = Callable[[HandlerTable, Act], None]

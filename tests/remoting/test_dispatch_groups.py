@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
-from rmq.remoting.dispatch import GroupStatistics, HandlerGroup, HandlerTable
+from rmq.remoting.groups import GroupStatistics, HandlerGroup
 from tests.remoting.server_kit import (
     PULL,
     QUERY,
@@ -28,7 +28,8 @@ from tests.remoting.server_kit import (
 )
 
 if TYPE_CHECKING:
-    from rmq.remoting.dispatch import Request
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
 
 SEARCH = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"

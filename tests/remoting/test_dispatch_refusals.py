@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
     from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
-    from rmq.remoting.dispatch import HandlerTable, Request
+    from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.header import Header
+    from rmq.remoting.request import Request
 
     Act = Callable[[Request[Ask]], None]
 

@@ -11,12 +11,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.remoting.channel import FRAMES_PER_TURN
-from rmq.remoting.dispatch import HandlerGroup
+from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.poller import Poller
 from tests.remoting.server_kit import PULL, SEND, Ask, Holder, ask, echo, serving, table_with_ping
 
 if TYPE_CHECKING:
-    from rmq.remoting.dispatch import Request
+    from rmq.remoting.request import Request
 
 needs_poller = pytest.mark.skipif(not Poller.available, reason="needs epoll and eventfd")
 ONE_AT_A_TIME = HandlerGroup(name="one", concurrency=1, capacity=10, per_connection=1)

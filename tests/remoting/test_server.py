@@ -20,7 +20,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from rmq.errors import ConfigError, ListenError
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import Serialization
-from rmq.remoting.dispatch import HandlerGroup, HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.poller import Poller
 from rmq.remoting.server import RemotingServer, ServerConfig
 from tests.remoting.server_kit import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rmq.remoting.header import Header
+    from rmq.remoting.request import Request
     from tests.remoting.server_kit import Peer
 
 # ---- listening -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from rmq.errors import ClientError, ConfigError, ConnectFailedError, ConnectionLostError
 from rmq.remoting.client import ClientConfig, open_client
 from rmq.remoting.codes import RequestCode
-from rmq.remoting.dispatch import HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer, ServerConfig
 from rmq.remoting.tls import (
     ClientAuth,
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from rmq.remoting.header import EmptyHeader
+    from rmq.remoting.request import Request
     from rmq.remoting.transport import StreamTransport
 
 MIB: Final = 1024 * 1024

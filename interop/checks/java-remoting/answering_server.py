@@ -15,15 +15,8 @@ from interop.support.cases import expect
 from rmq.errors import RefusedError, RequestTimeoutError
 from rmq.remoting import bodies, headers
 from rmq.remoting.codes import VERSION, LanguageCode, RequestCode, ResponseCode
-from rmq.remoting.dispatch import (
-    CLIENT_MANAGEMENT,
-    HEARTBEAT,
-    PULL,
-    QUERY,
-    SEND,
-    HandlerTable,
-    Request,
-)
+from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.header import EmptyHeader, Header
 from rmq.remoting.server import RemotingServer, ServerConfig
 
@@ -31,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmq.remoting.channel import Channel
+    from rmq.remoting.request import Request
     from rmq.remoting.tls import TlsServer
 
 NO_ECHO_TOPIC: Final = "no echo"

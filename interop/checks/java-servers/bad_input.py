@@ -17,8 +17,9 @@ from interop.support.cases import expect, say, show_columns
 from rmq.errors import RemoteProtocolError
 from rmq.remoting import headers
 from rmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode
-from rmq.remoting.dispatch import SEND, HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.frame import FrameDecoder
+from rmq.remoting.groups import SEND
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from interop.support.cases import CaseTable
     from rmq.remoting.command import Command
     from rmq.remoting.header import EmptyHeader
+    from rmq.remoting.request import Request
 
 ANSWER_TIMEOUT_S: Final = 2.0
 SILENCE_S: Final = 0.7

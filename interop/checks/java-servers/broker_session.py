@@ -14,12 +14,13 @@ from rmq.model.queues import MessageQueue
 from rmq.remoting import bodies, headers
 from rmq.remoting.bodies import decode_reset_offset
 from rmq.remoting.codes import RequestCode
-from rmq.remoting.dispatch import HandlerTable, Request
+from rmq.remoting.dispatch import HandlerTable
 
 if TYPE_CHECKING:
     from stock_servers import StockServers
 
     from rmq.remoting.client import RemotingClient
+    from rmq.remoting.request import Request
 
 CLIENT_ID: Final = "127.0.0.1@interop"
 PRODUCER_GROUP: Final = "interop_producers"

@@ -1,0 +1,156 @@
+"""Groups of request codes and their bounds.
+
+Every code belongs to a group (send, pull, query ...), and a group has bounds of its own: how many
+coroutines run, how many requests are unanswered in all, and how many of them may be one
+connection's. Waiting requests of a group are served in turn by connection, so that one client's
+thousand queries do not hold up another's one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.request import Request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerGroup:
+    """Bounds that a group of request codes has to itself."""
+
+    name: str
+    concurrency: int
+    """How many coroutine handlers run at a time."""
+    capacity: int
+    """How many requests may be unanswered; one more is answered SYSTEM_BUSY."""
+    per_connection: int
+    """How many of them may be one connection's."""
+    slows_down: bool = True
+    """What happens at `per_connection`: the connection is read no further until an answer is out
+    (True), or the request is answered SYSTEM_BUSY (False; for requests that rest unanswered on
+    purpose, such as held pulls).
+    """
+
+    def __post_init__(self) -> None:
+        if min(self.concurrency, self.capacity, self.per_connection) < 1:
+            raise ValueError(f"group {self.name}: bounds must be at least 1")
+
+
+# Capacities are those of the queues of 4.9.8's thread pools; its pools have no bound per
+# connection.
+SEND: Final = HandlerGroup(name="send", concurrency=64, capacity=10_000, per_connection=5_000)
+PULL: Final = HandlerGroup(
+    name="pull", concurrency=64, capacity=100_000, per_connection=50_000, slows_down=False
+)
+QUERY: Final = HandlerGroup(name="query", concurrency=8, capacity=20_000, per_connection=1_000)
+ADMIN: Final = HandlerGroup(name="admin", concurrency=16, capacity=10_000, per_connection=1_000)
+CLIENT_MANAGEMENT: Final = HandlerGroup(
+    name="client_management", concurrency=32, capacity=100_000, per_connection=1_000
+)
+HEARTBEAT: Final = HandlerGroup(
+    name="heartbeat", concurrency=16, capacity=50_000, per_connection=1_000
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatistics:
+    """A snapshot of one group, for metrics."""
+
+    name: str
+    unanswered: int
+    waiting: int
+    running: int
+    refused: int
+    """Requests answered SYSTEM_BUSY since the start."""
+
+
+@final
+class GroupState:
+    """The requests of one group that are not answered yet."""
+
+    def __init__(self, group: HandlerGroup) -> None:
+        self.group = group
+        self.unanswered = 0
+        self.running = 0
+        self.refused = 0
+        self.on_settled: Callable[[], None] | None = None
+        # Below this no bound can be hit, neither the group's nor a connection's.
+        self._comfortable = (
+            group.capacity if group.slows_down else min(group.capacity, group.per_connection)
+        )
+        self._by_channel: dict[Channel, int] = {}
+        self._turns: deque[Channel] = deque()
+        self._waiting: dict[
+            Channel, deque[tuple[Request[Any], Callable[..., Awaitable[None]]]]
+        ] = {}
+
+    def statistics(self) -> GroupStatistics:
+        return GroupStatistics(
+            name=self.group.name,
+            unanswered=self.unanswered,
+            waiting=sum(map(len, self._waiting.values())),
+            running=self.running,
+            refused=self.refused,
+        )
+
+    def crowded_by(self, count: int) -> bool:
+        """Tell quickly whether `count` more requests might not all be taken."""
+        return self.unanswered + count > self._comfortable
+
+    def room_for(self, channel: Channel) -> int:
+        """Return how many more requests of this connection can be taken."""
+        room = self.group.capacity - self.unanswered
+        if not self.group.slows_down:
+            room = min(room, self.group.per_connection - self._by_channel.get(channel, 0))
+        return max(0, room)
+
+    def count(self, channel: Channel) -> None:
+        self.unanswered += 1
+        mine = self._by_channel.get(channel, 0) + 1
+        self._by_channel[channel] = mine
+        if mine == self.group.per_connection and self.group.slows_down:
+            channel.pause()
+
+    def uncount(self, channel: Channel) -> None:
+        self.unanswered -= 1
+        mine = self._by_channel[channel] - 1
+        if mine:
+            self._by_channel[channel] = mine
+        else:
+            del self._by_channel[channel]
+        if mine == self.group.per_connection - 1 and self.group.slows_down:
+            channel.resume()
+        if self.unanswered == 0 and self.on_settled is not None:
+            self.on_settled()
+
+    def put(self, request: Request[Any], handler: Callable[..., Awaitable[None]]) -> None:
+        waiting = self._waiting.get(request.channel)
+        if waiting is None:
+            waiting = self._waiting[request.channel] = deque()
+            self._turns.append(request.channel)
+        waiting.append((request, handler))
+
+    def take(self) -> tuple[Request[Any], Callable[..., Awaitable[None]]] | None:
+        """Return the next request, connections taking turns."""
+        if not self._turns:
+            return None
+        channel = self._turns.popleft()
+        waiting = self._waiting[channel]
+        taken = waiting.popleft()
+        if waiting:
+            self._turns.append(channel)
+        else:
+            del self._waiting[channel]
+        return taken
+
+    def forget(self, channel: Channel) -> list[Request[Any]]:
+        waiting = self._waiting.pop(channel, None)
+        if waiting is None:
+            return []
+        self._turns.remove(channel)
+        return [request for request, _ in waiting]

@@ -1,0 +1,140 @@
+"""One request as its handler sees it, and the ways to answer it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
+
+import msgspec
+
+from rmq.errors import LocalProtocolError
+from rmq.remoting.channel import Channel
+from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
+from rmq.remoting.command import Command
+from rmq.remoting.groups import GroupState
+from rmq.remoting.header import Header
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+logger = logging.getLogger(__name__)
+
+H = TypeVar("H", bound=Header)
+
+_REFUSAL_CHARS_MAX: Final = 1000
+
+
+@final
+class Request(msgspec.Struct, Generic[H], eq=False):
+    """One request as its handler sees it. Answer it at most once, now or later."""
+
+    command: Command
+    header: H
+    channel: Channel
+    _group: GroupState
+    _answered: bool = False
+    _counted: bool = False
+    _deferred: bool = False
+
+    @property
+    def body(self) -> bytes | None:
+        return self.command.body
+
+    @property
+    def answered(self) -> bool:
+        return self._answered
+
+    def reply(
+        self,
+        header: Header | None = None,
+        *,
+        code: int = ResponseCode.SUCCESS,
+        body: bytes | memoryview | None = None,
+        remark: str | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        """Answer, in the serialization of the request. A one-way request's answer is not sent."""
+        if self._answered or self._counted:
+            self._settle()
+        self._answered = True
+        if not self.command.flag & FLAG_ONEWAY:
+            self._send(header, code, body, remark, extra)
+
+    def defer(self) -> None:
+        """Keep the request unanswered past the handler's return; it counts against its group until
+        `reply`.
+        """
+        self._deferred = True
+        self._count()
+
+    def drop(self) -> None:
+        """Let go of a deferred request without an answer."""
+        if not self._answered:
+            self._settle()
+
+    def refuse(self, code: int, remark: str) -> None:
+        """Answer with an error, as the server itself does: in the server's own serialization
+        (JSON).
+        """
+        self._settle()
+        if not self.command.flag & FLAG_ONEWAY:
+            self.channel.send(_refusal(self.command, self.channel, code, remark))
+
+    def _send(
+        self,
+        header: Header | None,
+        code: int = ResponseCode.SUCCESS,
+        body: bytes | memoryview | None = None,
+        remark: str | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        command = self.command
+        channel = self.channel
+        try:
+            frame = channel.encoder.response(
+                command.opaque,
+                code,
+                header,
+                0 if body is None else len(body),
+                command.serialization,
+                remark,
+                extra,
+            )
+        except LocalProtocolError as exc:
+            logger.error("answer to %s of %s dropped: %s", name_of(command), channel.peer, exc)
+            frame = _refusal(command, channel, ResponseCode.SYSTEM_ERROR, str(exc))
+            body = None
+        channel.send(frame, body)
+
+    def _count(self) -> None:
+        if not self._counted and not self._answered:
+            self._counted = True
+            self._group.count(self.channel)
+
+    def _settle(self) -> None:
+        if self._answered:
+            raise RuntimeError(f"{name_of(self.command)} of {self.channel.peer} answered twice")
+        self._answered = True
+        if self._counted:
+            self._counted = False
+            self._group.uncount(self.channel)
+
+
+def refuse(channel: Channel, command: Command, code: int, remark: str) -> None:
+    if not command.flag & FLAG_ONEWAY:
+        channel.send(_refusal(command, channel, code, remark))
+
+
+def _refusal(command: Command, channel: Channel, code: int, remark: str) -> bytes:
+    # The remark may be anybody's text: what the wire cannot carry must not cost the answer.
+    remark = remark[:_REFUSAL_CHARS_MAX].encode("utf-8", "replace").decode()
+    return channel.encoder.response(
+        command.opaque, code, None, 0, Serialization.JSON, remark=remark
+    )
+
+
+_NAMES: Final = {int(code): code.name for code in RequestCode}
+
+
+def name_of(command: Command) -> str:
+    return f"{_NAMES.get(command.code, 'request')} ({command.code})"
