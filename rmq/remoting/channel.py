@@ -144,7 +144,6 @@ class Channel:
 
     __slots__ = (
         "__weakref__",
-        "_busy",
         "_calls",
         "_corked",
         "_decoder",
@@ -162,6 +161,7 @@ class Channel:
         "_scope",
         "_transport",
         "_wrote_at",
+        "busy",
         "close_reason",
         "config",
         "encoder",
@@ -196,7 +196,8 @@ class Channel:
         self._held_reported = 0
         self._last_words: str | None = None
         self._outbox = Outbox()
-        self._busy = False
+        self.busy = False
+        """Whether received frames are still to be handled: nothing more should be read yet."""
         self._corked = False
         self._dirty = False
         self._draining = False
@@ -442,11 +443,6 @@ class Channel:
     # ---- reading ----------------------------------------------------------------------------
 
     @property
-    def busy(self) -> bool:
-        """Whether received frames are still to be handled: nothing more should be read yet."""
-        return self._busy
-
-    @property
     def blocked(self) -> bool:
         """Whether nothing more may be handled until `Endpoint.unblocked` is called."""
         return self._pauses > 0 or (
@@ -490,7 +486,7 @@ class Channel:
         decoder = self._decoder
         batch_frames = self.config.batch_frames
         handled = 0
-        self._busy = True
+        self.busy = True
         while self.close_reason is None and not ((self._draining or self._pauses) and self.blocked):
             commands = decoder.take(batch_frames)
             if commands:
@@ -512,7 +508,7 @@ class Channel:
                     return handled
                 if self._outbox.size and not self._draining and not hold_answers:
                     self._flush(self.received_at)
-            self._busy = False
+            self.busy = False
             if decoder.error is not None:
                 logger.warning("closing connection of %s: %s", self.peer, decoder.error)
                 self._close_when_written(f"protocol error: {decoder.error}")

@@ -104,6 +104,7 @@ class FrameDecoder:
         limit = self._frame_bytes_max - 4
         needed = 4
         flags = 0
+        guess = self._guess
         try:
             while position <= last_start:
                 length, mark = _unpack_prefix(data, position)
@@ -116,10 +117,23 @@ class FrameDecoder:
                     needed = end - position
                     break
                 header = data[header_start:header_end]
-                if self._guess is not None and mark <= HEADER_LENGTH_MASK:
-                    command = self._decode_guessed(self._guess, header)
-                else:
+                if guess is None or mark > HEADER_LENGTH_MASK:
                     command = self._decode(header, mark >> SERIALIZATION_SHIFT)
+                    guess = self._guess
+                else:
+                    try:
+                        command = guess(header)
+                        right = command.code == self._code and not command.flag & FLAG_RESPONSE
+                    except READ_ERRORS:
+                        right = False
+                    if right:
+                        # Undo what the header may have said of these, as `Command.hide` does.
+                        command.binary_ext = None
+                        command.serialization = _JSON
+                        command.raw_header = header
+                    else:
+                        command = self._decode(header, 0)
+                        guess = self._guess
                 command.body = data[header_end:end] if header_end < end else None
                 commands.append(command)
                 flags |= command.flag
@@ -149,18 +163,6 @@ class FrameDecoder:
         code = command.code
         self._guess = self._whole_decoders.get(code) if code == self._code else None
         self._code = code
-        return command
-
-    def _decode_guessed(self, guess: Callable[[bytes], Command], header: bytes) -> Command:
-        try:
-            command = guess(header)
-        except READ_ERRORS:
-            return self._decode(header, 0)
-        if command.code != self._code or command.flag & FLAG_RESPONSE:
-            return self._decode(header, 0)
-        command.binary_ext = None
-        command.serialization = _JSON
-        command.raw_header = header
         return command
 
     def _hold(self, data: bytes, position: int, needed: int) -> None:

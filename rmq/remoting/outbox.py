@@ -58,7 +58,13 @@ class Outbox:
 
     def sent(self, count: int) -> None:
         """Forget the first `count` bytes: they are written."""
-        assert 0 <= count <= self.size, f"{count} bytes written of {self.size}"
+        if count == self.size:
+            self.size = self.answer_bytes = 0
+            self.buffers.clear()
+            if self._oneway_ends:
+                self._oneway_ends.clear()
+            return
+        assert 0 <= count < self.size, f"{count} bytes written of {self.size}"
         self.size -= count
         if self.answer_bytes > self.size:
             self.answer_bytes = self.size
@@ -68,9 +74,6 @@ class Outbox:
             while ends and ends[0] <= written:
                 ends.popleft()
         buffers = self.buffers
-        if not self.size:
-            buffers.clear()
-            return
         while count:
             first = buffers[0]
             if len(first) <= count:
