@@ -22,9 +22,9 @@ from rmq.remoting.bodies import (
     parse_properties,
 )
 from rmq.remoting.codes import LanguageCode, RequestCode, Serialization
-from rmq.remoting.command import Command, encode_command, encode_frame
+from rmq.remoting.command import Command, encode_command, encode_frame, whole_header_decoder
 from rmq.remoting.frame import FrameDecoder
-from rmq.remoting.header import Header, json_decoder
+from rmq.remoting.header import EmptyHeader, Header, json_decoder
 from rmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS, RegisterBrokerRequest
 
 if TYPE_CHECKING:
@@ -47,6 +47,12 @@ _RESPONSE_BODIES: Final[_BodyReaders] = {
 }
 
 
+_WHOLE_DECODERS: Final = {
+    code: whole_header_decoder(kind) for code, kind in _REQUEST_HEADERS.items() if kind is not None
+}
+_RUN_BYTES_MAX: Final = 8192
+
+
 class Outcome(NamedTuple):
     """What became of a stream; which of its commands had a header and a body that could be read."""
 
@@ -67,6 +73,7 @@ def examine(chunks: Iterable[bytes], take: int, answers: RequestCode | None) -> 
         at_once, error_at_once = _decode([b"".join(chunks)], 1000)
         assert commands == at_once, "the split of the input shows in the commands"
         assert str(error) == str(error_at_once), "the split of the input shows in the error"
+    _check_runs(b"".join(chunks))
     headers = bodies = 0
     for command in commands:
         has_header, has_body = examine_command(command, answers)
@@ -75,8 +82,41 @@ def examine(chunks: Iterable[bytes], take: int, answers: RequestCode | None) -> 
     return Outcome(len(commands), error is not None, headers, bodies)
 
 
-def _decode(chunks: list[bytes], take: int) -> tuple[list[Command], RmqError | None]:
-    decoder = FrameDecoder()
+def _check_runs(stream: bytes) -> None:
+    """Have the same requests come in a run, which are then read in one pass with their headers."""
+    if len(stream) > _RUN_BYTES_MAX:
+        return
+    plain, error = _decode([stream * 3], 1000)
+    whole, error_of_whole = _decode([stream * 3], 1000, whole_decoders=_WHOLE_DECODERS)
+    assert str(error) == str(error_of_whole), "reading in one pass shows in the error"
+    assert len(plain) == len(whole), "reading in one pass shows in the number of commands"
+    for one, other in zip(plain, whole, strict=True):
+        assert _facts(one) == _facts(other), "reading in one pass shows in a command"
+
+
+def _facts(command: Command) -> list[object]:
+    """Everything one can ask of a command, errors included."""
+    header_class = _REQUEST_HEADERS.get(command.code) or EmptyHeader
+    facts: list[object] = []
+    for ask in (
+        lambda: command.ext_fields,
+        lambda: command.header(header_class),
+        lambda: encode_command(command),
+    ):
+        try:
+            facts.append(ask())
+        except RmqError as exc:
+            facts.append(str(exc))
+    return facts
+
+
+def _decode(
+    chunks: list[bytes],
+    take: int,
+    *,
+    whole_decoders: Mapping[int, Callable[[bytes], Command]] | None = None,
+) -> tuple[list[Command], RmqError | None]:
+    decoder = FrameDecoder(whole_decoders=whole_decoders)
     commands: list[Command] = []
     fed = 0
     for chunk in chunks:
