@@ -12,6 +12,13 @@ RmqError
 |  |- RemoteProtocolError        the peer sent something that ends the connection
 |  |- HeaderError                one request's header cannot be read; the connection lives on
 |  `- MalformedJsonError         a JSON body cannot be read: reason, position
+|- StoreError                    the message store cannot do what was asked
+|  |- StorageError               the operating system refused: path, operation
+|  |  `- DiskFullError           no room left on the device
+|  |- CorruptStoreError          files contradict each other or the format: path, offset
+|  |- StoreLockedError           another process has the store open: path
+|  |- StoreUnavailableError      closed, failed or not yet open: reason
+|  `- LogGapError                raw bytes for another offset than the end of the log
 |- RefusedError                  a handler's no: code, remark
 `- ClientError                   a call to a peer did not succeed: peer
    |- ConnectFailedError         no connection could be made
@@ -82,6 +89,68 @@ class MalformedJsonError(ProtocolError):
         super().__init__(f"malformed JSON at character {position}: {reason}")
         self.reason = reason
         self.position = position
+
+
+class StoreError(RmqError):
+    """The message store cannot do what was asked."""
+
+
+class StorageError(StoreError):
+    """The operating system refused an operation on a file of the store."""
+
+    def __init__(self, operation: str, path: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(f"cannot {operation} {path}: {reason}")
+        self.operation = operation
+        self.path = path
+        self.reason = reason
+        self.hint = hint
+
+
+class DiskFullError(StorageError):
+    """There is no room left for a file of the store."""
+
+    retriable = True
+
+
+class CorruptStoreError(StoreError):
+    """A file of the store is not what it should be, and repairing it would lose messages."""
+
+    def __init__(
+        self, path: str, reason: str, *, offset: int | None = None, hint: str | None = None
+    ) -> None:
+        where = path if offset is None else f"{path}, physical offset {offset}"
+        super().__init__(f"{where}: {reason}")
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+        self.hint = hint
+
+
+class StoreLockedError(StoreError):
+    """Another process has the store open."""
+
+    def __init__(self, path: str, *, hint: str | None = None) -> None:
+        super().__init__(f"{path}: another process has this store open")
+        self.path = path
+        self.hint = hint
+
+
+class StoreUnavailableError(StoreError):
+    """The store takes no part in this now: closed, failed, or not open yet."""
+
+    def __init__(self, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+class LogGapError(StoreError):
+    """Raw bytes were offered for another place than the end of the log."""
+
+    def __init__(self, offered: int, expected: int) -> None:
+        super().__init__(f"bytes for physical offset {offered}, but the log ends at {expected}")
+        self.offered = offered
+        self.expected = expected
 
 
 class RefusedError(RmqError):
