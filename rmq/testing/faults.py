@@ -1,0 +1,193 @@
+"""Faults on order: which calls of a storage fail, and how.
+
+A `Faults` is asked before every call of the seam in `rmq.store.storage`. It counts the call, shows
+it to whoever watches, and raises if a fault was ordered for it. What it raises is what the real
+storage makes of the same error code, so code under test cannot tell the two apart.
+
+It knows nothing of files: what a failed call leaves behind is up to the storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from rmq.errors import StorageError
+from rmq.store.storage import LOCK_IN_MEMORY, storage_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+Operation: TypeAlias = Literal[
+    "exists",
+    "names",
+    "is_directory",
+    "size_of",
+    "modified_ms",
+    "make_directory",
+    "create",
+    "open",
+    "resize",
+    "read",
+    "write",
+    "delete",
+    "sync_directory",
+    "lock",
+    "sync",
+    "reserve",
+    "clear_from",
+    "is_clear_from",
+    "lock_memory",
+    "used_ratio",
+    "touch",
+    "unlock_memory",
+    "close",
+]
+"""A method of `Storage` or `MappedFile`."""
+
+PHRASES: Final[Mapping[Operation, str]] = {
+    "exists": "look at",
+    "names": "list",
+    "is_directory": "look at",
+    "size_of": "read the size of",
+    "modified_ms": "read the time of",
+    "make_directory": "create the directory",
+    "create": "create",
+    "open": "open",
+    "resize": "resize",
+    "read": "read",
+    "write": "write",
+    "delete": "delete",
+    "sync_directory": "sync the directory",
+    "lock": "lock",
+    "sync": "sync",
+    "reserve": "reserve room for",
+    "clear_from": "clear the end of",
+    "is_clear_from": "look at the end of",
+    "lock_memory": LOCK_IN_MEMORY,
+}
+"""What `StorageError.operation` says for each operation that can fail; the others never do."""
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """One order, and how often it was carried out."""
+
+    operation: Operation
+    code: int
+    call: int
+    times: int | None
+    on: Callable[[Path], bool] | None
+    fired: int = 0
+    """How many calls failed by this order; a test that depends on it checks this."""
+    _seen: int = 0
+
+    def strikes(self, operation: Operation, path: Path) -> bool:
+        """Count the call if it is one of ours, and tell whether it fails."""
+        if operation != self.operation or not (self.on is None or self.on(path)):
+            return False
+        self._seen += 1
+        if self._seen < self.call or (self.times is not None and self.fired >= self.times):
+            return False
+        self.fired += 1
+        return True
+
+
+class Faults:
+    """The faults of one storage."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[Operation] = Counter()
+        """How often each operation was called, failed calls included."""
+        self._orders: list[Fault] = []
+        self._watchers: list[Callable[[Operation, Path], None]] = []
+        # Syncs come from threads.
+        self._guard = threading.Lock()
+
+    def fail(
+        self,
+        operation: Operation,
+        code: int = errno.EIO,
+        *,
+        call: int = 1,
+        times: int | None = 1,
+        on: Callable[[Path], bool] | None = None,
+    ) -> Fault:
+        """Order a fault with an error code of the system.
+
+        It strikes at the `call`-th call from now (1 is the next one) and at as many as make up
+        `times` from there on; None means every one. With `on`, only calls on paths for which it
+        returns True count.
+        """
+        if operation not in PHRASES:
+            raise ValueError(f"{operation} never fails")
+        if call < 1:
+            raise ValueError(f"calls are counted from 1, not {call}")
+        fault = Fault(operation, code, call, times, on)
+        with self._guard:
+            self._orders.append(fault)
+        return fault
+
+    @contextlib.contextmanager
+    def failing(
+        self,
+        operation: Operation,
+        code: int = errno.EIO,
+        *,
+        on: Callable[[Path], bool] | None = None,
+    ) -> Iterator[Fault]:
+        """Let every such call inside the block fail."""
+        fault = self.fail(operation, code, times=None, on=on)
+        try:
+            yield fault
+        finally:
+            with self._guard:
+                self._orders.remove(fault)
+
+    def watch(self, watcher: Callable[[Operation, Path], None]) -> None:
+        """Show every call to `watcher` before it happens, failing ones too.
+
+        It may raise, or take a crash of the storage as it is between two calls.
+        """
+        self._watchers.append(watcher)
+
+    def clear(self) -> None:
+        """Forget all orders; what they did is not undone."""
+        with self._guard:
+            self._orders.clear()
+
+    @contextlib.contextmanager
+    def call(self, operation: Operation, path: Path) -> Iterator[None]:
+        """Stand around a call: `before` it, and `translated` while it runs."""
+        self.before(operation, path)
+        with self.translated(operation, path):
+            yield
+
+    def before(self, operation: Operation, path: Path) -> None:
+        """Be asked before a call; raise `StorageError` if it is to fail."""
+        for watcher in self._watchers:
+            watcher(operation, path)
+        with self._guard:
+            self.calls[operation] += 1
+            # Every order counts the call, also when an earlier one strikes.
+            struck = [fault for fault in self._orders if fault.strikes(operation, path)]
+        if struck:
+            with self.translated(operation, path):
+                raise OSError(struck[0].code, os.strerror(struck[0].code))
+
+    @staticmethod
+    @contextlib.contextmanager
+    def translated(operation: Operation, path: Path) -> Iterator[None]:
+        """Let errors out as the real storage does."""
+        try:
+            yield
+        except OSError as exc:
+            raise storage_error(PHRASES[operation], path, exc) from exc
+        except ValueError as exc:
+            raise StorageError(PHRASES[operation], str(path), str(exc)) from exc
