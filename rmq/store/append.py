@@ -1,0 +1,355 @@
+"""Appends messages: encodes them into the log, assigns queue offsets and dispatches.
+
+The unit of work is a list of messages that arrived together: they are encoded, joined and copied
+into the mapping in one piece, then dispatched. One message at a time is the same with a list of
+one. Nothing here waits: flushing is up to who calls.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import msgspec
+
+from rmq.errors import StorageError
+from rmq.model import flags
+from rmq.model.offsets import PhysicalOffset
+from rmq.store.layout import (
+    BLANK_BYTES,
+    HOST_FLAGS,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MESSAGE_MAGIC,
+    PROPERTIES_LENGTH,
+    RECORD_HEADS,
+    RECORD_PREFIX,
+)
+from rmq.store.queue_table import is_legal_topic
+from rmq.store.record import PROPERTIES_BYTES_MAX, NewMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmq.store.commit_log import CommitLog
+    from rmq.store.config import StoreConfig
+    from rmq.store.dispatcher import Dispatcher, WrittenRecord
+    from rmq.store.index_file import Index
+    from rmq.store.queue_table import QueueTable
+
+JOIN_BYTES_MAX: Final = 16 * 1024
+"""Longer bodies are copied into the mapping by themselves: joining would copy them twice."""
+
+QUEUE_ID_MAX: Final = 2**31 - 1
+
+_HEAD_PACKERS: Final = {bits: head.pack for bits, head in RECORD_HEADS.items()}
+_HEAD_SIZES: Final = {
+    bits: head.size + PROPERTIES_LENGTH.size for bits, head in RECORD_HEADS.items()
+}
+_BORN_FLAGS: Final = {HOST_V4_BYTES: 0, HOST_V6_BYTES: flags.BORN_HOST_V6}
+_STORE_FLAGS: Final = {HOST_V4_BYTES: 0, HOST_V6_BYTES: flags.STORE_HOST_V6}
+_LENGTHS: Final = tuple(PROPERTIES_LENGTH.pack(length) for length in range(1024))
+_UNQUEUED_FLAG: Final = flags.TRANSACTION_PREPARED
+_OTHER_FLAGS: Final = ~HOST_FLAGS
+
+
+class AppendStatus(enum.Enum):
+    """How an append ended; the names are those of RocketMQ 4.9.8 PutMessageStatus."""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+    CREATE_MAPPED_FILE_FAILED = "CREATE_MAPEDFILE_FAILED"
+    MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
+    PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
+    OS_PAGE_CACHE_BUSY = "OS_PAGECACHE_BUSY"
+    UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+_PUT_OK: Final = AppendStatus.PUT_OK
+
+
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of one message; the offsets mean something when it was put."""
+
+    status: AppendStatus
+    physical_offset: int = -1
+    queue_offset: int = -1
+    size: int = 0
+    store_ms: int = 0
+    reason: str = ""
+    """Why it was refused, for people."""
+
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """The offset that must be flushed for this message to be on disk."""
+        return PhysicalOffset(self.physical_offset + self.size)
+
+
+class Appender:
+    """Writes messages into one store."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: QueueTable,
+        dispatcher: Dispatcher,
+        index: Index | None,
+        store_host: bytes,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._index = index
+        self._store_host = store_host
+        self._store_flag = _STORE_FLAGS[len(store_host)]
+        self._body_bytes_max = config.message_bytes_max
+        # A record and the blank that ends its segment must fit into one segment.
+        self._record_bytes_max = min(config.record_bytes_max, config.segment_bytes - BLANK_BYTES)
+
+    def append(self, messages: Sequence[NewMessage], now_ms: int) -> list[AppendResult]:
+        """Append messages one after the other; each has its own result.
+
+        A message that was put is in the log, even if dispatching it failed: then
+        `Dispatcher.error` says why, and `Dispatcher.catch_up` does what is left.
+        """
+        log = self._log
+        by_key = self._queues.by_key
+        store_host, store_flag = self._store_host, self._store_flag
+        position = start = log.written - log.segment_first
+        capacity = len(log.buffer)
+        base = log.segment_first
+        results: list[AppendResult] = []
+        parts: list[bytes] = []
+        written: list[WrittenRecord] = []
+        for message in messages:
+            queue = by_key.get((message.topic, message.queue_id))
+            if queue is None:
+                refusal = self._refusal_of_address(message)
+                if refusal is not None:
+                    results.append(refusal)
+                    continue
+                queue = self._queues.open(message.topic, message.queue_id)
+            body, properties = message.body, message.properties
+            body_length, properties_length = len(body), len(properties)
+            born_host = message.born_host
+            try:
+                hosts = store_flag | _BORN_FLAGS[len(born_host)]
+                sys_flag = message.sys_flag & _OTHER_FLAGS | hosts
+                size = _HEAD_SIZES[hosts] + body_length + len(queue.topic_field) + properties_length
+                if (
+                    size > self._record_bytes_max
+                    or body_length > self._body_bytes_max
+                    or properties_length > PROPERTIES_BYTES_MAX
+                ):
+                    results.append(self._refusal_of_size(body_length, properties_length, size))
+                    continue
+                if position + size + BLANK_BYTES > capacity:
+                    if parts:
+                        self._write(parts, start, position)
+                        parts, start = [], position
+                    self._dispatch(written)
+                    written = []
+                    self._roll()
+                    position = start = 0
+                    capacity, base = len(log.buffer), log.segment_first
+                # Prepared and rolled back messages have this bit; they are in no queue.
+                is_queued = not sys_flag & _UNQUEUED_FLAG
+                queue_offset = queue.assigned if is_queued else 0
+                head = _HEAD_PACKERS[hosts](
+                    size,
+                    MESSAGE_MAGIC,
+                    crc32(body) & 0x7FFFFFFF,
+                    message.queue_id,
+                    message.flag,
+                    queue_offset,
+                    base + position,
+                    sys_flag,
+                    message.born_ms,
+                    born_host,
+                    now_ms,
+                    store_host,
+                    message.reconsume_times,
+                    message.prepared_offset,
+                    body_length,
+                )
+            except (struct.error, KeyError) as exc:
+                reason = f"a field has a value the record cannot hold: {exc}"
+                results.append(AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason))
+                continue
+            except StorageError as exc:
+                results.append(
+                    AppendResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=str(exc))
+                )
+                continue
+            length_field = (
+                _LENGTHS[properties_length]
+                if properties_length < len(_LENGTHS)
+                else PROPERTIES_LENGTH.pack(properties_length)
+            )
+            if body_length > JOIN_BYTES_MAX:
+                if parts:
+                    self._write(parts, start, position)
+                    parts, start = [], position
+                tail = b"".join((queue.topic_field, length_field, properties))
+                try:
+                    self._write_long(head, body, tail, position)
+                except StorageError as exc:
+                    results.append(AppendResult(AppendStatus.UNKNOWN_ERROR, reason=str(exc)))
+                    continue
+                start = position + size
+            else:
+                parts += (head, body, queue.topic_field, length_field, properties)
+            physical = base + position
+            if is_queued:
+                queue.assigned = queue_offset + 1
+            written.append((queue, physical, size, queue_offset, sys_flag, now_ms, properties))
+            results.append(AppendResult(_PUT_OK, physical, queue_offset, size, now_ms))
+            position += size
+        if parts:
+            self._write(parts, start, position)
+        self._dispatch(written)
+        return results
+
+    def append_batch(self, messages: Sequence[NewMessage], now_ms: int) -> list[AppendResult]:
+        """Append messages of one queue as a whole: all of them in one segment, or none.
+
+        They get consecutive queue offsets. If one is refused, so are all, for the same reason.
+        """
+        log = self._log
+        total = 0
+        for message in messages:
+            if (message.topic, message.queue_id) != (messages[0].topic, messages[0].queue_id):
+                raise ValueError("a batch is for one queue of one topic")
+            refusal = self._refusal_of(message)
+            if refusal is not None:
+                return [refusal] * len(messages)
+            total += (
+                _HEAD_SIZES[self._store_flag | _BORN_FLAGS[len(message.born_host)]]
+                + len(message.body)
+                + 1
+                + len(message.topic)
+                + len(message.properties)
+            )
+        if total > self._record_bytes_max:
+            reason = f"the batch takes {total} bytes, the limit is {self._record_bytes_max}"
+            refusal = AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason)
+            return [refusal] * len(messages)
+        if total + BLANK_BYTES > log.room():
+            try:
+                self._roll()
+            except StorageError as exc:
+                failure = AppendResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=str(exc))
+                return [failure] * len(messages)
+        results = self.append(messages, now_ms)
+        assert all(result.status is AppendStatus.PUT_OK for result in results), results
+        return results
+
+    def _write(self, parts: list[bytes], start: int, stop: int) -> None:
+        """Copy whole records into the log.
+
+        Size and magic of the first come last: until they are there, a recovery finds nothing, so
+        that a process killed while copying leaves all of these records or none.
+        """
+        data = memoryview(b"".join(parts))
+        log = self._log
+        buffer = log.buffer
+        first = start + RECORD_PREFIX.size
+        buffer[first:stop] = data[RECORD_PREFIX.size :]
+        buffer[start:first] = data[: RECORD_PREFIX.size]
+        log.advance(stop)
+
+    def _write_long(self, head: bytes, body: bytes, tail: bytes, start: int) -> None:
+        """Copy one record with a long body into the log, its head last."""
+        log = self._log
+        body_start = start + len(head)
+        log.write_at(body_start, (body, tail))
+        log.buffer[start:body_start] = head
+        log.advance(body_start + len(body) + len(tail))
+
+    def _dispatch(self, written: list[WrittenRecord]) -> None:
+        """Dispatch what was written, unless something before it is still to be dispatched."""
+        dispatcher = self._dispatcher
+        if not written or dispatcher.dispatched != written[0][1]:
+            return
+        if self._log.readable != self._log.written:
+            return
+        try:
+            dispatcher.dispatch(written)
+        except StorageError as exc:
+            dispatcher.error = exc
+
+    def _roll(self) -> None:
+        """Begin the next segment; the blank at the end of this one needs no dispatch."""
+        log, dispatcher = self._log, self._dispatcher
+        is_all_dispatched = dispatcher.dispatched == log.written
+        log.roll()
+        if is_all_dispatched and log.readable == log.written:
+            dispatcher.dispatched = log.written
+
+    def _refusal_of(self, message: NewMessage) -> AppendResult | None:
+        """Return why `append` would refuse a message."""
+        refusal = self._refusal_of_address(message)
+        if refusal is not None:
+            return refusal
+        try:
+            hosts = self._store_flag | _BORN_FLAGS[len(message.born_host)]
+            body_length, properties_length = len(message.body), len(message.properties)
+            size = _HEAD_SIZES[hosts] + body_length + 1 + len(message.topic) + properties_length
+            _HEAD_PACKERS[hosts](
+                0,
+                MESSAGE_MAGIC,
+                0,
+                message.queue_id,
+                message.flag,
+                0,
+                0,
+                message.sys_flag,
+                message.born_ms,
+                message.born_host,
+                0,
+                self._store_host,
+                message.reconsume_times,
+                message.prepared_offset,
+                body_length,
+            )
+        except (struct.error, KeyError) as exc:
+            reason = f"a field has a value the record cannot hold: {exc}"
+            return AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason)
+        if (
+            size > self._record_bytes_max
+            or body_length > self._body_bytes_max
+            or properties_length > PROPERTIES_BYTES_MAX
+        ):
+            return self._refusal_of_size(body_length, properties_length, size)
+        return None
+
+    def _refusal_of_address(self, message: NewMessage) -> AppendResult | None:
+        if not is_legal_topic(message.topic):
+            reason = (
+                f"topic {message.topic[:200]!r} is not 1 to 127 of the characters a-z A-Z 0-9 _ - %"
+                " |"
+            )
+        elif not 0 <= message.queue_id <= QUEUE_ID_MAX:
+            reason = f"queue id {message.queue_id} is not between 0 and {QUEUE_ID_MAX}"
+        else:
+            return None
+        return AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason)
+
+    def _refusal_of_size(self, body_length: int, properties_length: int, size: int) -> AppendResult:
+        if properties_length > PROPERTIES_BYTES_MAX:
+            return AppendResult(
+                AppendStatus.PROPERTIES_SIZE_EXCEEDED,
+                reason=f"the properties have {properties_length} bytes,"
+                f" the limit is {PROPERTIES_BYTES_MAX}",
+            )
+        return AppendResult(
+            AppendStatus.MESSAGE_ILLEGAL,
+            reason=f"the body has {body_length} bytes and the record {size}, the limits are"
+            f" {self._body_bytes_max} and {self._record_bytes_max}",
+        )

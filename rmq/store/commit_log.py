@@ -1,0 +1,319 @@
+"""The CommitLog: all messages of a broker, one after the other, over segments.
+
+It knows bytes and offsets, not queues: `append.Appender` encodes messages into it, a slave adds raw
+bytes, and readers take views out of it. Three watermarks, `flushed <= readable <= written`:
+
+    written    where the next byte goes
+    readable   up to where readers may look; behind `written` only while a transient pool is in use
+    flushed    up to where everything is known to be on disk
+
+A segment's room on disk is reserved when it is created, so that a full disk is an error here and
+not the end of the process. The next segment is made ahead of need by whoever calls `create_spare`,
+and pages are brought in ahead of the writer by whoever acts on `touch_wanted`; without either, the
+same happens when it is due.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from rmq.errors import LogGapError, StorageError
+from rmq.model.offsets import PhysicalOffset
+from rmq.store.config import MIB
+from rmq.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC
+from rmq.store.segments import Segment, Segments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmq.store.config import StoreConfig
+    from rmq.store.storage import MappedFile, Storage
+    from rmq.store.transient_pool import TransientPool
+
+TOUCH_STEP_BYTES: Final = 8 * MIB
+TOUCH_LEAD_BYTES: Final = 4 * MIB
+
+_log = logging.getLogger(__name__)
+
+
+class CommitLog:
+    """The log of one store."""
+
+    def __init__(
+        self, config: StoreConfig, storage: Storage, pool: TransientPool | None = None
+    ) -> None:
+        self.segments = Segments(storage, config.commit_log_paths, config.segment_bytes)
+        self.written = PhysicalOffset(0)
+        self.flushed = PhysicalOffset(0)
+        self.readable = PhysicalOffset(0)
+        self.buffer = memoryview(b"")
+        """What is written into: the mapping of the last segment, or its buffer of the pool."""
+        self.segment_first = 0
+        """The offset at which `buffer` begins."""
+        self._config = config
+        self._storage = storage
+        self._pool = pool
+        self._pooled: dict[int, memoryview] = {}
+        self._spare: Segment | None = None
+        self._spare_guard = threading.Lock()
+        self._touched = 0
+
+    @property
+    def min_offset(self) -> PhysicalOffset:
+        return PhysicalOffset(self.segments.first)
+
+    def load(self) -> None:
+        """Find the segments. The last one may be short until `segments.extend_last`."""
+        self.segments.load(size_key="mappedFileSizeCommitLog")
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """Return how many bytes the current segment has left; 0 before the first append."""
+        return len(self.buffer) - (self.written - self.segment_first)
+
+    def advance(self, position: int) -> None:
+        """Note that the bytes of `buffer` up to `position` are written."""
+        self.written = PhysicalOffset(self.segment_first + position)
+        if not self._pooled:
+            self.readable = self.written
+
+    def write_at(self, position: int, parts: Sequence[bytes | memoryview]) -> None:
+        """Put long data at a position of the current segment, as into `buffer`."""
+        segment = self.segments.last
+        assert segment is not None
+        if segment.first in self._pooled:
+            for part in parts:
+                self.buffer[position : position + len(part)] = part
+                position += len(part)
+            return
+        segment.file.write_at(position, parts)
+        # Such data brings its own pages in.
+        stop = position + sum(map(len, parts))
+        self._touched = max(self._touched, stop + TOUCH_LEAD_BYTES + 1)
+
+    def roll(self) -> None:
+        """Close the current segment with a blank, if there is one, and begin the next.
+
+        Nothing is changed if the next segment cannot be made.
+        """
+        room = self.room()
+        next_first = self.written + room
+        # A thread that is making it is waited for: that is as fast as making another one would be.
+        with self._spare_guard:
+            segment = self._take_spare(next_first) or self._create(next_first)
+            if room >= BLANK_BYTES:
+                position = self.written - self.segment_first
+                if self.segment_first in self._pooled:
+                    # Its buffer was used before.
+                    self.buffer[position:] = bytes(room)
+                BLANK.pack_into(self.buffer, position, room, BLANK_MAGIC)
+            self.written = PhysicalOffset(next_first)
+            full = self.segments.last
+            if full is not None and self._config.warm_up:
+                full.file.unlock_memory()
+            self._enter(segment)
+
+    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+        """Add bytes of another log at `offset`, which must be the end of this one.
+
+        An empty log takes the beginning of any segment: a slave begins where its master says. Not
+        the middle of one: what comes before it would be read as the end of the log.
+        """
+        if offset != self.written:
+            if self.written or len(self.segments) or offset % self.segments.segment_bytes:
+                raise LogGapError(offset, self.written)
+            self._begin_at(offset)
+        view = memoryview(data)
+        while len(view):
+            room = self.room()
+            if room == 0:
+                self.roll()
+                continue
+            chunk = view[:room]
+            position = self.written - self.segment_first
+            self.buffer[position : position + len(chunk)] = chunk
+            self.advance(position + len(chunk))
+            view = view[len(chunk) :]
+
+    def _begin_at(self, offset: int) -> None:
+        segment = self._create(offset)
+        self.flushed = self.readable = PhysicalOffset(offset)
+        self.written = PhysicalOffset(offset)
+        self._enter(segment)
+
+    def _enter(self, segment: Segment) -> None:
+        if segment.first not in {known.first for known in list(self.segments)[-2:]}:
+            self.segments.add(segment)
+        self.segment_first = segment.first
+        self.buffer = segment.buffer
+        self._touched = self.written - segment.first
+        if self._pool is not None and self.written == segment.first:
+            borrowed = self._pool.borrow()
+            if borrowed is not None:
+                self._pooled[segment.first] = borrowed
+                self.buffer = borrowed
+        if not self._pooled:
+            self.readable = self.written
+
+    # --- segments made ahead ---------------------------------------------------------------
+
+    def wants_spare(self) -> bool:
+        """Tell whether the next segment is not there yet."""
+        return self._spare is None and len(self.segments) > 0
+
+    def create_spare(self) -> None:
+        """Make the segment after the current one. Blocks; may run in a thread."""
+        with self._spare_guard:
+            last = self.segments.last
+            if self._spare is None and last is not None:
+                self._spare = self._create(last.end)
+                if self._config.warm_up:
+                    self._warm_up(self._spare)
+
+    def _take_spare(self, first: int) -> Segment | None:
+        spare, self._spare = self._spare, None
+        if spare is not None and spare.first != first:
+            spare.delete()
+            return None
+        return spare
+
+    def discard_spare(self) -> None:
+        """Remove the segment made ahead; a stock broker does so on a clean stop, too."""
+        with self._spare_guard:
+            spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.delete()
+
+    def _create(self, first: int) -> Segment:
+        segment = self.segments.create(first)
+        try:
+            segment.reserve(segment.size, segment.size)
+            self._storage.sync_directory(segment.path.parent)
+            self.segments.unsynced_directories.discard(segment.path.parent)
+        except StorageError:
+            segment.delete()
+            raise
+        return segment
+
+    def _warm_up(self, segment: Segment) -> None:
+        segment.file.touch(0, segment.size)
+        try:
+            segment.file.lock_memory()
+        except StorageError as exc:
+            _log.warning("%s; %s", exc, exc.hint)
+
+    def touch_wanted(self) -> tuple[MappedFile, int, int] | None:
+        """Return the file and the range to touch next, so that appends find their pages there."""
+        segment = self.segments.last
+        if segment is None or self._touched >= segment.size:
+            return None
+        position = self.written - segment.first
+        if self._touched - position > TOUCH_LEAD_BYTES:
+            return None
+        start = max(self._touched, position)
+        stop = min(start + TOUCH_STEP_BYTES, segment.size)
+        self._touched = stop
+        return segment.file, start, stop
+
+    def attention_at(self) -> int:
+        """Return the offset from which on there is something to touch or to make ahead."""
+        segment = self.segments.last
+        if segment is None:
+            return self.written
+        if self._touched >= segment.size:
+            return segment.end
+        return segment.first + self._touched - TOUCH_LEAD_BYTES
+
+    # --- the transient pool ----------------------------------------------------------------
+
+    @property
+    def uncommitted(self) -> int:
+        """Bytes that are in the pool only."""
+        return self.written - self.readable
+
+    def commit(self) -> None:
+        """Copy what is in the pool into the files; readers see it from now on."""
+        for first in sorted(self._pooled):
+            segment = self.segments.find(first)
+            assert segment is not None, first
+            start = max(self.readable, first) - first
+            stop = min(self.written, segment.end) - first
+            segment.buffer[start:stop] = self._pooled[first][start:stop]
+            self.readable = PhysicalOffset(first + stop)
+            if stop == segment.size and self._pool is not None:
+                self._pool.give_back(self._pooled.pop(first))
+        if not self._pooled:
+            self.readable = self.written
+
+    # --- flushing --------------------------------------------------------------------------
+
+    def dirty_segments(self, until: int) -> list[Segment]:
+        """Return the segments with bytes below `until` that may not be on disk."""
+        return [
+            segment for segment in self.segments.from_offset(self.flushed) if segment.first < until
+        ]
+
+    def mark_flushed(self, until: int) -> None:
+        assert until <= self.readable, (until, self.readable)
+        self.flushed = PhysicalOffset(max(self.flushed, until))
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def view(self, offset: int, size: int) -> memoryview | None:
+        """Return `size` bytes from `offset` on, or None if they are not all there.
+
+        The view is read-only and stays valid while it is held, also when the segment expires.
+        """
+        segment = self.segments.find(offset)
+        end = offset + size
+        if segment is None or end > self.readable or end > segment.end or size <= 0:
+            return None
+        start = offset - segment.first
+        return segment.buffer[start : start + size].toreadonly()
+
+    def view_from(self, offset: int) -> memoryview | None:
+        """Return what is readable from `offset` to the end of its segment."""
+        segment = self.segments.find(offset)
+        if segment is None or offset >= self.readable:
+            return None
+        stop = min(segment.end, self.readable)
+        return segment.buffer[offset - segment.first : stop - segment.first].toreadonly()
+
+    # --- recovery --------------------------------------------------------------------------
+
+    def set_end(self, end: int, *, flushed: int, clear: bool = True) -> None:
+        """Make `end` the end of the log: later segments go, and later bytes if `clear`.
+
+        What lies below `flushed` is known to be on disk. The rest may be in the page cache only:
+        the process that wrote it was killed before it was flushed.
+        """
+        last = self.segments.find(end)
+        if last is None and self.segments.end == end:
+            last = self.segments.last
+        keep_from = last.first + 1 if last is not None else 0
+        self.segments.drop_from(keep_from)
+        self.written = self.readable = PhysicalOffset(end)
+        self.flushed = PhysicalOffset(min(flushed, end))
+        if last is None:
+            self.buffer, self.segment_first = memoryview(b""), end
+            return
+        position = end - last.first
+        if position < last.size:
+            if clear:
+                # Not worth a look first: room that was reserved and never written is read, too.
+                last.file.clear_from(position)
+            last.reserved = position
+            last.reserve(last.size, last.size)
+        self._enter(last)
+
+    def close(self) -> None:
+        self.buffer = memoryview(b"")
+        self.segment_first = self.written
+        with self._spare_guard:
+            if self._spare is not None:
+                self._spare.close()
+                self._spare = None
+        self.segments.close()

@@ -1,0 +1,377 @@
+"""The ConsumeQueue: where the messages of one queue of a topic lie in the CommitLog.
+
+Twenty bytes per message, in order, so that a queue offset is an address: entry n is at byte 20 n.
+Everything in it can be built again from the CommitLog; the rules of building are those of RocketMQ
+4.9.8 ConsumeQueue. Bytes behind the last entry are zero (a stock broker leaves old entries there;
+they are cleared when the store is opened).
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rmq.errors import StorageError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
+from rmq.store.key_hash import TopicKeys
+from rmq.store.layout import FILLER_SIZE, QUEUE_ENTRY, QUEUE_ENTRY_BYTES
+from rmq.store.segments import Segment, Segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from rmq.store.storage import Storage
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""The topic of delayed messages; its entries tell when a message is due instead of its tag."""
+RESERVE_STEP_BYTES: Final = 64 * 1024
+_RECOVER_SEGMENTS: Final = 3
+_FILLER: Final = QUEUE_ENTRY.pack(0, FILLER_SIZE, 0)
+
+_log = logging.getLogger(__name__)
+_write_entry = QUEUE_ENTRY.pack_into
+_read_entry = QUEUE_ENTRY.unpack_from
+
+
+class PutOutcome(enum.Enum):
+    """What became of an entry that was offered."""
+
+    PUT = "put"
+    KNOWN = "known"
+    GAP = "gap"
+    """Entries before it are missing; it was not put."""
+
+
+class ConsumeQueue:
+    """One queue of one topic."""
+
+    def __init__(
+        self, storage: Storage, directory: Path, topic: str, queue_id: int, segment_bytes: int
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        encoded = topic.encode()
+        self.topic_field = bytes((len(encoded),)) + encoded
+        """The topic as records hold it, length first."""
+        self.keys = TopicKeys(topic)
+        self.is_schedule = topic == SCHEDULE_TOPIC
+        self.min_offset = QueueOffset(0)
+        # Plain integers: making a QueueOffset takes longer than writing the entry.
+        self.next_offset: int = 0
+        """The queue offset of the entry to come: the max offset of the queue."""
+        self.assigned: int = 0
+        """The queue offset that the next message appended to the log gets."""
+        self.max_physical: int = -1
+        """The end of the last record that has an entry."""
+        self.is_dirty = False
+        self.segments = Segments(storage, [directory], segment_bytes)
+        self._storage = storage
+        self._directory = directory
+        # Where the next entry goes. `Dispatcher` writes there itself when nothing is special.
+        self.buffer = memoryview(b"")
+        self.position = 0
+        self.limit = 0
+        self._synced = 0
+
+    # --- writing ---------------------------------------------------------------------------
+
+    def put(self, physical: int, size: int, tags_code: int, queue_offset: int) -> PutOutcome:
+        """Add the entry of a record, unless it is there already."""
+        if physical + size <= self.max_physical:
+            return PutOutcome.KNOWN
+        if queue_offset != self.next_offset:
+            if queue_offset < self.next_offset:
+                return PutOutcome.KNOWN
+            if self.segments.last is not None:
+                return PutOutcome.GAP
+            self._begin_at(queue_offset)
+        position = self.position
+        if position >= self.limit:
+            position = self._make_room()
+        _write_entry(self.buffer, position, physical, size, tags_code)
+        self.position = position + QUEUE_ENTRY_BYTES
+        self.next_offset = queue_offset + 1
+        self.max_physical = physical + size
+        return PutOutcome.PUT
+
+    def put_after_gap(self, physical: int, size: int, tags_code: int) -> None:
+        """Add an entry although some before it are missing: it takes the place of the first.
+
+        So does a stock broker. Its queue offset then differs from the one in the record.
+        """
+        self.put(physical, size, tags_code, self.next_offset)
+
+    def _begin_at(self, queue_offset: int) -> None:
+        """Begin a queue whose first messages are gone: fillers stand for them in the first file."""
+        first = queue_offset * QUEUE_ENTRY_BYTES
+        segment_first = first - first % self.segments.segment_bytes
+        segment = self.segments.create(segment_first)
+        position = first - segment_first
+        try:
+            segment.reserve(position, RESERVE_STEP_BYTES)
+        except StorageError:
+            # It is tried again, and then the file must not be there.
+            segment.delete()
+            raise
+        segment.buffer[:position] = _FILLER * (position // QUEUE_ENTRY_BYTES)
+        self.segments.add(segment)
+        self.buffer = segment.buffer
+        # The room for the first entry is made when it comes.
+        self.position = self.limit = position
+        self.min_offset = QueueOffset(queue_offset)
+        self.next_offset = queue_offset
+        self.assigned = max(self.assigned, self.next_offset)
+        self._synced = segment_first
+
+    def _make_room(self) -> int:
+        """Reserve more of the file, or begin the next one; return where the entry goes."""
+        segment = self.segments.last
+        if segment is None or self.position >= segment.size:
+            segment = self.segments.create(self.next_offset * QUEUE_ENTRY_BYTES)
+            self.segments.add(segment)
+            self.buffer = segment.buffer
+            # There is no room in it yet, and reserving may fail.
+            self.position = self.limit = 0
+        limit = segment.reserve(self.position + QUEUE_ENTRY_BYTES, RESERVE_STEP_BYTES)
+        # Whole entries only: a step may end inside one.
+        self.limit = limit - limit % QUEUE_ENTRY_BYTES
+        return self.position
+
+    # --- flushing --------------------------------------------------------------------------
+
+    @property
+    def dirty_bytes(self) -> int:
+        return self.next_offset * QUEUE_ENTRY_BYTES - self._synced
+
+    def dirty_segments(self) -> list[Segment]:
+        """Return the segments that hold entries not yet synced."""
+        return self.segments.from_offset(self._synced) if self.dirty_bytes > 0 else []
+
+    def mark_synced(self, next_offset: int) -> None:
+        """Note that the entries below `next_offset` are on disk."""
+        self._synced = max(self._synced, next_offset * QUEUE_ENTRY_BYTES)
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def entries(self, queue_offset: int, count: int) -> memoryview | None:
+        """Return up to `count` entries from `queue_offset` on, not beyond their segment.
+
+        None if the segment is gone. The view stays valid while it is held.
+        """
+        offset = queue_offset * QUEUE_ENTRY_BYTES
+        segment = self.segments.find(offset)
+        if segment is None or queue_offset >= self.next_offset:
+            return None
+        start = offset - segment.first
+        stop = min(
+            segment.size,
+            start + count * QUEUE_ENTRY_BYTES,
+            self.next_offset * QUEUE_ENTRY_BYTES - segment.first,
+        )
+        return segment.buffer[start:stop]
+
+    def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
+        """Return physical offset, size and tags code of one entry."""
+        view = self.entries(queue_offset, 1)
+        return _read_entry(view) if view else None
+
+    def start_of_next_segment(self, queue_offset: int) -> QueueOffset:
+        """Return the first queue offset of the segment behind the one of `queue_offset`."""
+        per_segment = self.segments.segment_bytes // QUEUE_ENTRY_BYTES
+        return QueueOffset(queue_offset + per_segment - queue_offset % per_segment)
+
+    def offset_by_time(
+        self, timestamp_ms: int, log_min: int, store_ms_at: Callable[[int, int], int | None]
+    ) -> QueueOffset:
+        """Return the entry whose record was stored nearest to a time, as 4.9.8 chooses it.
+
+        An exact hit if there is one; otherwise the nearer neighbour, the earlier of two equally
+        near. `store_ms_at` gives the store time of the record at (physical offset, size). Where a
+        stock broker picks the segment to search by the time of its file, this looks at the records:
+        the file's time is lost when a store is copied.
+        """
+        segment = self._segment_by_time(timestamp_ms, log_min, store_ms_at)
+        if segment is None:
+            return QueueOffset(0)
+        first = segment.first // QUEUE_ENTRY_BYTES
+        low = max(first, self.min_offset)
+        high = min(segment.end // QUEUE_ENTRY_BYTES, self.next_offset) - 1
+        left: tuple[int, int] | None = None
+        right: tuple[int, int] | None = None
+        below = -1
+        while low <= high:
+            middle = (low + high) // 2
+            physical, size, _ = _read_entry(
+                segment.buffer, middle * QUEUE_ENTRY_BYTES - segment.first
+            )
+            if physical < log_min or size == FILLER_SIZE:
+                low = middle + 1
+                below = middle
+                continue
+            stored = store_ms_at(physical, size)
+            if stored is None:
+                return QueueOffset(0)
+            if stored == timestamp_ms:
+                return QueueOffset(middle)
+            if stored > timestamp_ms:
+                high, right = middle - 1, (middle, stored)
+            else:
+                low, left = middle + 1, (middle, stored)
+        if left is None:
+            return QueueOffset(right[0] if right is not None else max(below, 0))
+        if right is None:
+            return QueueOffset(left[0])
+        is_right_nearer = timestamp_ms - left[1] > right[1] - timestamp_ms
+        return QueueOffset(right[0] if is_right_nearer else left[0])
+
+    def _segment_by_time(
+        self, timestamp_ms: int, log_min: int, store_ms_at: Callable[[int, int], int | None]
+    ) -> Segment | None:
+        """Return the first segment whose last record is not older than a time, else the last."""
+        for segment in self.segments:
+            if segment.end > self.next_offset * QUEUE_ENTRY_BYTES:
+                break
+            physical, size, _ = _read_entry(segment.buffer, segment.size - QUEUE_ENTRY_BYTES)
+            if physical < log_min or size == FILLER_SIZE:
+                continue
+            stored = store_ms_at(physical, size)
+            if stored is not None and stored >= timestamp_ms:
+                return segment
+        return self.segments.last
+
+    # --- recovery and retention ------------------------------------------------------------
+
+    def load(self) -> None:
+        """Find the files; nothing is known of their contents until one of the recoveries."""
+        self.segments.load(size_key="mappedFileSizeConsumeQueue", ends_at_hole=True)
+        self.segments.extend_last()
+
+    def recover(self) -> None:
+        """Find the end as 4.9.8 does: the first entry without a size, in the last three files."""
+        end = 0
+        segments = list(self.segments)[-_RECOVER_SEGMENTS:]
+        self._synced = segments[0].first if segments else 0
+        for segment in segments:
+            end = segment.first
+            count = _leading_entries(segment.buffer)
+            end += count * QUEUE_ENTRY_BYTES
+            if end < segment.end:
+                break
+        self._set_end(end // QUEUE_ENTRY_BYTES)
+
+    def recover_to(self, physical: int) -> None:
+        """Find the end by a recovery point: entries of records below `physical` are on disk.
+
+        They are followed by zeros or by entries of later records, so that a binary search finds the
+        last of them.
+        """
+        while (segment := self.segments.last) is not None and len(self.segments) > 1:
+            first_physical, first_size, _ = _read_entry(segment.buffer, 0)
+            if first_size > 0 and first_physical < physical:
+                break
+            self.segments.drop_from(segment.first)
+        if segment is None:
+            self._set_end(0)
+            return
+        low, high = 0, segment.size // QUEUE_ENTRY_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            found, size, _ = _read_entry(segment.buffer, middle * QUEUE_ENTRY_BYTES)
+            if size > 0 and found < physical:
+                low = middle + 1
+            else:
+                high = middle
+        self._set_end(segment.first // QUEUE_ENTRY_BYTES + low)
+        self.mark_synced(self.next_offset)
+
+    def truncate(self, physical: int) -> None:
+        """Forget the entries of records at or behind `physical`."""
+        end = int(self.next_offset)
+        while end > self.segments.first // QUEUE_ENTRY_BYTES:
+            entry = self.entry(end - 1)
+            if entry is not None and (entry[0] < physical or entry[1] == FILLER_SIZE):
+                break
+            end -= 1
+        if end != self.next_offset:
+            self._set_end(end)
+
+    def clear_tail(self) -> None:
+        """Set what lies behind the last entry to zero, so that it never counts as an entry."""
+        end = self.next_offset * QUEUE_ENTRY_BYTES
+        segment = self.segments.find(end)
+        if segment is not None and not segment.file.is_clear_from(end - segment.first):
+            segment.file.clear_from(end - segment.first)
+            segment.reserved = 0
+            self.limit = self.position
+
+    def _set_end(self, next_offset: int) -> None:
+        end = next_offset * QUEUE_ENTRY_BYTES
+        self.next_offset = next_offset
+        self.segments.drop_from(max(end, self.segments.first + 1) if end else 0)
+        self.max_physical = -1
+        last = self.segments.last
+        if last is None:
+            self.next_offset = 0
+            self.buffer, self.position, self.limit = memoryview(b""), 0, 0
+        else:
+            self.buffer = last.buffer
+            self.position = self.limit = end - last.first
+            last.reserved = 0
+            entry = self.entry(next_offset - 1) if self.position else None
+            if entry is not None and entry[1] != FILLER_SIZE:
+                self.max_physical = entry[0] + entry[1]
+        self.assigned = self.next_offset
+        self._synced = min(self._synced, self.next_offset * QUEUE_ENTRY_BYTES)
+
+    def correct_min_offset(self, log_min: int) -> None:
+        """Move the min offset to the first entry whose record the log still has."""
+        segment = self.segments[0] if len(self.segments) else None
+        if segment is None:
+            self.min_offset = QueueOffset(self.next_offset)
+            return
+        low = 0
+        high = min(segment.size, self.next_offset * QUEUE_ENTRY_BYTES - segment.first)
+        high //= QUEUE_ENTRY_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = _read_entry(segment.buffer, middle * QUEUE_ENTRY_BYTES)
+            if physical < log_min or size == FILLER_SIZE:
+                low = middle + 1
+            else:
+                high = middle
+        self.min_offset = QueueOffset(segment.first // QUEUE_ENTRY_BYTES + low)
+
+    def last_entries(self) -> Iterator[tuple[int, PhysicalOffset]]:
+        """Yield each segment's first offset and the physical offset of its last entry."""
+        for segment in self.segments:
+            stop = min(segment.end, self.next_offset * QUEUE_ENTRY_BYTES) - segment.first
+            if stop > 0:
+                physical, _, _ = _read_entry(segment.buffer, stop - QUEUE_ENTRY_BYTES)
+                yield segment.first, PhysicalOffset(physical)
+
+    def clear(self) -> None:
+        """Remove all entries, to build them again."""
+        self._set_end(0)
+        self.min_offset = QueueOffset(0)
+
+    def delete(self) -> None:
+        """Remove the queue's files and its directory."""
+        self.clear()
+        self._storage.delete(self._directory)
+
+    def close(self) -> None:
+        self.buffer = memoryview(b"")
+        self.limit = 0
+        self.segments.close()
+
+
+def _leading_entries(buffer: memoryview) -> int:
+    """Return how many entries with an offset and a size a segment begins with."""
+    count = 0
+    for physical, size, _ in QUEUE_ENTRY.iter_unpack(buffer):
+        if physical < 0 or size <= 0:
+            break
+        count += 1
+    return count

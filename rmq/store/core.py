@@ -1,0 +1,562 @@
+"""The whole store without tasks: files, logs, dispatch, recovery, retention, composed.
+
+`StoreCore` does what it is told, at once, in the caller's thread. What has to happen by itself
+(flushing, recovery points, expiry, segments made ahead) is offered as steps: `plan_*` says what to
+do, the blocking part of a plan may run in a thread, and `finish_*` takes the result. `store.py`
+drives them with trio; tests drive them by hand.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rmq.errors import CorruptStoreError, StorageError, StoreLockedError, StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset
+from rmq.store.append import Appender, AppendResult, AppendStatus
+from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
+from rmq.store.commit_log import CommitLog
+from rmq.store.dispatcher import Dispatcher
+from rmq.store.index_file import Index, IndexFile, IndexState
+from rmq.store.queue_table import QueueTable
+from rmq.store.reads import MessageReads
+from rmq.store.record import pack_host
+from rmq.store.recovery import Progress, Recovery, RecoveryReport
+from rmq.store.retention import Retention, SegmentAge, files_behind
+from rmq.store.storage import DiskStorage
+from rmq.store.transient_pool import TransientPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmq.store.config import StoreConfig
+    from rmq.store.consume_queue import ConsumeQueue
+    from rmq.store.record import NewMessage
+    from rmq.store.segments import Segment
+    from rmq.store.storage import Storage
+
+DEFAULT_STORE_HOST: Final = pack_host("127.0.0.1", 10911)
+
+_log = logging.getLogger(__name__)
+
+
+class Refusal(enum.Enum):
+    """Why a store takes no messages at the moment."""
+
+    CLOSED = "the store is closed"
+    FAILED = "the store failed and must be restarted"
+    DISK_FULL = "the disk is full"
+    DISPATCH = "ConsumeQueue or index cannot be written"
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPlan:
+    """Segments to sync so that everything below an offset is on disk."""
+
+    until: PhysicalOffset
+    store_ms: int
+    segments: tuple[Segment, ...]
+
+    def run(self) -> None:
+        """Sync them. Blocks."""
+        for segment in self.segments:
+            segment.sync()
+
+
+@dataclass(frozen=True, slots=True)
+class PointPlan:
+    """What to sync so that a recovery can begin at a point."""
+
+    point: Point
+    flush: FlushPlan
+    queues: tuple[tuple[ConsumeQueue, int, tuple[Segment, ...]], ...]
+    index_files: tuple[IndexFile, ...]
+    directories: tuple[Path, ...]
+    """Those with files that were created since the last point."""
+    storage: Storage
+    points: RecoveryPoints
+    checkpoint: Checkpoint
+    topic_deletions: int
+    """How many times topics had been deleted when the entries were counted."""
+
+    def run(self) -> None:
+        """Sync log, queues and index, then save the point. Blocks; one at a time."""
+        self.flush.run()
+        for _, _, segments in self.queues:
+            for segment in segments:
+                segment.sync()
+        for file in self.index_files:
+            file.sync()
+        for directory in self.directories:
+            try:
+                self.storage.sync_directory(directory)
+            except StorageError:
+                # A topic that is deleted meanwhile needs it no longer.
+                if self.storage.is_directory(directory):
+                    raise
+        # In this order, see RecoveryPoints.matching.
+        self.points.save(self.point)
+        self.checkpoint.save(self.point.times)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryPlan:
+    """Segments that are no longer part of the log and whose files can go."""
+
+    segments: tuple[Segment, ...]
+    storage: Storage
+
+    def run(self) -> None:
+        """Delete the files. Blocks: removing a large file takes its time.
+
+        One by one on disk: a power cut must not leave an older one without the next.
+        """
+        for segment in self.segments:
+            segment.delete()
+            self.storage.sync_directory(segment.path.parent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStatistics:
+    """Where a store stands."""
+
+    min_offset: PhysicalOffset
+    written: PhysicalOffset
+    readable: PhysicalOffset
+    flushed: PhysicalOffset
+    dispatched: PhysicalOffset
+    recovery_point: PhysicalOffset
+    queues: int
+    segments: int
+    index_files: int
+    refusal: Refusal | None
+
+    @property
+    def flush_lag_bytes(self) -> int:
+        return self.written - self.flushed
+
+    @property
+    def dispatch_lag_bytes(self) -> int:
+        return self.written - self.dispatched
+
+
+class StoreCore:
+    """One store, open from construction to `close`."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        storage: Storage | None = None,
+        store_host: bytes = DEFAULT_STORE_HOST,
+        now_ms: Callable[[], int] | None = None,
+        memory_bytes: int | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.config = config
+        self.storage: Storage = storage if storage is not None else DiskStorage()
+        self.now_ms = now_ms if now_ms is not None else _system_ms
+        self.retention = Retention(config)
+        self._followed = PhysicalOffset(-1)
+        self._refusals: set[Refusal] = set()
+        self._failure: StorageError | None = None
+        self._topic_deletions = 0
+        root = config.root
+        self._abort_path = root / "abort"
+        self.storage.make_directory(root)
+        lock = self.storage.lock(root / "lock")
+        if lock is None:
+            raise StoreLockedError(
+                str(root), hint="stop the other broker, or give this one its own storePathRootDir"
+            )
+        self._lock = lock
+        try:
+            pool = None
+            if config.transient_pool_enabled:
+                pool = TransientPool(config.transient_pool_size, config.segment_bytes)
+            self.log = CommitLog(config, self.storage, pool)
+            self.queues = QueueTable(self.storage, config.queues_path, config.queue_segment_bytes)
+            self.index = (
+                Index(
+                    self.storage,
+                    config.index_path,
+                    slots=config.index_slots,
+                    capacity=config.index_entries,
+                    now_ms=self.now_ms,
+                )
+                if config.index_enabled
+                else None
+            )
+            self.dispatcher = Dispatcher(config, self.log, self.queues, self.index)
+            self.reads = MessageReads(
+                config,
+                self.log,
+                self.queues,
+                self.index,
+                memory_bytes=memory_bytes if memory_bytes is not None else physical_memory_bytes(),
+            )
+            self.appender = Appender(
+                config, self.log, self.queues, self.dispatcher, self.index, store_host
+            )
+            self.recovery = self._open(on_progress)
+        except BaseException:
+            lock.release()
+            raise
+
+    # --- opening and closing ---------------------------------------------------------------
+
+    def _open(self, on_progress: Callable[[Progress], None] | None) -> RecoveryReport:
+        storage, config = self.storage, self.config
+        was_clean = not storage.exists(self._abort_path)
+        self.log.load()
+        self._checkpoint = Checkpoint(storage, config.root / "checkpoint")
+        self._points = RecoveryPoints(storage, config.root / "recovery-point")
+        recovery = Recovery(
+            config,
+            self.log,
+            self.queues,
+            self.index,
+            self.dispatcher,
+            self._checkpoint,
+            was_clean=was_clean,
+            point=self._points.matching(self._checkpoint.times),
+            now_ms=self.now_ms(),
+            on_progress=on_progress,
+        )
+        recovery.check_log()
+        # From here on files change: a crash now must not look like a clean stop.
+        storage.write(self._abort_path, b"")
+        try:
+            recovery.load_derived()
+            report = recovery.run()
+        except CorruptStoreError:
+            # What it says must hold at the next attempt, too.
+            if was_clean:
+                storage.delete(self._abort_path)
+            raise
+        self._recovery_point = PhysicalOffset(-1)
+        self._unfinished_point: PointPlan | None = None
+        self._points.mark_flushed(self.log.flushed)
+        self._save_point_now()
+        return report
+
+    def close(self) -> None:
+        """Flush everything and leave the store as after a clean stop, if it is sound.
+
+        A store that failed, or that could not dispatch all it has, keeps its `abort` file, and the
+        next start recovers it.
+        """
+        if Refusal.CLOSED in self._refusals:
+            return
+        self._refusals.add(Refusal.CLOSED)
+        try:
+            if self._failure is None:
+                self.log.commit()
+                self.log.discard_spare()
+                while self.dispatcher.catch_up():
+                    pass
+                self._save_point_now()
+                self.storage.delete(self._abort_path)
+                self.storage.sync_directory(self.config.root)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of all files and the lock without flushing, as a killed process would."""
+        self._refusals.add(Refusal.CLOSED)
+        self.log.close()
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self._checkpoint.close()
+        self._points.close()
+        self._lock.release()
+
+    # --- state -----------------------------------------------------------------------------
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why messages are refused, None if they are taken."""
+        if self.dispatcher.error is not None and not self._refusals:
+            return Refusal.DISPATCH
+        return min(self._refusals, key=list(Refusal).index, default=None)
+
+    @property
+    def failure(self) -> StorageError | None:
+        """What made the store fail."""
+        return self._failure
+
+    def fail(self, error: StorageError) -> None:
+        """Take no more messages: what the disk holds is not known any longer.
+
+        After a failed sync the kernel may forget which pages were lost, so that trying again would
+        only pretend.
+        """
+        if self._failure is None:
+            self._failure = error
+            self._refusals.add(Refusal.FAILED)
+            _log.critical("the store takes no more messages: %s; %s", error, error.hint or "")
+
+    def set_disk_full(self, is_full: bool) -> None:
+        """Refuse or take messages because of the room on the disk."""
+        if is_full and Refusal.DISK_FULL not in self._refusals:
+            _log.error("the disk is full: the store refuses messages")
+            self._refusals.add(Refusal.DISK_FULL)
+        elif not is_full and Refusal.DISK_FULL in self._refusals:
+            _log.warning("there is room on the disk again: the store takes messages")
+            self._refusals.discard(Refusal.DISK_FULL)
+
+    def statistics(self) -> StoreStatistics:
+        log = self.log
+        return StoreStatistics(
+            min_offset=log.min_offset,
+            written=log.written,
+            readable=log.readable,
+            flushed=log.flushed,
+            dispatched=self.dispatcher.dispatched,
+            recovery_point=self._recovery_point,
+            queues=len(self.queues),
+            segments=len(log.segments),
+            index_files=len(self.index.files) if self.index is not None else 0,
+            refusal=self.refusal,
+        )
+
+    # --- appending -------------------------------------------------------------------------
+
+    def append(self, messages: Sequence[NewMessage]) -> list[AppendResult]:
+        """Append messages, each with its own result; nothing is flushed yet."""
+        if self._refusals or self.dispatcher.error is not None:
+            return [self._refusal_result()] * len(messages)
+        return self.appender.append(messages, self.now_ms())
+
+    def append_batch(self, messages: Sequence[NewMessage]) -> list[AppendResult]:
+        """Append messages of one queue as a whole, all of them or none."""
+        if self._refusals or self.dispatcher.error is not None:
+            return [self._refusal_result()] * len(messages)
+        return self.appender.append_batch(messages, self.now_ms())
+
+    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+        """Add bytes of the master's log; `dispatcher.catch_up` makes them messages."""
+        refusal = self.refusal
+        if refusal is not None:
+            raise StoreUnavailableError(refusal.value)
+        self.log.append_raw(offset, data)
+
+    def _refusal_result(self) -> AppendResult:
+        refusal = self.refusal
+        assert refusal is not None
+        reason = refusal.value
+        if self._failure is not None:
+            reason = f"{reason}: {self._failure}"
+        elif refusal is Refusal.DISPATCH:
+            reason = f"{reason}: {self.dispatcher.error}"
+        return AppendResult(AppendStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+
+    # --- flushing --------------------------------------------------------------------------
+
+    def plan_flush(self) -> FlushPlan | None:
+        """Return what to sync so that all that is readable now is on disk; None if it is."""
+        until = self.log.readable
+        if until <= self.log.flushed:
+            return None
+        return FlushPlan(until, self._last_store_ms(), tuple(self.log.dirty_segments(until)))
+
+    def finish_flush(self, plan: FlushPlan) -> None:
+        """Note that a plan was carried out."""
+        self.log.mark_flushed(plan.until)
+        if self.index is not None:
+            self.index.publish()
+        self._checkpoint.physical_ms = max(self._checkpoint.physical_ms, plan.store_ms)
+        self._points.mark_flushed(self.log.flushed)
+
+    def flush(self) -> PhysicalOffset:
+        """Flush everything now. Blocks. Raises `StorageError`, and then the store has failed."""
+        plan = self.plan_flush()
+        if plan is not None:
+            try:
+                plan.run()
+            except StorageError as exc:
+                self.fail(exc)
+                raise
+            self.finish_flush(plan)
+        return self.log.flushed
+
+    def _last_store_ms(self) -> int:
+        return max(self.dispatcher.store_ms, self._checkpoint.physical_ms)
+
+    # --- retention -------------------------------------------------------------------------
+
+    def plan_expiry(self, local_hour: int) -> ExpiryPlan:
+        """Decide what goes, and whether there is room for more; the log forgets it at once."""
+        storage, log = self.storage, self.log
+        ages = [
+            SegmentAge(PhysicalOffset(segment.first), storage.modified_ms(segment.path))
+            for segment in log.segments
+        ]
+        decision = self.retention.decide(
+            now_ms=self.now_ms(),
+            local_hour=local_hour,
+            log_used_ratios=[storage.used_ratio(path) for path in log.segments.directories],
+            queues_used_ratio=storage.used_ratio(self.config.queues_path),
+            segments=ages,
+        )
+        log.segments.full_directories = frozenset(
+            log.segments.directories[place] for place in decision.full_log_paths
+        )
+        self.set_disk_full(decision.disk_full)
+        gone: list[Segment] = []
+        # What a recovery would read stays, whatever the disk says.
+        kept_from = min(log.flushed, self.dispatcher.dispatched, self._recovery_point)
+        for first in decision.delete:
+            segment = log.segments[0]
+            if segment.first != first or segment.end > kept_from:
+                break
+            gone.append(log.segments.detach_first())
+        if gone:
+            _log.info("%d segments up to %s expire: %s", len(gone), gone[-1].path, decision.reason)
+        return ExpiryPlan(tuple(gone), storage)
+
+    def follow_log(self) -> None:
+        """Drop what queues and index have of records that are gone from the log."""
+        log_min = self.log.min_offset
+        if log_min == self._followed:
+            return
+        self._followed = log_min
+        for queue in self.queues:
+            ends = dict(queue.last_entries())
+            for _ in files_behind(log_min, list(ends), ends.__getitem__):
+                queue.segments.drop_first()
+            queue.correct_min_offset(log_min)
+        if self.index is not None:
+            for file in files_behind(log_min, list(self.index.files), _end_offset_of):
+                self.index.drop(file)
+
+    def delete_topic(self, topic: str) -> int:
+        """Remove the queues of a topic; its messages stay in the log until they expire."""
+        count = self.queues.delete_topic(topic)
+        if count:
+            # A recovery point counts the entries of all queues: a new one is due, and one that is
+            # being saved does not count.
+            self._recovery_point = PhysicalOffset(-1)
+            self._topic_deletions += 1
+        return count
+
+    # --- recovery points -------------------------------------------------------------------
+
+    def is_point_due(self) -> bool:
+        """Tell whether so much was written since the last point that another one is due."""
+        return self.dispatcher.dispatched - self._recovery_point >= self.config.recovery_point_bytes
+
+    def plan_point(self) -> PointPlan | None:
+        """Return what to sync for a recovery point at what is dispatched now; None if it is one."""
+        dispatched = self.dispatcher.dispatched
+        if dispatched == self._recovery_point or self.dispatcher.error is not None:
+            return None
+        directories: list[Path] = []
+        if self._unfinished_point is not None:
+            # It was given up, as a stop does: what it would have synced is still to do.
+            directories += self._unfinished_point.directories
+            self.queues.dirty += [
+                queue
+                for queue, _, _ in self._unfinished_point.queues
+                if not queue.is_dirty and self.queues.get(queue.topic, queue.queue_id) is queue
+            ]
+        index_files: list[IndexFile] = []
+        index_name, index_state = "", IndexState(0, 0, 0, 0, 0, 0)
+        index_ms = self._checkpoint.index_ms
+        if self.index is not None:
+            index_files = list(self.index.filled)
+            if index_files:
+                index_ms = index_files[-1].end_ms
+            self.index.publish()
+            current = self.index.current
+            if current is not None:
+                index_files.append(current)
+                index_name, index_state = current.path.name, current.state
+            if self.index.has_new_names:
+                self.index.has_new_names = False
+                directories.append(self.config.index_path)
+        dirty_queues = self.queues.take_dirty()
+        for queue in self.queues:
+            directories += queue.segments.unsynced_directories
+            queue.segments.unsynced_directories.clear()
+        flush = FlushPlan(
+            min(self.log.readable, dispatched),
+            self.dispatcher.store_ms,
+            tuple(self.log.dirty_segments(dispatched)),
+        )
+        times = CheckpointTimes(
+            max(self._checkpoint.physical_ms, self.dispatcher.store_ms),
+            self.dispatcher.store_ms or self._checkpoint.queues_ms,
+            index_ms,
+        )
+        self._unfinished_point = PointPlan(
+            Point(dispatched, self.queues.entry_total, times, index_name, index_state),
+            flush,
+            tuple(
+                (queue, int(queue.next_offset), tuple(queue.dirty_segments()))
+                for queue in dirty_queues
+            ),
+            tuple(index_files),
+            tuple(directories),
+            self.storage,
+            self._points,
+            self._checkpoint,
+            self._topic_deletions,
+        )
+        return self._unfinished_point
+
+    def finish_point(self, plan: PointPlan) -> None:
+        """Note that a plan was carried out."""
+        self._unfinished_point = None
+        if plan.flush.until > self.log.flushed:
+            self.finish_flush(plan.flush)
+        for queue, next_offset, _ in plan.queues:
+            queue.mark_synced(next_offset)
+        if self.index is not None:
+            # The last one of the plan may have been filled after it was synced.
+            synced = plan.index_files[:-1]
+            self.index.filled = [file for file in self.index.filled if file not in synced]
+        checkpoint, times = self._checkpoint, plan.point.times
+        checkpoint.physical_ms = max(checkpoint.physical_ms, times.physical_ms)
+        checkpoint.queues_ms, checkpoint.index_ms = times.queues_ms, times.index_ms
+        if plan.topic_deletions == self._topic_deletions:
+            self._recovery_point = PhysicalOffset(plan.point.physical_offset)
+
+    def _save_point_now(self) -> None:
+        self.flush()
+        plan = self.plan_point()
+        if plan is None:
+            return
+        try:
+            plan.run()
+            self.finish_point(plan)
+        except StorageError as exc:
+            self.fail(exc)
+            raise
+
+
+def _end_offset_of(file: IndexFile) -> PhysicalOffset:
+    return PhysicalOffset(file.end_offset)
+
+
+def physical_memory_bytes() -> int:
+    """Return how much memory this process may have, its container's limit included."""
+    total: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for limit_path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = Path(limit_path).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdecimal():
+            total = min(total, int(text))
+    return total
+
+
+def _system_ms() -> int:
+    return time.time_ns() // 1_000_000

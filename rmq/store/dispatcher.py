@@ -1,0 +1,324 @@
+"""Dispatch: for every record of the log its entry in a ConsumeQueue and its keys in the index.
+
+There is one path, `Dispatcher.dispatch`, and two ways to it: `Appender` hands over records it has
+just written, and `catch_up` reads them back from the log: on a slave, after a failure, and in
+recovery. Both give the same bytes, because both hand over what the log says and nothing else.
+
+The watermark `dispatched` moves record by record, so that after an error the rest is done later.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from rmq.errors import StorageError
+from rmq.model import flags
+from rmq.model.offsets import PhysicalOffset
+from rmq.model.properties import (
+    PAIR,
+    decode_text,
+    find_delay,
+    find_keys,
+    find_tags,
+    find_unique_key,
+)
+from rmq.store.config import MIB
+from rmq.store.consume_queue import PutOutcome
+from rmq.store.key_hash import TagCodes
+from rmq.store.layout import QUEUE_ENTRY, QUEUE_ENTRY_BYTES
+from rmq.store.log_scan import LogScan
+from rmq.store.queue_table import is_legal_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmq.store.commit_log import CommitLog
+    from rmq.store.config import StoreConfig
+    from rmq.store.consume_queue import ConsumeQueue
+    from rmq.store.index_file import Index
+    from rmq.store.queue_table import QueueTable
+    from rmq.store.record import RecordHead
+
+CATCH_UP_STEP_BYTES: Final = MIB
+_SCAN_BATCH: Final = 256
+
+_TAGS_FIRST: Final = b"TAGS\x01"
+_TAGS: Final = PAIR + _TAGS_FIRST
+_UNIQUE_KEY_FIRST: Final = b"UNIQ_KEY\x01"
+_UNIQUE_KEY: Final = PAIR + _UNIQUE_KEY_FIRST
+_TAGS_LENGTH: Final = len(_TAGS)
+_UNIQUE_KEY_LENGTH: Final = len(_UNIQUE_KEY)
+_UNQUEUED_FLAG: Final = flags.TRANSACTION_PREPARED
+"""Prepared and rolled back messages have this bit; they are in no queue."""
+_TRANSACTION_MASK: Final = flags.TRANSACTION_MASK
+_ROLLBACK: Final = flags.TRANSACTION_ROLLBACK
+_KEYS_MARK: Final = b"KEYS\x01"
+
+_log = logging.getLogger(__name__)
+_write_entry = QUEUE_ENTRY.pack_into
+
+
+WrittenRecord: TypeAlias = "tuple[ConsumeQueue, int, int, int, int, int, bytes]"
+"""A record as `dispatch` takes it: its queue, physical offset, size, queue offset, sysFlag, store
+time and encoded properties. A plain tuple, because one is made for every message.
+"""
+
+
+class Dispatched(NamedTuple):
+    """What became of a record, for those who wait for messages."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    tags_code: int
+    store_ms: int
+    properties: bytes
+
+
+class QueueGapError(Exception):
+    """The entries before a record are missing from its queue."""
+
+    def __init__(self, queue: ConsumeQueue, physical: int, queue_offset: int) -> None:
+        super().__init__(
+            f"queue {queue.queue_id} of {queue.topic} ends at {queue.next_offset}, but the record"
+            f" at physical offset {physical} has queue offset {queue_offset}"
+        )
+        self.queue = queue
+
+
+class Dispatcher:
+    """Builds queues and index from the log."""
+
+    def __init__(
+        self, config: StoreConfig, log: CommitLog, queues: QueueTable, index: Index | None
+    ) -> None:
+        self.dispatched = PhysicalOffset(0)
+        """Everything below this offset has its entries."""
+        self.store_ms = 0
+        """The store time of the record dispatched last."""
+        self.error: StorageError | None = None
+        """Why the last attempt to dispatch failed; a later `catch_up` that works clears it."""
+        self.on_dispatched: Callable[[Dispatched], None] | None = None
+        """Called for each record that got an entry, for instance to wake who waits for it."""
+        self.fail_on_gap = False
+        """Raise `QueueGapError` where entries are missing, also before the first one of a queue.
+
+        Otherwise a gap is closed and a queue begun as a stock broker does it.
+        """
+        self._commit_log = log
+        self._queues = queues
+        self._index = index
+        self._delays_ms = config.delay_levels_ms
+        self._tag_codes = TagCodes({b"": 0})
+
+    @property
+    def lag_bytes(self) -> int:
+        """How much of the log has no entries yet."""
+        return self._commit_log.readable - self.dispatched
+
+    def dispatch(self, records: Sequence[WrittenRecord]) -> None:
+        """Add the entries of records that follow each other in the log.
+
+        After an error `dispatched` is at the record that failed, and those before it are done.
+        """
+        # This runs for every message: PropertyFinder, ConsumeQueue.put and Index.file_for are
+        # written out here for the case that nothing is special.
+        index = self._index
+        tag_codes = self._tag_codes
+        done = 0
+        try:
+            for queue, physical, size, queue_offset, sys_flag, store_ms, properties in records:
+                if not sys_flag & _UNQUEUED_FLAG:
+                    start = properties.rfind(_TAGS)
+                    if start >= 0:
+                        start += _TAGS_LENGTH
+                    elif properties.startswith(_TAGS_FIRST):
+                        start = _TAGS_LENGTH - 1
+                    if start > 0:
+                        end = properties.find(PAIR, start)
+                        tag = properties[start:] if end < 0 else properties[start:end]
+                        tags_code = tag_codes[tag or find_tags(properties)]
+                    else:
+                        tags_code = 0
+                    position = queue.position
+                    if (
+                        queue_offset == queue.next_offset
+                        and position < queue.limit
+                        and physical >= queue.max_physical
+                        and queue.is_dirty
+                        and not queue.is_schedule
+                        and self.on_dispatched is None
+                    ):
+                        _write_entry(queue.buffer, position, physical, size, tags_code)
+                        queue.position = position + QUEUE_ENTRY_BYTES
+                        queue.next_offset = queue_offset + 1
+                        queue.max_physical = physical + size
+                    else:
+                        self._put_in_queue(
+                            queue, physical, size, queue_offset, store_ms, properties, tags_code
+                        )
+                if index is not None:
+                    file = index.current
+                    if file is None or file.count >= file.capacity or physical <= file.end_offset:
+                        file = index.file_for(physical)
+                    if file is not None and sys_flag & _TRANSACTION_MASK != _ROLLBACK:
+                        start = properties.rfind(_UNIQUE_KEY)
+                        if start >= 0:
+                            start += _UNIQUE_KEY_LENGTH
+                        elif properties.startswith(_UNIQUE_KEY_FIRST):
+                            start = _UNIQUE_KEY_LENGTH - 1
+                        if start > 0:
+                            end = properties.find(PAIR, start)
+                            key = properties[start:] if end < 0 else properties[start:end]
+                            key = key or find_unique_key(properties)
+                            if key:
+                                file.put(queue.keys.index_hash(key), physical, store_ms)
+                        if _KEYS_MARK in properties:
+                            keys = find_keys(properties)
+                            if keys:
+                                index.put_keys(queue.keys, physical, store_ms, keys)
+                done += 1
+        finally:
+            if done:
+                _, physical, size, _, _, store_ms, _ = records[done - 1]
+                self.dispatched = PhysicalOffset(physical + size)
+                self.store_ms = store_ms
+
+    def _put_in_queue(
+        self,
+        queue: ConsumeQueue,
+        physical: int,
+        size: int,
+        queue_offset: int,
+        store_ms: int,
+        properties: bytes,
+        tags_code: int,
+    ) -> None:
+        if queue.is_schedule:
+            tags_code = self._schedule_code(properties, store_ms, tags_code)
+        if self.fail_on_gap and queue_offset > queue.next_offset:
+            raise QueueGapError(queue, physical, queue_offset)
+        outcome = queue.put(physical, size, tags_code, queue_offset)
+        if outcome is PutOutcome.KNOWN:
+            return
+        if outcome is PutOutcome.GAP:
+            self._close_gap(queue, physical, size, tags_code, queue_offset)
+        if not queue.is_dirty:
+            queue.is_dirty = True
+            self._queues.dirty.append(queue)
+        if self.on_dispatched is not None:
+            self.on_dispatched(
+                Dispatched(
+                    queue.topic, queue.queue_id, queue_offset, tags_code, store_ms, properties
+                )
+            )
+
+    def written_record(self, head: RecordHead) -> WrittenRecord | None:
+        """Return a record read from the log as `dispatch` takes it, None if it has no queue."""
+        queue = self._queues.by_field.get((head.topic, head.queue_id))
+        if queue is None:
+            topic = decode_text(head.topic)
+            if not is_legal_topic(topic) or head.queue_id < 0:
+                # Its directory might be any file; such a record can only come from elsewhere.
+                _log.error(
+                    "the record at physical offset %d is of topic %r, queue %d, which cannot be;"
+                    " it is kept, but no consumer will get it",
+                    head.physical_offset,
+                    topic,
+                    head.queue_id,
+                )
+                return None
+            queue = self._queues.open(topic, head.queue_id)
+        return (
+            queue,
+            head.physical_offset,
+            head.size,
+            head.queue_offset,
+            head.sys_flag,
+            head.store_ms,
+            head.properties,
+        )
+
+    def dispatch_scan(
+        self,
+        scan: LogScan,
+        *,
+        bytes_max: float = math.inf,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> bool:
+        """Dispatch what a walk over the log yields, some records at a time.
+
+        Returns True if it stopped because of `bytes_max`. `on_batch` gets the number of records.
+        """
+        start = self.dispatched
+        batch: list[WrittenRecord] = []
+        count = 0
+        has_stopped = False
+        for head in scan:
+            count += 1
+            record = self.written_record(head)
+            if record is not None:
+                batch.append(record)
+            if count >= _SCAN_BATCH:
+                self.dispatch(batch)
+                if on_batch is not None:
+                    on_batch(count)
+                batch, count = [], 0
+                if scan.offset - start >= bytes_max:
+                    has_stopped = True
+                    break
+        self.dispatch(batch)
+        if on_batch is not None:
+            on_batch(count)
+        self.dispatched = PhysicalOffset(scan.offset)
+        return has_stopped
+
+    def catch_up(self, bytes_max: int = CATCH_UP_STEP_BYTES) -> bool:
+        """Dispatch what the log has beyond `dispatched`, about `bytes_max`; True if more is left.
+
+        A record that is not whole yet waits for the rest of it. On bytes that are no record the
+        walk stops and says so: they are from outside, since what was appended here is sound.
+        """
+        log = self._commit_log
+        stop = log.readable
+        scan = LogScan(log.segments, self.dispatched, stop, verify_crc=False)
+        try:
+            has_stopped = self.dispatch_scan(scan, bytes_max=bytes_max)
+        except StorageError as exc:
+            self.error = exc
+            raise
+        finally:
+            if self._index is not None:
+                self._index.publish()
+        self.error = None
+        if scan.bad is not None and not has_stopped:
+            raise BadLogError(scan.offset, scan.bad)
+        return has_stopped and scan.offset < stop
+
+    def _schedule_code(self, properties: bytes, store_ms: int, tags_code: int) -> int:
+        """Return when a delayed message is due; it stands in the place of the tags code."""
+        try:
+            level = min(int(find_delay(properties)), len(self._delays_ms))
+        except ValueError:
+            level = 0
+        if level <= 0:
+            return tags_code
+        return store_ms + self._delays_ms[level - 1]
+
+    def _close_gap(
+        self, queue: ConsumeQueue, physical: int, size: int, tags_code: int, queue_offset: int
+    ) -> None:
+        gap = QueueGapError(queue, physical, queue_offset)
+        _log.error("%s; the entry follows the last one there is", gap)
+        queue.put_after_gap(physical, size, tags_code)
+
+
+class BadLogError(Exception):
+    """The log has bytes that are no record before its end."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"physical offset {offset}: {reason}")
+        self.offset = offset
+        self.reason = reason

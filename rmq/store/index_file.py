@@ -1,0 +1,421 @@
+"""The index: which records carry a key.
+
+An `IndexFile` is a hash table on disk: a header, a table of slots, and entries in the order they
+were added, each linked to the previous one of its slot. `Index` is the run of them, oldest first,
+of which only the last is written. The rules are those of RocketMQ 4.9.8 IndexFile and IndexService.
+Keys that collide are not told apart here: who asks compares the record.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from array import array
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq.errors import CorruptStoreError, StorageError
+from rmq.model.offsets import PhysicalOffset
+from rmq.store.layout import (
+    INDEX_ENTRY,
+    INDEX_ENTRY_BYTES,
+    INDEX_HEADER,
+    INDEX_HEADER_BYTES,
+    INDEX_SLOT,
+    INDEX_SLOT_BYTES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rmq.store.key_hash import TopicKeys
+    from rmq.store.storage import MappedFile, Storage
+
+NAME_DIGITS: Final = 17
+PUBLISH_EVERY: Final = 64
+"""After so many entries the header is written, and at every flush. It serves readers in other
+processes; after a crash the recovery point tells what the file holds.
+"""
+_RESERVE_STEP_BYTES: Final = 1024 * 1024
+_SECONDS_MAX: Final = 0x7FFFFFFF
+
+_log = logging.getLogger(__name__)
+_read_slot = INDEX_SLOT.unpack_from
+_write_slot = INDEX_SLOT.pack_into
+_read_entry = INDEX_ENTRY.unpack_from
+_write_entry = INDEX_ENTRY.pack_into
+
+
+class IndexState(NamedTuple):
+    """The header of an index file, as `layout.IndexHeader` declares it."""
+
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+    slots_used: int
+    entry_count: int
+
+
+class IndexFile:
+    """One file of the index."""
+
+    def __init__(
+        self,
+        file: MappedFile,
+        slots: int,
+        capacity: int,
+        state: IndexState | None = None,
+    ) -> None:
+        self.file = file
+        self.path = file.path
+        self.slots = slots
+        self.capacity = capacity
+        self.buffer = file.buffer
+        self.entries_at = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES
+        if state is None:
+            state = IndexState._make(INDEX_HEADER.unpack_from(self.buffer))
+        self.begin_ms = state.begin_ms
+        self.end_ms = state.end_ms
+        self.begin_offset = state.begin_offset
+        self.end_offset = state.end_offset
+        self.slots_used = state.slots_used
+        # A file without entries may say 0; numbers begin at 1.
+        self.count = max(state.entry_count, 1)
+        self.reserved = 0
+        self.is_dropped = False
+        self._published = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.capacity
+
+    @property
+    def is_sound(self) -> bool:
+        """Tell whether the header can be true."""
+        return self.count <= self.capacity and 0 <= self.slots_used <= self.slots
+
+    @property
+    def state(self) -> IndexState:
+        """What the header says; the count is 0 as long as there is no entry."""
+        return IndexState(
+            self.begin_ms,
+            self.end_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.slots_used,
+            self.count if self.count > 1 else 0,
+        )
+
+    def publish(self) -> None:
+        """Write the header, so that readers see what was added."""
+        if self.count != self._published:
+            INDEX_HEADER.pack_into(self.buffer, 0, *self.state)
+            self._published = self.count
+
+    def put(self, key_hash: int, physical: int, store_ms: int) -> None:
+        """Add an entry; the file must not be full."""
+        count = self.count
+        buffer = self.buffer
+        entry_at = self.entries_at + count * INDEX_ENTRY_BYTES
+        if entry_at + INDEX_ENTRY_BYTES > self.reserved:
+            self.reserve(entry_at + INDEX_ENTRY_BYTES)
+        slot_at = INDEX_HEADER_BYTES + key_hash % self.slots * INDEX_SLOT_BYTES
+        (previous,) = _read_slot(buffer, slot_at)
+        if previous <= 0 or previous > count:
+            previous = 0
+            self.slots_used += 1
+        begin_ms = self.begin_ms
+        seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 and store_ms > begin_ms else 0
+        if seconds > _SECONDS_MAX:
+            seconds = _SECONDS_MAX
+        _write_entry(buffer, entry_at, key_hash, physical, seconds, previous)
+        _write_slot(buffer, slot_at, count)
+        if count <= 1:
+            self.begin_offset = physical
+            self.begin_ms = store_ms
+        self.count = count + 1
+        self.end_offset = physical
+        self.end_ms = store_ms
+        if count - self._published >= PUBLISH_EVERY:
+            self.publish()
+
+    def reserve(self, stop: int) -> None:
+        """Make sure there is room up to position `stop`, and for what comes before the entries."""
+        if self.reserved == 0:
+            self.file.reserve(0, self.entries_at)
+            self.reserved = self.entries_at + (self.count - 1) * INDEX_ENTRY_BYTES
+        while self.reserved < stop:
+            step = min(self.reserved + _RESERVE_STEP_BYTES, self.file.size)
+            self.file.reserve(self.reserved, step)
+            self.reserved = step
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        """Tell whether the file may hold entries of this time range."""
+        return begin_ms <= self.end_ms and end_ms >= self.begin_ms
+
+    def find(self, key_hash: int, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+        """Return physical offsets of entries with this hash and time, the newest first."""
+        found: list[int] = []
+        if self.count <= 1:
+            return found
+        (number,) = _read_slot(
+            self.buffer, INDEX_HEADER_BYTES + key_hash % self.slots * INDEX_SLOT_BYTES
+        )
+        while 0 < number < self.count and len(found) < limit:
+            hash_found, physical, seconds, previous = _read_entry(
+                self.buffer, self.entries_at + number * INDEX_ENTRY_BYTES
+            )
+            if seconds < 0:
+                break
+            stored = self.begin_ms + seconds * 1000
+            if hash_found == key_hash and begin_ms <= stored <= end_ms:
+                found.append(physical)
+            # Links point back; one that does not would lead in a circle.
+            if stored < begin_ms or previous >= number:
+                break
+            number = previous
+        return found
+
+    def roll_back(self, state: IndexState) -> None:
+        """Return to an earlier state, all entries of which are on disk.
+
+        A slot that points behind the end is followed along its links to an entry of that state.
+        Where the entries on the way were lost, all slots are filled again from the entries.
+        """
+        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset = state[:4]
+        self.slots_used = state.slots_used
+        self.count = max(state.entry_count, 1)
+        self._published = -1
+        if not self._unlink_later_entries():
+            _log.warning("%s: the table of slots is filled again from its entries", self.path)
+            self._fill_slots()
+        self.publish()
+
+    def _unlink_later_entries(self) -> bool:
+        count, buffer = self.count, self.buffer
+        numbers = self._slot_numbers()
+        used = self.slots - numbers.count(0)
+        later = [
+            (slot, number) for slot, number in enumerate(numbers) if number >= count or number < 0
+        ]
+        for slot, number in later:
+            while number >= count:
+                if number >= self.capacity:
+                    return False
+                key_hash, _, _, previous = _read_entry(
+                    buffer, self.entries_at + number * INDEX_ENTRY_BYTES
+                )
+                # A lost entry reads as zeros or as something else than an entry of this slot.
+                if key_hash % self.slots != slot or not 0 <= previous < number or key_hash < 0:
+                    return False
+                number = previous
+            if number < 0:
+                return False
+            if number == 0:
+                used -= 1
+            _write_slot(buffer, INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES, number)
+        # Lost entries may also look like the end of a chain; the number of slots in use tells.
+        return used == self.slots_used
+
+    def _slot_numbers(self) -> array[int]:
+        """Return the table of slots as native numbers: millions of them, so not as a list."""
+        numbers = array("i")
+        numbers.frombytes(self.buffer[INDEX_HEADER_BYTES : self.entries_at])
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        return numbers
+
+    def _fill_slots(self) -> None:
+        # Slots of a file that a stock broker wrote may have no room on disk yet.
+        self.file.reserve(0, self.entries_at)
+        buffer = self.buffer
+        numbers = array("i", bytes(self.slots * INDEX_SLOT_BYTES))
+        start = self.entries_at + INDEX_ENTRY_BYTES
+        stop = self.entries_at + self.count * INDEX_ENTRY_BYTES
+        slots = self.slots
+        for number, (key_hash, _, _, _) in enumerate(
+            INDEX_ENTRY.iter_unpack(buffer[start:stop]), start=1
+        ):
+            numbers[key_hash % slots] = number
+        self.slots_used = slots - numbers.count(0)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        buffer[INDEX_HEADER_BYTES : self.entries_at] = numbers.tobytes()
+
+    def sync(self) -> None:
+        """Make everything written so far durable. Blocks; may run in a thread.
+
+        A file that is dropped meanwhile needs it no longer.
+        """
+        try:
+            self.file.sync()
+        except StorageError:
+            if not self.is_dropped:
+                raise
+
+    def close(self) -> None:
+        self.buffer = memoryview(b"")
+        self.file.close()
+
+
+class Index:
+    """The index files of a store."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        *,
+        slots: int,
+        capacity: int,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.files: list[IndexFile] = []
+        self.filled: list[IndexFile] = []
+        """Files that became full and were not flushed since."""
+        self.has_new_names = False
+        """A file was created or deleted since the directory was synced."""
+        self.complete_below = 0
+        """All keys of records below this offset are known to be there."""
+        self._storage = storage
+        self._directory = directory
+        self._slots = slots
+        self._capacity = capacity
+        self._now_ms = now_ms
+        self._current: IndexFile | None = None
+
+    @property
+    def file_bytes(self) -> int:
+        return (
+            INDEX_HEADER_BYTES + self._slots * INDEX_SLOT_BYTES + self._capacity * INDEX_ENTRY_BYTES
+        )
+
+    @property
+    def current(self) -> IndexFile | None:
+        return self._current
+
+    def load(self) -> None:
+        """Open the files that are there; raise `CorruptStoreError` for one of another size."""
+        for name in self._storage.names(self._directory):
+            path = self._directory / name
+            if not name.isascii() or not name.isdecimal():
+                _log.warning("%s is no index file; it is left alone", path)
+                continue
+            size = self._storage.size_of(path)
+            if size < self.file_bytes and self._is_unfinished(path, size):
+                _log.warning("%s was never written; it is removed", path)
+                self._storage.delete(path)
+                self.has_new_names = True
+                continue
+            if size != self.file_bytes:
+                raise CorruptStoreError(
+                    str(path),
+                    f"the file has {size} bytes, {self._slots} slots and {self._capacity} entries"
+                    f" take {self.file_bytes}",
+                    hint="set maxHashSlotNum and maxIndexNum to what the store was written with, or"
+                    " remove the index directory: it is built again from the log",
+                )
+            self.files.append(IndexFile(self._storage.open(path), self._slots, self._capacity))
+        self._current = self.files[-1] if self.files else None
+
+    def _is_unfinished(self, path: Path, size: int) -> bool:
+        # A crash between creating a file and giving it its size leaves it empty.
+        return size == 0
+
+    def drop(self, file: IndexFile) -> None:
+        """Remove one file."""
+        # Out of the list first: if deleting fails, a closed file must not be searched.
+        self.files.remove(file)
+        if file in self.filled:
+            self.filled.remove(file)
+        self._current = self.files[-1] if self.files else None
+        self.has_new_names = True
+        file.is_dropped = True
+        file.close()
+        self._storage.delete(file.path)
+
+    def file_for(self, physical: int) -> IndexFile | None:
+        """Return the file that takes the keys of a record, None if it has them already."""
+        file = self._current
+        if file is None or file.count >= file.capacity:
+            file = self._begin_file()
+        return file if physical >= max(file.end_offset, self.complete_below) else None
+
+    def put_keys(self, hashes: TopicKeys, physical: int, store_ms: int, keys: bytes) -> None:
+        """Add the keys of a record, separated by blanks; `hashes` is that of its topic."""
+        for key in keys.split(b" "):
+            if key:
+                file = self._current
+                if file is None or file.count >= file.capacity:
+                    file = self._begin_file()
+                file.put(hashes.index_hash(key), physical, store_ms)
+
+    def _begin_file(self) -> IndexFile:
+        previous = self._current
+        now = self._now_ms()
+        while self._storage.exists(path := self._directory / index_file_name(now)):
+            now += 1
+        if previous is not None and path.name <= previous.path.name:
+            # The clock went back. Files are searched in the order of their names, and the oldest
+            # is the first to go, so a new one must come last.
+            path = self._directory / f"{int(previous.path.name) + 1:0{NAME_DIGITS}d}"
+        self._storage.make_directory(self._directory)
+        state = (
+            IndexState(
+                previous.end_ms, previous.end_ms, previous.end_offset, previous.end_offset, 0, 0
+            )
+            if previous is not None
+            else IndexState(0, 0, 0, 0, 0, 0)
+        )
+        file = IndexFile(
+            self._storage.create(path, self.file_bytes), self._slots, self._capacity, state
+        )
+        try:
+            file.reserve(file.entries_at)
+        except StorageError:
+            # It is tried again; an empty file would be searched, and rolled, for nothing.
+            file.close()
+            self._storage.delete(path)
+            raise
+        self.has_new_names = True
+        file.publish()
+        if previous is not None:
+            previous.publish()
+            self.filled.append(previous)
+        self.files.append(file)
+        self._current = file
+        return file
+
+    def publish(self) -> None:
+        """Write the header of the current file."""
+        if self._current is not None:
+            self._current.publish()
+
+    def query(
+        self, hashes: TopicKeys, key: bytes, limit: int, begin_ms: int, end_ms: int
+    ) -> list[PhysicalOffset]:
+        """Return physical offsets that may carry a key, the newest first."""
+        found: list[int] = []
+        key_hash = hashes.index_hash(key)
+        for file in reversed(self.files):
+            if file.overlaps(begin_ms, end_ms):
+                found += file.find(key_hash, limit - len(found), begin_ms, end_ms)
+            if file.begin_ms < begin_ms or len(found) >= limit:
+                break
+        return [PhysicalOffset(physical) for physical in found]
+
+    def delete_all(self) -> None:
+        for file in list(self.files):
+            self.drop(file)
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+def index_file_name(now_ms: int) -> str:
+    """Return the name of an index file created at a time: local time to the millisecond."""
+    local = datetime.fromtimestamp(now_ms / 1000)  # noqa: DTZ006 - stock names are local time
+    return f"{local:%Y%m%d%H%M%S}{now_ms % 1000:03d}"

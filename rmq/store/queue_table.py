@@ -1,0 +1,137 @@
+"""All ConsumeQueues of a store, by topic and queue id."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Final
+
+from rmq.errors import CorruptStoreError
+from rmq.store.consume_queue import ConsumeQueue
+from rmq.store.record import TOPIC_BYTES_MAX
+from rmq.store.segments import is_segment_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rmq.store.storage import Storage
+
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+_log = logging.getLogger(__name__)
+
+
+def is_legal_topic(topic: str) -> bool:
+    """Tell whether a topic may be stored: its name is also that of a directory."""
+    return len(topic) <= TOPIC_BYTES_MAX and _TOPIC.fullmatch(topic) is not None
+
+
+class QueueTable:
+    """The queues there are; one comes into being with its first message."""
+
+    def __init__(self, storage: Storage, directory: Path, segment_bytes: int) -> None:
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.by_field: dict[tuple[bytes, int], ConsumeQueue] = {}
+        """The same by the topic as records hold it, for those who read the log."""
+        self.dirty: list[ConsumeQueue] = []
+        """Queues that got entries since they were last taken from here."""
+        self._storage = storage
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self.by_key.values())
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        return self.by_key.get((topic, queue_id))
+
+    def open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue, a new one if there was none. Its files come with its first entry."""
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None:
+            queue = self.by_key[topic, queue_id] = ConsumeQueue(
+                self._storage,
+                self._directory / topic / str(queue_id),
+                topic,
+                queue_id,
+                self._segment_bytes,
+            )
+            self.by_field[topic.encode(), queue_id] = queue
+        return queue
+
+    def load(self) -> list[ConsumeQueue]:
+        """Find the queues on disk; return those whose files are no run and were removed.
+
+        Everything in a queue is also in the log, so a queue with a hole is built again.
+        """
+        broken: list[ConsumeQueue] = []
+        for topic in self._storage.names(self._directory):
+            folder = self._directory / topic
+            if not self._storage.is_directory(folder) or not is_legal_topic(topic):
+                _log.warning("%s is no topic's directory; it is left alone", folder)
+                continue
+            for name in self._storage.names(folder):
+                if not (name.isascii() and name.isdecimal() and str(int(name)) == name):
+                    _log.warning("%s is no queue's directory; it is left alone", folder / name)
+                    continue
+                queue = self.open(topic, int(name))
+                try:
+                    queue.load()
+                except CorruptStoreError as exc:
+                    _log.error("%s; the queue is built again from the log", exc)
+                    self._remove_files(folder / name)
+                    broken.append(queue)
+        return broken
+
+    def _remove_files(self, folder: Path) -> None:
+        for name in self._storage.names(folder):
+            if is_segment_name(name):
+                self._storage.delete(folder / name)
+
+    def delete_topic(self, topic: str) -> int:
+        """Remove all queues of a topic; return how many there were."""
+        keys = [key for key in self.by_key if key[0] == topic]
+        for key in keys:
+            queue = self.by_key.pop(key)
+            del self.by_field[topic.encode(), key[1]]
+            if queue.is_dirty:
+                self.dirty.remove(queue)
+            queue.delete()
+        if keys and not self._storage.names(self._directory / topic):
+            self._storage.delete(self._directory / topic)
+        return len(keys)
+
+    def delete_all(self) -> None:
+        for topic in {topic for topic, _ in self.by_key}:
+            self.delete_topic(topic)
+
+    def mark_all_dirty(self) -> None:
+        """Let all queues be synced, because it is not known what of them is on disk."""
+        for queue in self.by_key.values():
+            queue.is_dirty = True
+        self.dirty = list(self.by_key.values())
+
+    def take_dirty(self) -> list[ConsumeQueue]:
+        """Return the queues with new entries and begin a new list."""
+        dirty, self.dirty = self.dirty, []
+        for queue in dirty:
+            queue.is_dirty = False
+        return dirty
+
+    @property
+    def entry_total(self) -> int:
+        """The sum of all queues' ends."""
+        return sum(queue.next_offset for queue in self.by_key.values())
+
+    @property
+    def max_physical(self) -> int:
+        """The end of the last record that has an entry in any queue, -1 if none has."""
+        return max((queue.max_physical for queue in self.by_key.values()), default=-1)
+
+    def close(self) -> None:
+        for queue in self.by_key.values():
+            queue.close()

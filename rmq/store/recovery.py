@@ -1,0 +1,495 @@
+"""Brings the files of a store into agreement when it is opened.
+
+Two ways. With a valid recovery point (`checkpoint.RecoveryPoints`) only what came after the point
+is read: everything before it is on disk. Without one, on a store that a stock broker wrote last, it
+is done as RocketMQ 4.9.8 does: after a clean stop the last three segments are read, after a crash
+everything from the segment that the checkpoint names.
+
+Either way the log ends behind the last sound record of an unbroken row, queues and index have
+nothing beyond it, and what they lack is added. Bytes behind the end are set to zero: a stock broker
+leaves them, and a later crash can bring them back to life.
+
+Not repaired, because that would lose messages: a damaged record with sound ones behind it that were
+on disk. Then `CorruptStoreError` says where.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rmq.errors import CorruptStoreError
+from rmq.model.offsets import PhysicalOffset
+from rmq.store.dispatcher import BadLogError, QueueGapError
+from rmq.store.layout import (
+    HOST_FLAGS,
+    MESSAGE_MAGIC,
+    RECORD_BYTES_MIN,
+    RECORD_HEADS,
+    RECORD_PREFIX,
+)
+from rmq.store.log_scan import CHUNK_BYTES, LogScan
+from rmq.store.record import (
+    NOTHING_WRITTEN,
+    BadRecordError,
+    NeedMoreDataError,
+    RecordHead,
+    read_head,
+)
+from rmq.store.segments import segment_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.store.checkpoint import Checkpoint, Point
+    from rmq.store.commit_log import CommitLog
+    from rmq.store.config import StoreConfig
+    from rmq.store.dispatcher import Dispatcher
+    from rmq.store.index_file import Index
+    from rmq.store.queue_table import QueueTable
+    from rmq.store.segments import Segment
+
+_NORMAL_SEGMENTS: Final = 3
+_PROGRESS_INTERVAL_S: Final = 1.0
+_PROGRESS_EVERY_RECORDS: Final = 4096
+_MAGIC_BYTES: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
+
+_log = logging.getLogger(__name__)
+
+
+class RecoveryReport(msgspec.Struct):
+    """What a recovery found and did."""
+
+    was_clean: bool
+    used_point: bool
+    started_at: int = 0
+    """The physical offset from which the log was read."""
+    ended_at: int = 0
+    records_read: int = 0
+    records_dispatched: int = 0
+    reason_of_end: str = ""
+    """What was behind the last sound record, if it was not simply nothing."""
+    cut_bytes: int = 0
+    """Bytes behind the end that were not zero, up to the last sound record among them."""
+    rebuilt_queues: bool = False
+    elapsed_s: float = 0.0
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a long recovery is."""
+
+    done_bytes: int
+    total_bytes: int
+    records: int
+
+
+class Recovery:
+    """One recovery of one store."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        log: CommitLog,
+        queues: QueueTable,
+        index: Index | None,
+        dispatcher: Dispatcher,
+        checkpoint: Checkpoint,
+        *,
+        was_clean: bool,
+        point: Point | None,
+        now_ms: int,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._checkpoint = checkpoint
+        self._point = point
+        self._now_ms = now_ms
+        self._on_progress = on_progress
+        self._rebuild_queues = False
+        self._rebuild_index = False
+        self._known_flushed = 0 if point is None else point.physical_offset
+        """Below this offset everything was on disk."""
+        self._next_progress = 0.0
+        self.report = RecoveryReport(was_clean=was_clean, used_point=False)
+
+    def run(self) -> RecoveryReport:
+        """Do it. All files were loaded before."""
+        started = time.monotonic()
+        self._next_progress = started + _PROGRESS_INTERVAL_S
+        if not len(self._log.segments):
+            self._start_empty()
+        elif not self._recover_from_point():
+            self._recover_as_stock()
+        self._finish()
+        self.report.elapsed_s = time.monotonic() - started
+        return self.report
+
+    # --- before anything is changed --------------------------------------------------------
+
+    def check_log(self) -> None:
+        """Raise `CorruptStoreError` if files of the log are gone or cut that were on disk."""
+        segments = self._log.segments
+        end = segments.end_on_disk
+        if end >= self._known_flushed:
+            return
+        last = segments.last
+        if last is not None and end < last.end:
+            path = last.path
+        else:
+            path = segments.directories[0] / segment_name(end)
+        point_path = self._config.root / "recovery-point"
+        raise CorruptStoreError(
+            str(path),
+            f"the log ends here, but it was on disk up to physical offset {self._known_flushed}",
+            offset=end,
+            hint="put back what is missing (mount its disk, or copy it from a slave or a backup),"
+            f" or remove {point_path} to go on with what is there",
+        )
+
+    # --- loading the derived files ---------------------------------------------------------
+
+    def load_derived(self) -> None:
+        """Load queues and index; what is broken in them is removed and built again."""
+        self._log.segments.extend_last()
+        if self._queues.load():
+            self._rebuild_queues = True
+        if self._index is not None:
+            self._index.load()
+
+    def _start_empty(self) -> None:
+        """Without a log there is nothing that queues and index could tell of."""
+        if len(self._queues) or (self._index is not None and self._index.files):
+            _log.warning("there is no CommitLog: queues and index of an earlier one are removed")
+        self._queues.delete_all()
+        if self._index is not None:
+            self._index.delete_all()
+        self._log.set_end(0, flushed=0)
+        self._dispatcher.dispatched = PhysicalOffset(0)
+
+    # --- from a recovery point -------------------------------------------------------------
+
+    def _recover_from_point(self) -> bool:
+        point = self._point
+        if point is None:
+            return False
+        if point.physical_offset < self._log.min_offset:
+            _log.error(
+                "the recovery point is at physical offset %d, the log begins at %d: it is not used",
+                point.physical_offset,
+                self._log.min_offset,
+            )
+            return False
+        if not self._roll_queues_back(point):
+            self._rebuild_queues = True
+            for queue in self._queues:
+                queue.clear()
+        if self._index is not None and not self._roll_index_back(self._index, point):
+            self._rebuild_index = True
+            self._index.delete_all()
+        start = point.physical_offset
+        if self._must_read_all():
+            # Neither queues nor index take a record twice: what one of them has is passed over.
+            start = int(self._log.min_offset)
+        else:
+            self.report.used_point = True
+        self._dispatcher.dispatched = PhysicalOffset(start)
+        scan = self._scan(start, dispatch=True)
+        self._end_log(scan)
+        return True
+
+    def _roll_queues_back(self, point: Point) -> bool:
+        """Let the queues end at a point; tell whether they have all they had then."""
+        if self._rebuild_queues:
+            return False
+        for queue in self._queues:
+            queue.recover_to(point.physical_offset)
+        entries, end = self._queues.entry_total, self._queues.max_physical
+        if entries == point.queue_entries and end <= point.physical_offset:
+            return True
+        _log.error(
+            "the ConsumeQueues have %d entries of records below physical offset %d, up to %d;"
+            " there were %d: they are built again from the log",
+            entries,
+            point.physical_offset,
+            end,
+            point.queue_entries,
+        )
+        return False
+
+    def _roll_index_back(self, index: Index, point: Point) -> bool:
+        """Let the index end at a point; tell whether it has all it had then."""
+        for file in reversed(list(index.files)):
+            # What a power cut left of files that came later need not be sound.
+            if file.path.name > point.index_name:
+                index.drop(file)
+        current = index.current
+        name = current.path.name if current is not None else ""
+        if name != point.index_name or not all(file.is_sound for file in index.files[:-1]):
+            _log.error("the index does not end with %s: it is built again", point.index_name)
+            return False
+        if current is None and point.physical_offset > self._log.min_offset:
+            _log.warning("there was no index at the recovery point: it is built now")
+            return False
+        # The header does not tell whether something was added: it is written now and then only.
+        if current is not None and not self.report.was_clean:
+            current.roll_back(point.index_state)
+        index.complete_below = point.physical_offset
+        return True
+
+    # --- as a stock broker does ------------------------------------------------------------
+
+    def _recover_as_stock(self) -> None:
+        if not len(self._queues) or any(queue.segments.had_hole for queue in self._queues):
+            self._rebuild_queues = True
+        index = self._index
+        if index is not None:
+            if not all(file.is_sound for file in index.files):
+                _log.error("%s: a header is not sound; all is built again", self._config.index_path)
+                index.delete_all()
+            self._rebuild_index = not index.files
+        for queue in self._queues:
+            if self._rebuild_queues:
+                queue.clear()
+            else:
+                queue.recover()
+        if self.report.was_clean and not self._rebuild_queues and not self._rebuild_index:
+            self._recover_clean()
+        else:
+            self._recover_crashed()
+
+    def _recover_clean(self) -> None:
+        segments = list(self._log.segments)
+        start = segments[max(len(segments) - _NORMAL_SEGMENTS, 0)].first
+        scan = self._scan(start, dispatch=False)
+        self._end_log(scan)
+        # What the queues lack is added from where the last of them ends, as on any start.
+        self._dispatcher.dispatched = PhysicalOffset(
+            max(self._log.min_offset, self._queues.max_physical)
+        )
+
+    def _recover_crashed(self) -> None:
+        if self._index is not None and not self.report.was_clean:
+            for file in list(self._index.files):
+                if file.end_ms > self._checkpoint.index_ms:
+                    self._index.drop(file)
+        start = self._log.min_offset if self._must_read_all() else self._crash_start().first
+        self._dispatcher.dispatched = PhysicalOffset(start)
+        scan = self._scan_closing_gaps(start)
+        self._end_log(scan)
+        self._queues.mark_all_dirty()
+
+    def _must_read_all(self) -> bool:
+        return self._rebuild_queues or self._rebuild_index
+
+    def _crash_start(self) -> Segment:
+        """Return the last segment that begins with a record the checkpoint covers."""
+        times = self._checkpoint.times
+        is_index_safe = self._config.index_enabled and self._config.index_safe
+        limit_ms = times.min_index_ms if is_index_safe else times.min_ms
+        segments = list(self._log.segments)
+        if limit_ms > self._now_ms:
+            _log.warning("the checkpoint is from the future: the whole log is read")
+            return segments[0]
+        for segment in reversed(segments):
+            store_ms = _first_store_ms(segment)
+            if store_ms and store_ms <= limit_ms:
+                return segment
+        return segments[0]
+
+    def _scan_closing_gaps(self, start: int) -> LogScan:
+        """Read and dispatch; when a queue turns out to have a hole, build all of it again."""
+        if start == self._log.min_offset:
+            return self._scan(start, dispatch=True)
+        self._dispatcher.fail_on_gap = True
+        try:
+            return self._scan(start, dispatch=True)
+        except QueueGapError as exc:
+            _log.error("%s; the queues are built again from the whole log", exc)
+            self._rebuild_queues = True
+            for queue in self._queues:
+                queue.clear()
+            self._dispatcher.dispatched = self._log.min_offset
+            return self._scan_closing_gaps(self._log.min_offset)
+        finally:
+            self._dispatcher.fail_on_gap = False
+
+    # --- common ----------------------------------------------------------------------------
+
+    def _scan(self, start: int, *, dispatch: bool) -> LogScan:
+        report = self.report
+        report.started_at = start
+        report.records_read = report.records_dispatched = 0
+        scan = LogScan(self._log.segments, start, verify_crc=self._config.check_crc_on_recover)
+
+        def note(count: int) -> None:
+            report.records_read += count
+            self._show_progress(start, scan.offset)
+
+        if dispatch:
+            self._dispatcher.dispatch_scan(scan, on_batch=note)
+            report.records_dispatched = report.records_read
+            return scan
+        for _ in scan:
+            report.records_read += 1
+            if report.records_read % _PROGRESS_EVERY_RECORDS == 0:
+                self._show_progress(start, scan.offset)
+        return scan
+
+    def _show_progress(self, start: int, offset: int) -> None:
+        now = time.monotonic()
+        if now < self._next_progress:
+            return
+        self._next_progress = now + _PROGRESS_INTERVAL_S
+        progress = Progress(
+            offset - start, self._log.segments.end - start, self.report.records_read
+        )
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        _log.info(
+            "recovery: %d of at most %d MiB read, %d records",
+            progress.done_bytes >> 20,
+            progress.total_bytes >> 20,
+            progress.records,
+        )
+
+    def _end_log(self, scan: LogScan) -> None:
+        """Make the end of the walk the end of everything."""
+        log, report = self._log, self.report
+        end = scan.offset
+        report.ended_at = end
+        if scan.bad is not None:
+            report.reason_of_end = scan.bad
+            self._refuse_if_cutting_loses_messages(scan.offset, scan.bad)
+        # What came after the place where the walk began may be in the page cache only.
+        log.set_end(end, flushed=report.started_at, clear=not self._is_tail_clear)
+        if self._queues.max_physical > end:
+            for queue in self._queues:
+                queue.truncate(end)
+
+    def _refuse_if_cutting_loses_messages(self, end: int, reason: str) -> None:
+        """Raise `CorruptStoreError` if cutting the log here would lose what was on disk.
+
+        After a crash it is natural that later pages reached the disk and earlier ones did not; what
+        was flushed is known by the recovery point or by the checkpoint's time.
+        """
+        segment = self._log.segments.find(end)
+        path = str(segment.path if segment is not None else self._config.root)
+        if end < self._known_flushed:
+            raise _damage(
+                path,
+                end,
+                reason,
+                f"the log was on disk up to physical offset {self._known_flushed}",
+            )
+        if self.report.used_point and reason == NOTHING_WRITTEN:
+            # All that was flushed is there. Looking for more would read all the room reserved.
+            return
+        follower = next_sound_record(self._log, end + 1)
+        if follower is None:
+            return
+        self.report.cut_bytes = follower.physical_offset + follower.size - end
+        if not self.report.was_clean and not self._covers(follower.store_ms):
+            _log.warning(
+                "%s: the log ends at physical offset %d (%s); later records that had reached the"
+                " disk before the crash, the next at %d, were not flushed in order and are dropped",
+                path,
+                end,
+                reason,
+                follower.physical_offset,
+            )
+            return
+        follows = f"sound records follow from physical offset {follower.physical_offset} on"
+        raise _damage(path, end, reason, follows)
+
+    @property
+    def _is_tail_clear(self) -> bool:
+        """Tell whether there can be nothing behind the end: we stopped cleanly, and no one else."""
+        return self.report.was_clean and self.report.used_point
+
+    def _covers(self, store_ms: int) -> bool:
+        """Tell whether the checkpoint says that records of this time were on disk."""
+        # A time that has not come yet says nothing.
+        return store_ms < self._checkpoint.physical_ms <= self._now_ms
+
+    def _finish(self) -> None:
+        for queue in self._queues:
+            if not self._is_tail_clear:
+                queue.clear_tail()
+            queue.correct_min_offset(self._log.min_offset)
+            queue.assigned = queue.next_offset
+        try:
+            while self._dispatcher.catch_up():
+                self._show_progress(self.report.started_at, self._dispatcher.dispatched)
+        except BadLogError as exc:
+            # The walk began behind it: what the queues lack lies further back than usual.
+            segment = self._log.segments.find(exc.offset)
+            path = str(segment.path if segment is not None else self._config.root)
+            follows = "the ConsumeQueues lack entries of records behind it"
+            raise _damage(path, exc.offset, exc.reason, follows) from exc
+        for queue in self._queues:
+            queue.assigned = queue.next_offset
+            queue.correct_min_offset(self._log.min_offset)
+        self.report.rebuilt_queues = self._rebuild_queues
+        if self._dispatcher.store_ms:
+            self._checkpoint.queues_ms = self._dispatcher.store_ms
+
+
+def _damage(path: str, offset: int, reason: str, contradiction: str) -> CorruptStoreError:
+    return CorruptStoreError(
+        path,
+        f"damaged record ({reason}), but {contradiction}",
+        offset=offset,
+        hint="put the file back from a slave or a backup; `rmq store verify` shows all damage,"
+        f" and `rmq store cut DIR --at {offset}` gives up everything from there on",
+    )
+
+
+def next_sound_record(log: CommitLog, offset: int) -> RecordHead | None:
+    """Return the first record at or behind `offset` that is sound and says it lies there."""
+    for segment in log.segments.from_offset(offset):
+        buffer = segment.buffer
+        position = max(offset - segment.first, 0)
+        if segment.file.is_clear_from(position):
+            continue
+        while position < segment.size:
+            data = bytes(buffer[position : position + CHUNK_BYTES])
+            at = data.find(_MAGIC_BYTES)
+            while at >= 0:
+                head = _sound_head(segment, position + at - RECORD_PREFIX.size + 4)
+                if head is not None:
+                    return head
+                at = data.find(_MAGIC_BYTES, at + 1)
+            # The magic may lie across two chunks.
+            position += max(len(data) - len(_MAGIC_BYTES) + 1, 1)
+    return None
+
+
+def _sound_head(segment: Segment, position: int) -> RecordHead | None:
+    if position < 0:
+        return None
+    room = segment.size - position
+    size = int.from_bytes(segment.buffer[position : position + 4], signed=True)
+    if not RECORD_BYTES_MIN <= size <= room:
+        return None
+    data = bytes(segment.buffer[position : position + size])
+    try:
+        head = read_head(data, 0, size, room, True)
+    except (BadRecordError, NeedMoreDataError):
+        return None
+    return head if head.physical_offset == segment.first + position else None
+
+
+def _first_store_ms(segment: Segment) -> int:
+    """Return the store time of a segment's first record, 0 if it does not begin with one."""
+    fields = RECORD_HEADS[0].unpack_from(segment.buffer)
+    if fields[1] != MESSAGE_MAGIC:
+        return 0
+    store_ms: int = RECORD_HEADS[fields[7] & HOST_FLAGS].unpack_from(segment.buffer)[10]
+    return store_ms

@@ -1,0 +1,311 @@
+"""The message store as a running thing: `StoreCore` with its tasks, on trio.
+
+    async with open_store(config) as store:
+        results = await store.put([NewMessage(...)])
+
+`put` waits as `flushDiskType` says. `append` does not wait, for callers that answer many requests
+at once and come back with `when_flushed`. Reads are plain calls on `store.reads`.
+
+Every task has its own job and says so in its name; what blocks runs in threads of a limiter of the
+store's own. A failed disk ends taking messages, not the store: it still serves reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from rmq.errors import StorageError
+from rmq.store.append import AppendResult, AppendStatus
+from rmq.store.config import FlushMode
+from rmq.store.core import DEFAULT_STORE_HOST, StoreCore
+from rmq.store.dispatcher import BadLogError
+from rmq.store.flusher import Flusher, FlushOutcome, FlushWait
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from rmq.model.offsets import PhysicalOffset
+    from rmq.store.config import StoreConfig
+    from rmq.store.core import StoreStatistics
+    from rmq.store.reads import MessageReads
+    from rmq.store.record import NewMessage
+    from rmq.store.recovery import Progress
+    from rmq.store.storage import Storage
+
+THREADS: Final = 4
+_DISPATCH_RETRY_S: Final = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_store(
+    config: StoreConfig,
+    *,
+    storage: Storage | None = None,
+    store_host: bytes = DEFAULT_STORE_HOST,
+    now_ms: Callable[[], int] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> AsyncIterator[MessageStore]:
+    """Open a store, recovering it if need be, and run it; it is flushed and closed at the end."""
+    limiter = trio.CapacityLimiter(THREADS)
+    core = await trio.to_thread.run_sync(
+        partial(
+            StoreCore,
+            config,
+            storage=storage,
+            store_host=store_host,
+            now_ms=now_ms,
+            on_progress=on_progress,
+        ),
+        limiter=limiter,
+    )
+    store = MessageStore(core, limiter)
+    try:
+        async with trio.open_nursery() as nursery:
+            for job in store.jobs():
+                nursery.start_soon(job)
+            yield store
+            nursery.cancel_scope.cancel()
+    finally:
+        # Closing syncs and must be whole; it takes as long as the disk takes.
+        with trio.CancelScope(shield=True):
+            try:
+                await trio.to_thread.run_sync(core.close, limiter=limiter)
+            finally:
+                store.end_waits()
+
+
+class MessageStore:
+    """A running store; made by `open_store`."""
+
+    def __init__(self, core: StoreCore, limiter: trio.CapacityLimiter) -> None:
+        self.core = core
+        self._limiter = limiter
+        self._flusher = Flusher(core, limiter)
+        self._attention = trio.Event()
+        self._attention_at: float = 0
+        self._dispatch_wanted = trio.Event()
+
+    @property
+    def reads(self) -> MessageReads:
+        return self.core.reads
+
+    def statistics(self) -> StoreStatistics:
+        return self.core.statistics()
+
+    @property
+    def flush_waits(self) -> int:
+        """How many wait for the disk."""
+        return self._flusher.waiting
+
+    @property
+    def syncs(self) -> int:
+        """How many times the log was synced by the flusher."""
+        return self._flusher.syncs
+
+    # --- appending -------------------------------------------------------------------------
+
+    def append(self, messages: Sequence[NewMessage]) -> list[AppendResult]:
+        """Append messages, each with its own result; nothing waits for the disk."""
+        results = self.core.append(messages)
+        self._look_after_append()
+        return results
+
+    def append_batch(self, messages: Sequence[NewMessage]) -> list[AppendResult]:
+        """Append messages of one queue as a whole, all or none; nothing waits for the disk."""
+        results = self.core.append_batch(messages)
+        self._look_after_append()
+        return results
+
+    async def put(
+        self, messages: Sequence[NewMessage], *, batch: bool = False
+    ) -> list[AppendResult]:
+        """Append messages and wait for the disk if `flushDiskType` says so.
+
+        Messages that are in the log but not known to be on disk have FLUSH_DISK_TIMEOUT.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        results = self.append_batch(messages) if batch else self.append(messages)
+        config = self.core.config
+        end = max((result.end_offset for result in results if _is_put(result)), default=None)
+        if config.flush_mode is FlushMode.ASYNC or end is None:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            return results
+        outcome = await self._flusher.wait_flushed(end, config.sync_flush_timeout_ms / 1000)
+        if outcome is FlushOutcome.FLUSHED:
+            return results
+        return [
+            msgspec.structs.replace(result, status=AppendStatus.FLUSH_DISK_TIMEOUT)
+            if _is_put(result)
+            else result
+            for result in results
+        ]
+
+    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+        """Add bytes of the master's log; they are dispatched soon."""
+        self.core.append_raw(offset, data)
+        self._dispatch_wanted.set()
+        self._look_after_append()
+
+    def when_flushed(
+        self, offset: int, callback: Callable[[FlushOutcome], None]
+    ) -> FlushWait | None:
+        """Call back when the log is on disk up to `offset`, or after `syncFlushTimeout`."""
+        timeout_s = self.core.config.sync_flush_timeout_ms / 1000
+        return self._flusher.when_flushed(offset, timeout_s, callback)
+
+    def forget(self, wait: FlushWait) -> None:
+        """Take back what `when_flushed` returned."""
+        self._flusher.forget(wait)
+
+    async def wait_flushed(self, offset: int, timeout_s: float = math.inf) -> FlushOutcome:
+        """Wait until the log is on disk up to `offset`."""
+        return await self._flusher.wait_flushed(offset, timeout_s)
+
+    def end_waits(self) -> None:
+        """Answer all who still wait for the disk; for a store that is closed."""
+        self._flusher.end()
+
+    async def flush(self) -> PhysicalOffset:
+        """Flush what is appended by now and return up to where the log is on disk."""
+        self._commit()
+        await self._flusher.flush()
+        if self.core.failure is not None:
+            raise self.core.failure
+        return self.core.log.flushed
+
+    # --- tasks -----------------------------------------------------------------------------
+
+    def jobs(self) -> list[Callable[[], Awaitable[None]]]:
+        """Return what must run while the store is in use."""
+        jobs: list[Callable[[], Awaitable[None]]] = [
+            self._flusher.run,
+            self._work_ahead,
+            self._save_points,
+            self._dispatch_log,
+            self._expire_segments,
+        ]
+        if self.core.config.transient_pool_enabled:
+            jobs.append(self._commit_pool)
+        return jobs
+
+    def _look_after_append(self) -> None:
+        # One comparison per append; the work itself is done by a task.
+        if self.core.log.written >= self._attention_at:
+            self._attention_at = math.inf
+            self._attention.set()
+        if self.core.dispatcher.error is not None:
+            self._dispatch_wanted.set()
+
+    async def _work_ahead(self) -> None:
+        """Make the next segment and bring in pages before the writer needs them."""
+        core = self.core
+        while core.failure is None:
+            await self._attention.wait()
+            self._attention = trio.Event()
+            if core.log.wants_spare():
+                try:
+                    await trio.to_thread.run_sync(core.log.create_spare, limiter=self._limiter)
+                except StorageError as exc:
+                    # The segment is made when it is needed, and that append gets the error.
+                    _log.warning("the next segment cannot be made yet: %s; %s", exc, exc.hint or "")
+            wanted = core.log.touch_wanted()
+            if wanted is not None:
+                file, start, stop = wanted
+                await trio.to_thread.run_sync(file.touch, start, stop, limiter=self._limiter)
+            self._attention_at = core.log.attention_at()
+
+    async def _save_points(self) -> None:
+        """Save recovery points by time and by how much was written."""
+        core, config = self.core, self.core.config
+        interval_s = config.recovery_point_interval_ms / 1000
+        step_s = min(1.0, interval_s)
+        last = trio.current_time()
+        while True:
+            await trio.sleep(step_s)
+            if core.failure is not None:
+                # A point says that everything before it is on disk, which nobody knows any longer.
+                return
+            now = trio.current_time()
+            if now - last < interval_s and not core.is_point_due():
+                continue
+            last = now
+            plan = core.plan_point()
+            if plan is None:
+                continue
+            try:
+                # The plan has taken the list of what is to be synced: dropped, it would leave the
+                # next one without. So it is carried out also when the store is just being closed.
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+            except StorageError as exc:
+                core.fail(exc)
+                self._flusher.fail_waits()
+                return
+            if core.failure is not None:
+                return
+            core.finish_point(plan)
+            self._flusher.answer_waits()
+
+    async def _dispatch_log(self) -> None:
+        """Dispatch what did not come in by `append`: a slave's bytes, or what failed before."""
+        dispatcher = self.core.dispatcher
+        while True:
+            await self._dispatch_wanted.wait()
+            self._dispatch_wanted = trio.Event()
+            try:
+                while dispatcher.catch_up():
+                    await trio.lowlevel.checkpoint()
+            except StorageError as exc:
+                _log.error("dispatch failed and is tried again: %s; %s", exc, exc.hint or "")
+                await trio.sleep(_DISPATCH_RETRY_S)
+                self._dispatch_wanted.set()
+            except BadLogError as exc:
+                _log.critical(
+                    "the log has bytes that are no record at %s; nothing behind them is dispatched",
+                    exc,
+                )
+                return
+
+    async def _commit_pool(self) -> None:
+        """Copy what the transient pool holds into the files."""
+        interval_s = self.core.config.commit_interval_ms / 1000
+        while True:
+            await trio.sleep(interval_s)
+            self._commit()
+            if self._flusher.waiting:
+                self._flusher.request()
+
+    def _commit(self) -> None:
+        if self.core.log.uncommitted:
+            self.core.log.commit()
+            self._dispatch_wanted.set()
+
+    async def _expire_segments(self) -> None:
+        """Delete what is old or in the way, and refuse messages when the disk is full."""
+        core = self.core
+        interval_s = core.config.clean_interval_ms / 1000
+        while True:
+            try:
+                plan = core.plan_expiry(datetime.now().hour)  # noqa: DTZ005 - hours are local
+                if plan.segments:
+                    # The log has forgotten them: they go also when the store is just being closed.
+                    with trio.CancelScope(shield=True):
+                        await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+                core.follow_log()
+            except StorageError as exc:
+                _log.error("expired files cannot be removed: %s; %s", exc, exc.hint or "")
+            await trio.sleep(interval_s)
+
+
+def _is_put(result: AppendResult) -> bool:
+    return result.status is AppendStatus.PUT_OK
