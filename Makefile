@@ -21,10 +21,10 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test coverage check format bench fuzz interop clean
+.PHONY: help install run test coverage check format bench bench-store fuzz interop clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## create .venv and install rmq with everything its development needs
 
@@ -58,6 +58,9 @@ format: install ## rewrite the sources in the project's format
 
 bench: install ## measure the remoting layer (benchmarks/README.md)
 	$(BIN)/python benchmarks/bench_remoting.py $(ARGS)
+
+bench-store: install ## measure the store (benchmarks/README.md)
+	$(BIN)/python benchmarks/bench_store.py $(ARGS)
 
 fuzz: install ## feed mutated frames to the remoting layer
 	$(BIN)/python -m tests.fuzz.fuzz_remoting $(ARGS)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 import trio
-
-if TYPE_CHECKING:
-    import pytest
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
-async def test_the_example_of_the_remoting_guide_prints_what_it_says(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("page", ["remoting.md", "store.md"])
+async def test_the_example_of_a_guide_prints_what_it_says(
+    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (DOCS / "remoting.md").read_text()
+    text = (DOCS / page).read_text()
     code, printed = re.findall(r"```(?:python)?\n(.*?)```", text, re.DOTALL)
     scope: dict[str, Any] = {}
     exec(code, scope)
+    main = scope["main"]
     with trio.fail_after(10):
-        await scope["main"]()
+        await (main(tmp_path / "store") if signature(main).parameters else main())
     assert capsys.readouterr().out == printed
