@@ -123,9 +123,17 @@ class RecoveryPoints:
         self._points = [(sequence, point), *self._points][:_SLOTS]
         self._sequence = sequence
 
-    def mark_flushed(self, flushed: int) -> None:
+    @property
+    def was_raw(self) -> bool:
+        """Whether the log was written as raw bytes when the store was last open."""
+        try:
+            return bool(LiveMark.parse(self._file.buffer[LIVE_MARK_AT:]).is_raw)
+        except ConstructError:
+            return False
+
+    def mark_live(self, flushed: int, *, is_raw: bool) -> None:
         """Tell readers in other processes up to where the log is on disk."""
-        data = LiveMark.build({"flushed": flushed})
+        data = LiveMark.build({"flushed": flushed, "is_raw": int(is_raw)})
         self._file.buffer[LIVE_MARK_AT : LIVE_MARK_AT + len(data)] = data
 
     def close(self) -> None:

@@ -295,6 +295,9 @@ class CommitLog:
             last = self.segments.last
         keep_from = last.first + 1 if last is not None else 0
         self.segments.drop_from(keep_from)
+        if last is not None:
+            # The process that created it may have been killed before it got to this.
+            self._storage.sync_directory(last.path.parent)
         self.written = self.readable = PhysicalOffset(end)
         self.flushed = PhysicalOffset(min(flushed, end))
         if last is None:

@@ -260,6 +260,8 @@ class ConsumeQueue:
             if end < segment.end:
                 break
         self._set_end(end // QUEUE_ENTRY_BYTES)
+        if segments:
+            self.segments.unsynced_directories.add(self._directory)
 
     def recover_to(self, physical: int) -> None:
         """Find the end by a recovery point: entries of records below `physical` are on disk.
@@ -284,6 +286,9 @@ class ConsumeQueue:
             else:
                 high = middle
         self._set_end(segment.first // QUEUE_ENTRY_BYTES + low)
+        if low == 0:
+            # The file came after the point, and its name may not be on disk.
+            self.segments.unsynced_directories.add(self._directory)
         self.mark_synced(self.next_offset)
 
     def truncate(self, physical: int) -> None:

@@ -21,7 +21,7 @@ from rmq.model.offsets import PhysicalOffset
 from rmq.store.append import Appender, AppendResult, AppendStatus
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
-from rmq.store.dispatcher import Dispatcher
+from rmq.store.dispatcher import BadLogError, Dispatcher
 from rmq.store.index_file import Index, IndexFile, IndexState
 from rmq.store.queue_table import QueueTable
 from rmq.store.reads import MessageReads
@@ -166,6 +166,8 @@ class StoreCore:
         self._refusals: set[Refusal] = set()
         self._failure: StorageError | None = None
         self._topic_deletions = 0
+        self._expired: list[Segment] = []
+        self._is_raw = False
         root = config.root
         self._abort_path = root / "abort"
         self.storage.make_directory(root)
@@ -226,6 +228,7 @@ class StoreCore:
             was_clean=was_clean,
             point=self._points.matching(self._checkpoint.times),
             now_ms=self.now_ms(),
+            was_raw=self._points.was_raw,
             on_progress=on_progress,
         )
         recovery.check_log()
@@ -241,7 +244,7 @@ class StoreCore:
             raise
         self._recovery_point = PhysicalOffset(-1)
         self._unfinished_point: PointPlan | None = None
-        self._points.mark_flushed(self.log.flushed)
+        self._points.mark_live(self.log.flushed, is_raw=self._is_raw)
         self._save_point_now()
         return report
 
@@ -260,9 +263,16 @@ class StoreCore:
                 self.log.discard_spare()
                 while self.dispatcher.catch_up():
                     pass
+                if self.log.written > self.dispatcher.dispatched:
+                    # The beginning of a record, of which a slave got no more. Its master sends it
+                    # again; zeros in the place of its end might pass for the rest.
+                    dispatched = self.dispatcher.dispatched
+                    self.log.set_end(dispatched, flushed=min(self.log.flushed, dispatched))
                 self._save_point_now()
                 self.storage.delete(self._abort_path)
                 self.storage.sync_directory(self.config.root)
+        except BadLogError as exc:
+            _log.critical("the log has bytes that are no record, the next start cuts it: %s", exc)
         finally:
             self.release()
 
@@ -345,6 +355,9 @@ class StoreCore:
         refusal = self.refusal
         if refusal is not None:
             raise StoreUnavailableError(refusal.value)
+        if not self._is_raw:
+            self._is_raw = True
+            self._points.mark_live(self.log.flushed, is_raw=True)
         self.log.append_raw(offset, data)
 
     def _refusal_result(self) -> AppendResult:
@@ -372,7 +385,7 @@ class StoreCore:
         if self.index is not None:
             self.index.publish()
         self._checkpoint.physical_ms = max(self._checkpoint.physical_ms, plan.store_ms)
-        self._points.mark_flushed(self.log.flushed)
+        self._points.mark_live(self.log.flushed, is_raw=self._is_raw)
 
     def flush(self) -> PhysicalOffset:
         """Flush everything now. Blocks. Raises `StorageError`, and then the store has failed."""
@@ -409,16 +422,19 @@ class StoreCore:
             log.segments.directories[place] for place in decision.full_log_paths
         )
         self.set_disk_full(decision.disk_full)
-        gone: list[Segment] = []
+        # What could not be deleted before goes first: a gap behind it would be a damaged store.
+        # Until then nothing else goes.
+        gone = [segment for segment in self._expired if not segment.is_gone]
         # What a recovery would read stays, whatever the disk says.
         kept_from = min(log.flushed, self.dispatcher.dispatched, self._recovery_point)
-        for first in decision.delete:
+        for first in () if gone else decision.delete:
             segment = log.segments[0]
             if segment.first != first or segment.end > kept_from:
                 break
             gone.append(log.segments.detach_first())
         if gone:
             _log.info("%d segments up to %s expire: %s", len(gone), gone[-1].path, decision.reason)
+        self._expired = gone
         return ExpiryPlan(tuple(gone), storage)
 
     def follow_log(self) -> None:
@@ -426,7 +442,6 @@ class StoreCore:
         log_min = self.log.min_offset
         if log_min == self._followed:
             return
-        self._followed = log_min
         for queue in self.queues:
             ends = dict(queue.last_entries())
             for _ in files_behind(log_min, list(ends), ends.__getitem__):
@@ -435,6 +450,7 @@ class StoreCore:
         if self.index is not None:
             for file in files_behind(log_min, list(self.index.files), _end_offset_of):
                 self.index.drop(file)
+        self._followed = log_min
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; its messages stay in the log until they expire."""

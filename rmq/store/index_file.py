@@ -80,6 +80,8 @@ class IndexFile:
         self.end_ms = state.end_ms
         self.begin_offset = state.begin_offset
         self.end_offset = state.end_offset
+        self.indexed_until = state.end_offset
+        """Records below this are here already; `end_offset` as long as the log is not cut."""
         self.slots_used = state.slots_used
         # A file without entries may say 0; numbers begin at 1.
         self.count = max(state.entry_count, 1)
@@ -136,7 +138,7 @@ class IndexFile:
             self.begin_offset = physical
             self.begin_ms = store_ms
         self.count = count + 1
-        self.end_offset = physical
+        self.end_offset = self.indexed_until = physical
         self.end_ms = store_ms
         if count - self._published >= PUBLISH_EVERY:
             self.publish()
@@ -185,6 +187,7 @@ class IndexFile:
         Where the entries on the way were lost, all slots are filled again from the entries.
         """
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset = state[:4]
+        self.indexed_until = state.end_offset
         self.slots_used = state.slots_used
         self.count = max(state.entry_count, 1)
         self._published = -1
@@ -341,7 +344,7 @@ class Index:
         file = self._current
         if file is None or file.count >= file.capacity:
             file = self._begin_file()
-        return file if physical >= max(file.end_offset, self.complete_below) else None
+        return file if physical >= max(file.indexed_until, self.complete_below) else None
 
     def put_keys(self, hashes: TopicKeys, physical: int, store_ms: int, keys: bytes) -> None:
         """Add the keys of a record, separated by blanks; `hashes` is that of its topic."""
@@ -382,6 +385,7 @@ class Index:
         self.has_new_names = True
         file.publish()
         if previous is not None:
+            file.indexed_until = previous.indexed_until
             previous.publish()
             self.filled.append(previous)
         self.files.append(file)

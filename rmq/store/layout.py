@@ -184,8 +184,9 @@ stock broker wrote the store since, and the point says nothing.
 
 LIVE_MARK_AT: Final = 2 * RECOVERY_POINT_SLOT_BYTES
 LIVE_MARK_MAGIC: Final = b"rmqlive1"
-LiveMark = Struct("magic" / Const(LIVE_MARK_MAGIC), "flushed" / Int64sb)
+LiveMark = Struct("magic" / Const(LIVE_MARK_MAGIC), "flushed" / Int64sb, "is_raw" / Int8sb)
 """Behind the two slots of `recovery-point`: up to where the log of a running store is on disk, for
-readers in other processes. It is not synced: only what the slots say counts after a crash.
+readers in other processes, and whether it is written as raw bytes, as a slave does (1) or not (0).
+It is not synced: only what the slots say counts after a crash.
 """
 RECOVERY_POINT_FILE_BYTES: Final = 4096

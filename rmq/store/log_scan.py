@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.store.config import MIB
+from rmq.store.layout import RECORD_PREFIX
 from rmq.store.record import BadRecordError, NeedMoreDataError, RecordHead, read_head
 
 if TYPE_CHECKING:
@@ -20,16 +21,26 @@ class LogScan:
 
     `offset` is the end of the last sound record. `bad` is what is wrong with the bytes there, or
     None if the walk came to `stop` (or so near that the next record is not whole).
+
+    `doubt_last` is for a log that was written in raw pieces: when the end of a piece was inside the
+    properties of a record, zeros stand for the rest, and nothing but the last byte tells.
     """
 
     def __init__(
-        self, segments: Segments, start: int, stop: int | None = None, *, verify_crc: bool
+        self,
+        segments: Segments,
+        start: int,
+        stop: int | None = None,
+        *,
+        verify_crc: bool,
+        doubt_last: bool = False,
     ) -> None:
         self.offset = start
         self.bad: str | None = None
         self._segments = segments
         self._stop = segments.end if stop is None else stop
         self._verify_crc = verify_crc
+        self._doubt_last = doubt_last
 
     def __iter__(self) -> Iterator[RecordHead]:
         """Yield the head of every record; `offset` is its end by then."""
@@ -67,6 +78,11 @@ class LogScan:
                         )
                         return
                     at += head.size
+                    if self._doubt_last and not data[at - 1]:
+                        after = base + at
+                        if not any(buffer[after : after + RECORD_PREFIX.size]):
+                            self.bad = "the last record ends in a zero: the rest of it never came"
+                            return
                     self.offset = first + base + at
                     yield head
             except NeedMoreDataError as exc:
@@ -79,6 +95,6 @@ class LogScan:
             position = base + at
 
     def _leave_blank(self, first: int, size: int) -> None:
-        """Go on in the next segment, if there is one."""
-        if self._segments.find(first + size) is not None or self._stop == first + size:
+        """Go on in the next segment, if all of this one counts."""
+        if first + size <= self._stop:
             self.offset = first + size

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rmq.errors import CorruptStoreError
+from rmq.model import flags
 from rmq.model.offsets import PhysicalOffset
+from rmq.model.properties import decode_text
 from rmq.store.dispatcher import BadLogError, QueueGapError
 from rmq.store.layout import (
     HOST_FLAGS,
@@ -101,8 +103,10 @@ class Recovery:
         was_clean: bool,
         point: Point | None,
         now_ms: int,
+        was_raw: bool = False,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
+        self._was_raw = was_raw
         self._config = config
         self._log = log
         self._queues = queues
@@ -254,6 +258,7 @@ class Recovery:
                 _log.error("%s: a header is not sound; all is built again", self._config.index_path)
                 index.delete_all()
             self._rebuild_index = not index.files
+            index.has_new_names = True
         for queue in self._queues:
             if self._rebuild_queues:
                 queue.clear()
@@ -268,18 +273,48 @@ class Recovery:
         segments = list(self._log.segments)
         start = segments[max(len(segments) - _NORMAL_SEGMENTS, 0)].first
         scan = self._scan(start, dispatch=False)
+        if self._rebuild_queues:
+            for queue in self._queues:
+                queue.clear()
+            self._recover_crashed()
+            return
         self._end_log(scan)
         # What the queues lack is added from where the last of them ends, as on any start.
         self._dispatcher.dispatched = PhysicalOffset(
             max(self._log.min_offset, self._queues.max_physical)
         )
 
+    def _is_missing_from_its_queue(self, head: RecordHead) -> bool:
+        """Tell whether a record has no entry although records behind it have theirs."""
+        if head.sys_flag & flags.TRANSACTION_PREPARED:
+            return False
+        if head.physical_offset + head.size > self._queues.max_physical:
+            return False
+        queue = self._queues.by_field.get((head.topic, head.queue_id))
+        if queue is not None and queue.next_offset > head.queue_offset:
+            return False
+        _log.error(
+            "the record at physical offset %d has no entry in queue %d of %r, but later ones have:"
+            " the queues are built again from the log",
+            head.physical_offset,
+            head.queue_id,
+            decode_text(head.topic),
+        )
+        return True
+
     def _recover_crashed(self) -> None:
-        if self._index is not None and not self.report.was_clean:
-            for file in list(self._index.files):
-                if file.end_ms > self._checkpoint.index_ms:
-                    self._index.drop(file)
+        index = self._index
         start = self._log.min_offset if self._must_read_all() else self._crash_start().first
+        if index is not None and not self.report.was_clean:
+            for file in list(index.files):
+                if file.end_ms > self._checkpoint.index_ms:
+                    index.drop(file)
+            # A stock broker begins no earlier for the keys it just dropped, and so loses those of
+            # all segments before.
+            kept_until = index.current.end_offset if index.current is not None else 0
+            kept_in = self._log.segments.find(max(kept_until, self._log.min_offset))
+            if kept_in is not None:
+                start = PhysicalOffset(min(start, kept_in.first))
         self._dispatcher.dispatched = PhysicalOffset(start)
         scan = self._scan_closing_gaps(start)
         self._end_log(scan)
@@ -326,7 +361,12 @@ class Recovery:
         report = self.report
         report.started_at = start
         report.records_read = report.records_dispatched = 0
-        scan = LogScan(self._log.segments, start, verify_crc=self._config.check_crc_on_recover)
+        scan = LogScan(
+            self._log.segments,
+            start,
+            verify_crc=self._config.check_crc_on_recover,
+            doubt_last=self._was_raw and not report.was_clean,
+        )
 
         def note(count: int) -> None:
             report.records_read += count
@@ -336,8 +376,11 @@ class Recovery:
             self._dispatcher.dispatch_scan(scan, on_batch=note)
             report.records_dispatched = report.records_read
             return scan
-        for _ in scan:
+        for head in scan:
             report.records_read += 1
+            if self._is_missing_from_its_queue(head):
+                self._rebuild_queues = True
+                break
             if report.records_read % _PROGRESS_EVERY_RECORDS == 0:
                 self._show_progress(start, scan.offset)
         return scan
@@ -372,6 +415,11 @@ class Recovery:
         if self._queues.max_physical > end:
             for queue in self._queues:
                 queue.truncate(end)
+        if self._index is not None and self._index.current is not None:
+            # A stock broker keeps entries of records that are cut off, and then takes new ones in
+            # their place for known.
+            current = self._index.current
+            current.indexed_until = min(current.indexed_until, end)
 
     def _refuse_if_cutting_loses_messages(self, end: int, reason: str) -> None:
         """Raise `CorruptStoreError` if cutting the log here would lose what was on disk.

@@ -37,7 +37,7 @@ def is_segment_name(name: str) -> bool:
 class Segment:
     """One file of the run."""
 
-    __slots__ = ("_file", "_storage", "first", "is_deleted", "path", "reserved", "size")
+    __slots__ = ("_file", "_storage", "first", "is_deleted", "is_gone", "path", "reserved", "size")
 
     def __init__(
         self, storage: Storage, path: Path, first: int, size: int, file: MappedFile | None = None
@@ -48,6 +48,9 @@ class Segment:
         self.reserved = 0
         """Up to which position room on disk is known to be there; owned by who writes."""
         self.is_deleted = False
+        """Nobody wants it any longer, though the file may be there still."""
+        self.is_gone = False
+        """The file is deleted."""
         self._storage = storage
         self._file = file
 
@@ -94,6 +97,7 @@ class Segment:
         self.is_deleted = True
         self.close()
         self._storage.delete(self.path)
+        self.is_gone = True
 
 
 class Segments:

@@ -69,17 +69,24 @@ async def open_store(
         limiter=limiter,
     )
     store = MessageStore(core, limiter)
+    has_failed = True
     try:
         async with trio.open_nursery() as nursery:
             for job in store.jobs():
                 nursery.start_soon(job)
             yield store
             nursery.cancel_scope.cancel()
+        has_failed = False
     finally:
         # Closing syncs and must be whole; it takes as long as the disk takes.
         with trio.CancelScope(shield=True):
             try:
                 await trio.to_thread.run_sync(core.close, limiter=limiter)
+            except StorageError as exc:
+                if not has_failed:
+                    raise
+                # What is on its way out already is what the caller must see.
+                _log.error("the store was not closed cleanly: %s; %s", exc, exc.hint or "")
             finally:
                 store.end_waits()
 

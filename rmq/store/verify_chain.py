@@ -27,6 +27,8 @@ class IndexFileState:
         self.view = view
         self.path = view.path
         self.header: IndexState = view.header
+        self.begin_ms = self.header.begin_ms
+        """To what the seconds of the entries are added."""
         self.previous: IndexFileState | None = None
         self.count = min(max(self.header.entry_count, 1), view.geometry.entries)
 
@@ -36,12 +38,12 @@ class IndexFileState:
 
     def latest_ms(self, entry: IndexEntry) -> int:
         """Return the latest time at which the record of an entry can have been stored."""
-        return self.header.begin_ms + entry.seconds * 1000 + 999
+        return self.begin_ms + entry.seconds * 1000 + 999
 
     def may_say(self, number: int, seconds: int, store_ms: int) -> bool:
         """Tell whether an entry for a record stored at a time may have these seconds."""
         if number > 1:
-            return seconds == self._seconds_since(self.header.begin_ms, store_ms)
+            return seconds == self._seconds_since(self.begin_ms, store_ms)
         # It was computed before the header got its own time: against the end of the file before,
         # or of one that is gone.
         latest = self.previous.header.end_ms if self.previous is not None else 1

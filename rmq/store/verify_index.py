@@ -195,8 +195,9 @@ class IndexCheck:
                 f" its record was stored at {head.store_ms}",
                 physical_offset=item.offset,
             )
-        if number == 1 and file.header.begin_ms != head.store_ms:
-            self._report_header_time(item, "begins", file.header.begin_ms, head)
+        if number == 1 and file.begin_ms != head.store_ms:
+            self._report_header_time(item, "begins", file.begin_ms, head)
+            file.begin_ms = head.store_ms  # or else all that follow would be wrong
         if number == file.last_number and file.header.end_ms != head.store_ms:
             self._report_header_time(item, "ends", file.header.end_ms, head)
 

@@ -122,7 +122,7 @@ class _QueueCheck:
         """The queue offset of the next record."""
         self._chunk: list[QueueEntry] = []
         self._missing: _MissingRun | None = None
-        self._has_ext = False
+        self._is_extended: bool | None = None
 
     # --- record by record ------------------------------------------------------------------
 
@@ -149,17 +149,24 @@ class _QueueCheck:
             self._check_code(head, entry, tags_code)
 
     def _check_code(self, head: RecordHead, entry: QueueEntry, tags_code: int) -> None:
-        if entry.tags_code <= _EXT_ADDRESS_MAX:
-            if not self._has_ext:
-                self._has_ext = True
-                self._findings.note(
-                    self.files.directory, "tag codes are in consumequeue_ext and were not checked"
-                )
+        if entry.tags_code <= _EXT_ADDRESS_MAX and self._has_extension():
             return
         text = f"the tags code is {entry.tags_code}, that of the record is {tags_code}"
         if head.topic == SCHEDULE_TOPIC:
             text += " (a time: it depends on the messageDelayLevel of the broker)"
         self._wrong(head, entry.queue_offset, text)
+
+    def _has_extension(self) -> bool:
+        """Tell whether the codes of this queue are elsewhere, and note that the first time."""
+        if self._is_extended is None:
+            topic, queue_id = self.files.directory.parts[-2:]
+            extension = self._reader.root / "consumequeue_ext" / topic / queue_id
+            self._is_extended = extension.is_dir()
+            if self._is_extended:
+                self._findings.note(
+                    self.files.directory, "tag codes are in consumequeue_ext and were not checked"
+                )
+        return self._is_extended
 
     def _wrong(self, head: RecordHead, queue_offset: int, text: str) -> None:
         self._findings.error(

@@ -11,6 +11,8 @@ differ is named here and nowhere else:
 - The first time of `checkpoint` is that of the newest append a thorough flush has covered, which on
   a stock broker depends on when it last flushed, and stays 0 in a young store. We sync the log when
   a store is opened and closed, so ours is the newest record's.
+- What lies behind the end of CommitLog and ConsumeQueue is zero in ours; a stock broker leaves what
+  it gave up.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ from rmq.store import layout
 from rmq.store.append import JOIN_BYTES_MAX, AppendStatus
 from rmq.store.core import StoreCore
 from rmq.store.record import NewMessage, decode_records, pack_host
-from rmq.testing.storage import MemoryStorage
+from rmq.store.storage import storage_error
+from rmq.testing.storage import MemoryFile, MemoryStorage
 from tests.store.store_kit import (
     INDEX_SLOTS,
     RECORD_BYTES_MIN,
@@ -35,6 +36,8 @@ from tests.store.store_kit import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmq.store.append import AppendResult
 
 BLANK_MAGIC: Final = bytes.fromhex("CBD43194")
@@ -56,7 +59,6 @@ def test_a_record_is_what_rocketmq_writes() -> None:
         store_host=pack_host("10.0.0.1", 10911),
         now_ms=Clock(1_700_000_000_001),
     )
-    core.append_raw(0, b"")
     new = NewMessage(
         topic="T",
         queue_id=3,
@@ -466,11 +468,21 @@ def test_messages_that_need_no_new_segment_are_taken_on_a_full_disk() -> None:
     assert storage.writes_without_room() == []
 
 
-def test_a_long_body_that_cannot_be_written_leaves_its_place_to_the_next() -> None:
+def test_a_long_body_that_cannot_be_written_leaves_its_place_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage = MemoryStorage()
     core = open_core(storage, LARGE)
     long = message(b"L" * 50_000)
-    storage.faults.fail("write_at", errno.EIO, call=2)
+    write_at, calls = MemoryFile.write_at, []
+
+    def fail_once(file: MemoryFile, position: int, parts: Sequence[bytes | memoryview]) -> None:
+        calls.append(position)
+        if len(calls) == 2:
+            raise storage_error("write", file.path, OSError(errno.EIO, "on purpose"))
+        write_at(file, position, parts)
+
+    monkeypatch.setattr(MemoryFile, "write_at", fail_once)
     results = core.append([message(b"a"), long, message(b"b"), long, message(b"c")])
     assert statuses(results) == [
         AppendStatus.PUT_OK,

@@ -239,11 +239,16 @@ def test_garbage_is_no_point(garbage: bytes) -> None:
     assert RecoveryPoints(storage, POINTS).matching(times_of(4)) == point_of(4)
 
 
-def test_the_mark_of_what_is_flushed_lies_beside_the_points() -> None:
+def test_the_mark_for_other_processes_lies_beside_the_points() -> None:
     storage = new_storage()
     file = RecoveryPoints(storage, POINTS)
+    assert not file.was_raw
     file.save(point_of(1))
-    file.mark_flushed(12_345)
-    assert LiveMark.parse(storage.read(POINTS)[LIVE_MARK_AT:]).flushed == 12_345
-    overwrite(storage, POINTS, LIVE_MARK_AT, b"\xff" * 16)
-    assert RecoveryPoints(storage, POINTS).matching(times_of(1)) == point_of(1)
+    for is_raw in (True, False, True):
+        file.mark_live(12_345, is_raw=is_raw)
+        assert LiveMark.parse(storage.read(POINTS)[LIVE_MARK_AT:]).flushed == 12_345
+        assert RecoveryPoints(storage, POINTS).was_raw is is_raw
+    overwrite(storage, POINTS, LIVE_MARK_AT, b"\xff" * LiveMark.sizeof())
+    again = RecoveryPoints(storage, POINTS)
+    assert again.matching(times_of(1)) == point_of(1)
+    assert not again.was_raw

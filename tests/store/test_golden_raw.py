@@ -153,6 +153,7 @@ STOPPED_AT: Final = {
     "after the first record": RECORD_ENDS[0],
     "in the middle of a record": RECORD_ENDS[300] + 150,
     "in the head of a record": RECORD_ENDS[300] + 5,
+    "in the properties of a record": RECORD_ENDS[301] - 1,
     "before the blank": BLANK_AT,
     "in the size of the blank": BLANK_AT + 3,
     "in the magic of the blank": BLANK_AT + 6,
@@ -194,8 +195,6 @@ LOST: Final = {
     ONE_QUEUE: ["consumequeue/GoldenFill/1"],
     "one file of a queue": ["consumequeue/GoldenFill/1/00000000000000001200"],
 }
-# A store that a stock broker stopped cleanly does not tell that a queue is missing as a whole.
-UNNOTICED: Final = (ONE_QUEUE, False, False)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,6 @@ UNNOTICED: Final = (ONE_QUEUE, False, False)
         for what in LOST
         for is_killed in (False, True)
         for has_point in (False, True)
-        if (what, is_killed, has_point) != UNNOTICED
     ],
 )
 def test_lost_queues_and_index_are_built_again_as_they_were(

@@ -345,7 +345,6 @@ async def test_bytes_of_a_master_become_messages(mock_clock: MockClock) -> None:
         assert slave.store.statistics().flush_lag_bytes == 0
 
 
-@pytest.mark.xfail(reason="closing raises BadLogError instead of keeping abort", strict=True)
 async def test_bytes_that_are_no_record_stop_dispatch_loudly_and_nothing_else(
     mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
