@@ -1,6 +1,6 @@
-"""`rmq store inspect|dump|verify DIR`: look into a store directory.
+"""`rmq store inspect|dump|verify DIR`: look into a store directory; `cut` gives up a damaged end.
 
-Nothing is changed and nothing is locked: all three work on a store that a broker has open, too.
+The first three change nothing and lock nothing: they work on a store that a broker has open, too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rmq.cli.store_dump import (
 from rmq.cli.store_inspect import StoreReport, shown
 from rmq.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rmq.store.reader import Reader
+from rmq.store.repair import cut_log
 from rmq.store.verify import Progress, Verifier
 from rmq.store.verify_finding import Severity
 
@@ -92,6 +93,18 @@ def verify(args: argparse.Namespace) -> int:
     return ExitCode.FAILURE if errors else ExitCode.OK
 
 
+def cut(args: argparse.Namespace) -> int:
+    """End the log at an offset, for a store that refuses to open because of damage there."""
+    done = cut_log(args.directory, args.at, args.save, commit_log_paths=args.commit_log or ())
+    print(
+        f"the log of {args.directory} ends at physical offset {done.offset} now;"
+        f" {done.saved_bytes} bytes from there on are in {done.saved},"
+        f" {done.segments_removed} segments were removed"
+    )
+    print("the next start recovers what is left and builds the index again")
+    return ExitCode.OK
+
+
 class _ProgressLine:
     """How far a long check is, on standard error if somebody looks at that."""
 
@@ -144,6 +157,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_inspect(actions)
     _add_dump(actions)
     _add_verify(actions)
+    _add_cut(actions)
 
 
 def _add_action(
@@ -151,6 +165,8 @@ def _add_action(
     action: Callable[[argparse.Namespace], int],
     help_text: str,
     description: str,
+    *,
+    reads_index: bool = True,
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(
         action.__name__,
@@ -171,11 +187,12 @@ def _add_action(
         metavar="PATH",
         help="directory of the log, if not commitlog in DIR; may be repeated (storePathCommitLog)",
     )
-    for option, key, default in (
+    geometry = (
         ("--segment-bytes", "mappedFileSizeCommitLog", "the size of the files"),
         ("--index-slots", "maxHashSlotNum", "found out"),
         ("--index-entries", "maxIndexNum", "found out"),
-    ):
+    )
+    for option, key, default in geometry if reads_index else ():
         where.add_argument(
             option, type=_positive, metavar="N", help=f"{key} of the broker (default: {default})"
         )
@@ -269,6 +286,29 @@ def _add_verify(actions: _Actions) -> None:
     parser.add_argument("--skip-index", action="store_true", help="do not check the index")
 
 
+def _add_cut(actions: _Actions) -> None:
+    parser = _add_action(
+        actions,
+        cut,
+        "give up a damaged end of the log",
+        "Ends the log at an offset. For a store that refuses to open because a record is damaged"
+        " and\nsound ones follow it, when no slave and no backup has the segment: everything from"
+        " the\noffset on is lost to consumers. It is saved to a file first. The broker must not"
+        " run.",
+        reads_index=False,
+    )
+    parser.add_argument(
+        "--at",
+        type=_natural,
+        required=True,
+        metavar="OFFSET",
+        help="physical offset of the damaged record, as the error or `verify` names it",
+    )
+    parser.add_argument(
+        "--save", type=Path, required=True, metavar="FILE", help="where to put what is cut off"
+    )
+
+
 def _natural(text: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
@@ -290,8 +330,8 @@ def _range(text: str) -> tuple[int | None, int | None]:
 
 COMMAND: Final = Command(
     name="store",
-    help="look into a store directory",
-    description="Looks into a store directory without changing it, also while a broker uses it.",
+    help="look into a store directory, or repair it",
+    description="Looks into a store directory, also while a broker uses it. Only `cut` changes it.",
     add_arguments=add_arguments,
     run=run,
     examples=(
@@ -300,5 +340,6 @@ COMMAND: Final = Command(
         "rmq store dump DIR --topic T --key order-4711",
         "rmq store dump DIR --from 2025-01-31T08:15 --to 2025-01-31T08:20",
         "rmq store verify DIR",
+        "rmq store cut DIR --at 1073745920 --save lost.bin",
     ),
 )

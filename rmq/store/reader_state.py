@@ -22,7 +22,7 @@ from rmq.store.layout import (
     LiveMark,
 )
 from rmq.store.reader_files import translated
-from rmq.store.storage import _held_locks_guard, _is_held
+from rmq.store.storage import held_locks_guard, holds_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,8 +89,8 @@ def lock_holder(path: Path) -> LockHolder | None:
     """Return who holds the lock of a store, None if nobody does."""
     # A lock of this process the system would not show, and worse: closing any descriptor of the
     # file ends it. So the file is not opened while a store in this process has it, or takes it.
-    with _held_locks_guard:
-        return LockHolder(os.getpid()) if _is_held(path) else _other_holder(path)
+    with held_locks_guard:
+        return LockHolder(os.getpid()) if holds_lock(path) else _other_holder(path)
 
 
 def _other_holder(path: Path) -> LockHolder | None:

@@ -260,10 +260,10 @@ class DiskStorage:
         Nothing else in this process may open the file while the lock is held: POSIX locks belong to
         a process, and closing any descriptor of the file ends them.
         """
-        with _held_locks_guard:
+        with held_locks_guard:
             # A second store in this process would get the lock as well, and opening the file to
             # find out would end the first one's: who holds what is asked before it is opened.
-            if _is_held(path):
+            if holds_lock(path):
                 return None
             with _errors("lock", path):
                 fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -455,7 +455,7 @@ class DiskLock:
         self._fd = fd
 
     def release(self) -> None:
-        with _held_locks_guard:
+        with held_locks_guard:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
@@ -464,10 +464,12 @@ class DiskLock:
 
 _held_locks: set[tuple[int, int]] = set()
 """Which lock files this process holds, as device and inode."""
-_held_locks_guard = threading.Lock()
+held_locks_guard = threading.Lock()
+"""Held while the table is asked or changed, and while a lock file is opened or closed."""
 
 
-def _is_held(path: Path) -> bool:
+def holds_lock(path: Path) -> bool:
+    """Tell whether this process holds the lock of a file; ask under `held_locks_guard`."""
     with _errors("lock", path):
         try:
             return _identity_of(path.stat()) in _held_locks

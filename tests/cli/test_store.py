@@ -15,6 +15,9 @@ import pytest
 from rmq.cli import main
 from rmq.cli.exit_codes import ExitCode
 from rmq.cli.store_inspect import shown, time_text
+from rmq.store.config import StoreConfig
+from rmq.store.core import StoreCore
+from rmq.store.record import NewMessage
 from tests.store import golden
 
 if TYPE_CHECKING:
@@ -102,6 +105,23 @@ def test_inspect_shows_what_is_there_of_a_damaged_store(run: Run, clean: Path) -
     code, out, err = run("inspect", clean)
     assert (code, err) == (ExitCode.OK, "")
     assert "the file has 5 bytes, no header" in out
+
+
+def test_inspect_tells_who_has_a_store_open_and_what_it_flushed(run: Run, tmp_path: Path) -> None:
+    store = StoreCore(StoreConfig(root=tmp_path, segment_bytes=65536, index_enabled=False))
+    try:
+        store.append([NewMessage(topic="T", queue_id=0, body=b"body")])
+        end = store.flush()
+        _, out, _ = run("inspect", tmp_path)
+        _, as_json, _ = run("inspect", tmp_path, "--json")
+    finally:
+        store.close()
+    assert re.search(rf"^state +open in process {os.getpid()}$", out, re.MULTILINE)
+    assert re.search(rf"^flushed +up to {end}$", out, re.MULTILINE)
+    report = json.loads(as_json)
+    assert (report["state"], report["flushedPhysicalOffset"]) == ("open", end)
+    _, out, _ = run("inspect", tmp_path)
+    assert re.search(rf"^recovery +begins at {end}$", out, re.MULTILINE)
 
 
 def test_inspect_of_an_empty_store(run: Run, tmp_path: Path) -> None:
@@ -264,3 +284,21 @@ def test_a_reader_that_had_enough_ends_the_dump_quietly(crashed: Path) -> None:
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(timeout=60), errors) == (ExitCode.PIPE_CLOSED, b"")
+
+
+# --- cut --------------------------------------------------------------------------------------
+
+
+def test_cut_says_what_it_did_and_what_comes_next(run: Run, clean: Path, tmp_path: Path) -> None:
+    code, out, _ = run("dump", clean, "--limit", 2)
+    assert code == ExitCode.OK
+    second = json.loads(out.splitlines()[1])["physicalOffset"]
+    saved = tmp_path / "lost.bin"
+    code, out, _ = run("cut", clean, "--at", second, "--save", saved)
+    assert code == ExitCode.OK
+    assert f"ends at physical offset {second} now" in out
+    assert saved.stat().st_size > 0
+    code, out, err = run("cut", clean, "--at", second + 1, "--save", tmp_path / "more.bin")
+    assert code == ExitCode.FAILURE
+    assert f"physical offset {second}" in err
+    assert "hint:" in err

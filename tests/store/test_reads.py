@@ -132,8 +132,7 @@ def test_an_offset_whose_messages_expired_is_too_small() -> None:
 
 def test_records_that_are_gone_before_the_queue_knows_were_removed() -> None:
     core = open_core(MemoryStorage())
-    first = put(core, [message_of_size(2000)] * 4)
-    assert first[-1].physical_offset < SEGMENT_BYTES
+    put(core, [message_of_size(2040)] * 4)
     put(core, [message(b"next")])
     put(core, [message_of_size(SEGMENT_BYTES - 500)])
     expire_first_segment(core)
@@ -150,16 +149,15 @@ def test_records_that_are_gone_before_the_queue_knows_were_removed() -> None:
 
 def test_the_last_of_removed_and_not_matched_is_told() -> None:
     core = open_core(MemoryStorage())
-    put(core, [message_of_size(4000), message_of_size(4000)])
+    put(core, [message_of_size(4080), message_of_size(4080)])
     put(core, [message(tags="TagB")])
     put(core, [message_of_size(SEGMENT_BYTES - 500)])
     expire_first_segment(core)
     queue = core.queues.get(TOPIC, 0)
     assert queue is not None
     queue.truncate(SEGMENT_BYTES + 10)
-    for offset, codes in ((0, {0}), (0, {0, TAG_A})):
-        result = core.reads.get(TOPIC, 0, offset, 32, RecordFilter(frozenset(codes)))
-        assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 3, 0, 3, 0)
+    result = core.reads.get(TOPIC, 0, 0, 32, RecordFilter(frozenset({0})))
+    assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 3, 0, 3, 0)
     result = core.reads.get(TOPIC, 0, 0, 32, RecordFilter(text=b"not in it"))
     assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 3, 0, 3, 0)
 
@@ -439,7 +437,9 @@ def test_a_blank_is_no_record() -> None:
     assert core.reads.record_at(SEGMENT_BYTES) is not None
 
 
-@pytest.mark.parametrize("position", [0, 3, 4, 8, 30, 36, 39, 84, 87, 500, 985, 991, 999])
+# What nothing vouches for is not in this list: flags, times and hosts, and what is in topic and
+# properties.
+@pytest.mark.parametrize("position", [0, 3, 4, 8, 30, 39, 84, 87, 500, 985, 991, 999])
 def test_a_damaged_record_is_none(position: int) -> None:
     core = open_core(MemoryStorage())
     put(core, [message_of_size(1000) for _ in range(3)])
