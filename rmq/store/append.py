@@ -10,13 +10,13 @@ from __future__ import annotations
 import enum
 import struct
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 import msgspec
 
 from rmq.errors import StorageError
 from rmq.model import flags
 from rmq.model.offsets import PhysicalOffset
+from rmq.store.crc import crc32
 from rmq.store.layout import (
     BLANK_BYTES,
     HOST_FLAGS,

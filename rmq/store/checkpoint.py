@@ -60,12 +60,15 @@ class Checkpoint:
 
     def __init__(self, storage: Storage, path: Path) -> None:
         self._file = _open_or_create(storage, path, CHECKPOINT_BYTES)
-        times = CheckpointTimes._make(CHECKPOINT_TIMES.unpack_from(self._file.buffer))
-        self.physical_ms, self.queues_ms, self.index_ms = times
+        self.take(CheckpointTimes._make(CHECKPOINT_TIMES.unpack_from(self._file.buffer)))
 
     @property
     def times(self) -> CheckpointTimes:
         return CheckpointTimes(self.physical_ms, self.queues_ms, self.index_ms)
+
+    def take(self, times: CheckpointTimes) -> None:
+        """Go on with these times, without writing them."""
+        self.physical_ms, self.queues_ms, self.index_ms = times
 
     def save(self, times: CheckpointTimes) -> None:
         """Write times to the file and sync it. Blocks; may run in a thread."""
@@ -106,12 +109,20 @@ class RecoveryPoints:
         return sorted(points, reverse=True)
 
     def matching(self, times: CheckpointTimes) -> Point | None:
-        """Return the newest point that was made with these checkpoint times.
+        """Return the newest point, unless someone else wrote the checkpoint since.
 
-        A point is saved before its times go to the checkpoint. After a crash in between, the one
-        before it still matches, and still holds.
+        A point is saved before its times go to the checkpoint. A crash on the way leaves the times
+        of the point before it there, or bytes of both; times of a stock broker are others.
         """
-        return next((point for _, point in self._points if point.times == times), None)
+        if not self._points:
+            return None
+        known = [point.times for _, point in self._points]
+        if len(known) < _SLOTS:
+            known.append(CheckpointTimes(0, 0, 0))
+        choices = zip(*(CHECKPOINT_TIMES.pack(*one) for one in known), strict=True)
+        found = CHECKPOINT_TIMES.pack(*times)
+        is_ours = all(byte in choice for byte, choice in zip(found, choices, strict=True))
+        return self._points[0][1] if is_ours else None
 
     def save(self, point: Point) -> None:
         """Write a point into the slot of the older one and sync it. Blocks."""

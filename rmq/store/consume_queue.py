@@ -291,6 +291,18 @@ class ConsumeQueue:
             self.segments.unsynced_directories.add(self._directory)
         self.mark_synced(self.next_offset)
 
+    def step_back(self, is_true: Callable[[int, int, int], bool]) -> None:
+        """Forget entries at the end until one is true, by its queue offset, physical and size."""
+        end = self.next_offset
+        while end > self.segments.first // QUEUE_ENTRY_BYTES:
+            entry = self.entry(end - 1)
+            assert entry is not None, end
+            if entry[1] == FILLER_SIZE or is_true(end - 1, entry[0], entry[1]):
+                break
+            end -= 1
+        if end != self.next_offset:
+            self._set_end(end)
+
     def truncate(self, physical: int) -> None:
         """Forget the entries of records at or behind `physical`."""
         end = int(self.next_offset)

@@ -218,6 +218,10 @@ class StoreCore:
         self.log.load()
         self._checkpoint = Checkpoint(storage, config.root / "checkpoint")
         self._points = RecoveryPoints(storage, config.root / "recovery-point")
+        point = self._points.matching(self._checkpoint.times)
+        if point is not None:
+            # A crash may have left bytes of two checkpoints there.
+            self._checkpoint.take(point.times)
         recovery = Recovery(
             config,
             self.log,
@@ -226,7 +230,7 @@ class StoreCore:
             self.dispatcher,
             self._checkpoint,
             was_clean=was_clean,
-            point=self._points.matching(self._checkpoint.times),
+            point=point,
             now_ms=self.now_ms(),
             was_raw=self._points.was_raw,
             on_progress=on_progress,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
-from zlib import crc32
 
 import msgspec
 
@@ -18,6 +17,7 @@ from rmq.model import flags
 from rmq.model.java import string_hash
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import decode_properties, decode_text, find_tags
+from rmq.store.crc import crc32
 from rmq.store.layout import (
     BLANK_MAGIC,
     HOST_FLAGS,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from rmq.store.checkpoint import Checkpoint, Point
     from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
+    from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.dispatcher import Dispatcher
     from rmq.store.index_file import Index
     from rmq.store.queue_table import QueueTable
@@ -214,6 +216,8 @@ class Recovery:
             return False
         for queue in self._queues:
             queue.recover_to(point.physical_offset)
+        if self._queues.entry_total > point.queue_entries:
+            self._forget_torn_entries(point)
         entries, end = self._queues.entry_total, self._queues.max_physical
         if entries == point.queue_entries and end <= point.physical_offset:
             return True
@@ -226,6 +230,32 @@ class Recovery:
             point.queue_entries,
         )
         return False
+
+    def _forget_torn_entries(self, point: Point) -> None:
+        """Find the ends of the queues again, by what the log says.
+
+        Of an entry that came after the point, a power cut may leave a part that looks as if it had
+        come before.
+        """
+        for queue in self._queues:
+            queue.step_back(partial(self._is_entry_of, queue))
+        if self._queues.entry_total != point.queue_entries:
+            # Queues that came after the point, of which a power cut took the first files.
+            for queue in self._queues:
+                if queue.max_physical < 0:
+                    queue.clear()
+
+    def _is_entry_of(
+        self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int
+    ) -> bool:
+        segment = self._log.segments.find(physical)
+        head = _sound_head(segment, physical - segment.first) if segment is not None else None
+        return head is not None and (head.topic, head.queue_id, head.queue_offset, head.size) == (
+            queue.topic.encode(),
+            queue.queue_id,
+            queue_offset,
+            size,
+        )
 
     def _roll_index_back(self, index: Index, point: Point) -> bool:
         """Let the index end at a point; tell whether it has all it had then."""
@@ -443,7 +473,8 @@ class Recovery:
         if follower is None:
             return
         self.report.cut_bytes = follower.physical_offset + follower.size - end
-        if not self.report.was_clean and not self._covers(follower.store_ms):
+        is_known = self.report.used_point or not self._covers(follower.store_ms)
+        if not self.report.was_clean and is_known:
             _log.warning(
                 "%s: the log ends at physical offset %d (%s); later records that had reached the"
                 " disk before the crash, the next at %d, were not flushed in order and are dropped",

@@ -24,7 +24,7 @@ import trio
 
 from rmq.errors import StorageError
 from rmq.store.append import AppendResult, AppendStatus
-from rmq.store.config import FlushMode
+from rmq.store.config import MIB, FlushMode
 from rmq.store.core import DEFAULT_STORE_HOST, StoreCore
 from rmq.store.dispatcher import BadLogError
 from rmq.store.flusher import Flusher, FlushOutcome, FlushWait
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from rmq.store.storage import Storage
 
 THREADS: Final = 4
+FLUSH_BYTES: Final = 16 * MIB
+"""After so much a flush begins at once, so that the disk works while more comes in."""
 _DISPATCH_RETRY_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -100,6 +102,7 @@ class MessageStore:
         self._flusher = Flusher(core, limiter)
         self._attention = trio.Event()
         self._attention_at: float = 0
+        self._flush_at = core.log.written + FLUSH_BYTES
         self._dispatch_wanted = trio.Event()
 
     @property
@@ -214,11 +217,14 @@ class MessageStore:
             self._dispatch_wanted.set()
 
     async def _work_ahead(self) -> None:
-        """Make the next segment and bring in pages before the writer needs them."""
+        """Flush what has piled up; make the next segment and bring in pages before their time."""
         core = self.core
         while core.failure is None:
             await self._attention.wait()
             self._attention = trio.Event()
+            if core.log.written >= self._flush_at:
+                self._flush_at = core.log.written + FLUSH_BYTES
+                self._flusher.request()
             if core.log.wants_spare():
                 try:
                     await trio.to_thread.run_sync(core.log.create_spare, limiter=self._limiter)
@@ -229,7 +235,7 @@ class MessageStore:
             if wanted is not None:
                 file, start, stop = wanted
                 await trio.to_thread.run_sync(file.touch, start, stop, limiter=self._limiter)
-            self._attention_at = core.log.attention_at()
+            self._attention_at = min(core.log.attention_at(), self._flush_at)
 
     async def _save_points(self) -> None:
         """Save recovery points by time and by how much was written."""
