@@ -112,7 +112,9 @@ class Appender:
         # A record and the blank that ends its segment must fit into one segment.
         self._record_bytes_max = min(config.record_bytes_max, config.segment_bytes - BLANK_BYTES)
 
-    def append(self, messages: Sequence[NewMessage], now_ms: int) -> list[AppendResult]:
+    def append(
+        self, messages: Sequence[NewMessage], now_ms: int, join_bytes_max: int = JOIN_BYTES_MAX
+    ) -> list[AppendResult]:
         """Append messages one after the other; each has its own result.
 
         A message that was put is in the log, even if dispatching it failed: then
@@ -192,7 +194,7 @@ class Appender:
                 if properties_length < len(_LENGTHS)
                 else PROPERTIES_LENGTH.pack(properties_length)
             )
-            if body_length > JOIN_BYTES_MAX:
+            if body_length > join_bytes_max:
                 if parts:
                     self._write(parts, start, position)
                     parts, start = [], position
@@ -246,7 +248,8 @@ class Appender:
             except StorageError as exc:
                 failure = AppendResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=str(exc))
                 return [failure] * len(messages)
-        results = self.append(messages, now_ms)
+        # Joined however long, so that a process killed meanwhile leaves all of it or nothing.
+        results = self.append(messages, now_ms, self._record_bytes_max)
         assert all(result.status is AppendStatus.PUT_OK for result in results), results
         return results
 

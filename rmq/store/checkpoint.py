@@ -109,20 +109,27 @@ class RecoveryPoints:
         return sorted(points, reverse=True)
 
     def matching(self, times: CheckpointTimes) -> Point | None:
-        """Return the newest point, unless someone else wrote the checkpoint since.
+        """Return the newest point that was made with these checkpoint times.
 
-        A point is saved before its times go to the checkpoint. A crash on the way leaves the times
-        of the point before it there, or bytes of both; times of a stock broker are others.
+        A point is saved before its times go to the checkpoint. After a crash in between, the one
+        before it still matches, and still holds. A crash that left bytes of both in the checkpoint
+        came after both were saved. The point that is returned is not overwritten by the next one.
         """
-        if not self._points:
-            return None
-        known = [point.times for _, point in self._points]
-        if len(known) < _SLOTS:
-            known.append(CheckpointTimes(0, 0, 0))
-        choices = zip(*(CHECKPOINT_TIMES.pack(*one) for one in known), strict=True)
+        for sequence, point in self._points:
+            if point.times == times:
+                self._sequence = sequence
+                return point
+        return self._points[0][1] if self._is_mixed(times) else None
+
+    def _is_mixed(self, times: CheckpointTimes) -> bool:
+        """Tell whether every byte of some times is one of a point's."""
+        known = [CHECKPOINT_TIMES.pack(*point.times) for _, point in self._points]
+        if self._sequence == 1:
+            known.append(bytes(CHECKPOINT_TIMES.size))
         found = CHECKPOINT_TIMES.pack(*times)
-        is_ours = all(byte in choice for byte, choice in zip(found, choices, strict=True))
-        return self._points[0][1] if is_ours else None
+        return len(known) > 1 and all(
+            byte in choice for byte, choice in zip(found, zip(*known, strict=True), strict=True)
+        )
 
     def save(self, point: Point) -> None:
         """Write a point into the slot of the older one and sync it. Blocks."""

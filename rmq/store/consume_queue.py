@@ -252,7 +252,6 @@ class ConsumeQueue:
         """Find the end as 4.9.8 does: the first entry without a size, in the last three files."""
         end = 0
         segments = list(self.segments)[-_RECOVER_SEGMENTS:]
-        self._synced = segments[0].first if segments else 0
         for segment in segments:
             end = segment.first
             count = _leading_entries(segment.buffer)

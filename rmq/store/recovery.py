@@ -309,6 +309,8 @@ class Recovery:
             self._recover_crashed()
             return
         self._end_log(scan)
+        for queue in self._queues:
+            queue.mark_synced(queue.next_offset)
         # What the queues lack is added from where the last of them ends, as on any start.
         self._dispatcher.dispatched = PhysicalOffset(
             max(self._log.min_offset, self._queues.max_physical)

@@ -80,10 +80,19 @@ class Segment:
     def sync(self) -> None:
         """Make everything written so far durable. Blocks; may run in a thread.
 
-        A segment that is deleted meanwhile needs it no longer.
+        One that is not in use is opened for this only. One that is deleted meanwhile needs it no
+        longer.
         """
+        file = self._file
         try:
-            self.file.sync()
+            if file is not None:
+                file.sync()
+                return
+            file = self._storage.open(self.path)
+            try:
+                file.sync()
+            finally:
+                file.close()
         except StorageError:
             if not self.is_deleted:
                 raise

@@ -42,6 +42,8 @@ _MS_SYNC: Final = 4
 _FALLOC_FL_KEEP_SIZE: Final = 1
 _FALLOC_FL_PUNCH_HOLE: Final = 2
 _ZERO_BLOCK_BYTES: Final = 65536
+_NO_TMPFILE: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+"""What opening a file without a name fails with where the file system or kernel cannot do it."""
 
 
 class MappedFile(Protocol):
@@ -170,6 +172,11 @@ class DiskStorage:
             self.sync_directory(folder.parent)
 
     def create(self, path: Path, size: int) -> DiskFile:
+        # A process killed between creating a file and giving it its size leaves a file that a
+        # stock broker refuses to start with, so the file gets its name last where that can be done.
+        unnamed = _create_unnamed(path, size)
+        if unnamed is not None:
+            return unnamed
         with _errors("create", path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -279,6 +286,38 @@ class DiskStorage:
             finally:
                 if lock.identity not in _held_locks:
                     os.close(fd)
+
+
+def _create_unnamed(path: Path, size: int) -> DiskFile | None:
+    """Create a file that appears under its name with its size; None if the system cannot."""
+    if not hasattr(os, "O_TMPFILE"):
+        return None
+    with _errors("create", path):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            try:
+                fd = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644, dir_fd=folder)
+            except OSError as exc:
+                if exc.errno in _NO_TMPFILE:
+                    return None
+                raise
+            try:
+                os.ftruncate(fd, size)
+                file = DiskFile(path, fd, size, writable=True)
+                try:
+                    os.link(f"/proc/self/fd/{fd}", path.name, dst_dir_fd=folder)
+                except FileNotFoundError:
+                    # Without /proc there is no way to name it.
+                    file.close()
+                    return None
+                except BaseException:
+                    file.close()
+                    raise
+                return file
+            finally:
+                os.close(fd)
+        finally:
+            os.close(folder)
 
 
 class DiskFile:

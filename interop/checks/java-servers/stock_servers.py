@@ -71,7 +71,7 @@ async def stock_servers(
             "brokerIP2": "127.0.0.1",
             "storePathRootDir": str(store),
             "storePathCommitLog": str(store / "commitlog"),
-            "mapedFileSizeCommitLog": str(64 * 1024 * 1024),
+            "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
             "diskMaxUsedSpaceRatio": "95",
         },
     )
