@@ -109,12 +109,7 @@ class ConsumeQueue:
         segment_first = first - first % self.segments.segment_bytes
         segment = self.segments.create(segment_first)
         position = first - segment_first
-        try:
-            segment.reserve(position, RESERVE_STEP_BYTES)
-        except StorageError:
-            # It is tried again, and then the file must not be there.
-            segment.delete()
-            raise
+        self._reserve_or_delete(segment, position)
         segment.buffer[:position] = _FILLER * (position // QUEUE_ENTRY_BYTES)
         self.segments.add(segment)
         self.buffer = segment.buffer
@@ -130,14 +125,22 @@ class ConsumeQueue:
         segment = self.segments.last
         if segment is None or self.position >= segment.size:
             segment = self.segments.create(self.next_offset * QUEUE_ENTRY_BYTES)
+            self._reserve_or_delete(segment, QUEUE_ENTRY_BYTES)
             self.segments.add(segment)
             self.buffer = segment.buffer
-            # There is no room in it yet, and reserving may fail.
-            self.position = self.limit = 0
+            self.position = 0
         limit = segment.reserve(self.position + QUEUE_ENTRY_BYTES, RESERVE_STEP_BYTES)
         # Whole entries only: a step may end inside one.
         self.limit = limit - limit % QUEUE_ENTRY_BYTES
         return self.position
+
+    def _reserve_or_delete(self, segment: Segment, position: int) -> None:
+        """Make sure a new segment has room; if not, it is made again, and must not be there."""
+        try:
+            segment.reserve(position, RESERVE_STEP_BYTES)
+        except StorageError:
+            segment.delete()
+            raise
 
     # --- flushing --------------------------------------------------------------------------
 

@@ -61,11 +61,17 @@ class FlushPlan:
     until: PhysicalOffset
     store_ms: int
     segments: tuple[Segment, ...]
+    sync_errors: list[StorageError]
+    """Shared by all plans: the system tells of an error once, and then the next sync succeeds."""
 
     def run(self) -> None:
         """Sync them. Blocks."""
-        for segment in self.segments:
-            segment.sync()
+        try:
+            for segment in self.segments:
+                segment.sync()
+        except StorageError as exc:
+            self.sync_errors.append(exc)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,8 @@ class PointPlan:
                 # A topic that is deleted meanwhile needs it no longer.
                 if self.storage.is_directory(directory):
                     raise
+        if self.flush.sync_errors:
+            raise self.flush.sync_errors[0]
         # In this order, see RecoveryPoints.matching.
         self.points.save(self.point)
         self.checkpoint.save(self.point.times)
@@ -165,6 +173,7 @@ class StoreCore:
         self._followed = PhysicalOffset(-1)
         self._refusals: set[Refusal] = set()
         self._failure: StorageError | None = None
+        self._sync_errors: list[StorageError] = []
         self._topic_deletions = 0
         self._expired: list[Segment] = []
         self._is_raw = False
@@ -381,7 +390,8 @@ class StoreCore:
         until = self.log.readable
         if until <= self.log.flushed:
             return None
-        return FlushPlan(until, self._last_store_ms(), tuple(self.log.dirty_segments(until)))
+        dirty = tuple(self.log.dirty_segments(until))
+        return FlushPlan(until, self._last_store_ms(), dirty, self._sync_errors)
 
     def finish_flush(self, plan: FlushPlan) -> None:
         """Note that a plan was carried out."""
@@ -509,6 +519,7 @@ class StoreCore:
             min(self.log.readable, dispatched),
             self.dispatcher.store_ms,
             tuple(self.log.dirty_segments(dispatched)),
+            self._sync_errors,
         )
         times = CheckpointTimes(
             max(self._checkpoint.physical_ms, self.dispatcher.store_ms),

@@ -238,7 +238,7 @@ class Recovery:
         come before.
         """
         for queue in self._queues:
-            queue.step_back(partial(self._is_entry_of, queue))
+            queue.step_back(partial(self._is_entry_of, queue, point.physical_offset))
         if self._queues.entry_total != point.queue_entries:
             # Queues that came after the point, of which a power cut took the first files.
             for queue in self._queues:
@@ -246,9 +246,14 @@ class Recovery:
                     queue.clear()
 
     def _is_entry_of(
-        self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int
+        self, queue: ConsumeQueue, below: int, queue_offset: int, physical: int, size: int
     ) -> bool:
-        segment = self._log.segments.find(physical)
+        """Tell whether an entry is that of a record below an offset."""
+        if physical < self._log.min_offset:
+            # Its record has expired, and then all that tells is the entry before it.
+            before = queue.entry(queue_offset - 1)
+            return before is None or before[0] < physical
+        segment = self._log.segments.find(physical) if physical < below else None
         head = _sound_head(segment, physical - segment.first) if segment is not None else None
         return head is not None and (head.topic, head.queue_id, head.queue_offset, head.size) == (
             queue.topic.encode(),
@@ -338,8 +343,12 @@ class Recovery:
         index = self._index
         start = self._log.min_offset if self._must_read_all() else self._crash_start().first
         if index is not None and not self.report.was_clean:
+            # A file without entries may have some that its header does not tell of, and behind one
+            # that goes none can stay.
+            goes = False
             for file in list(index.files):
-                if file.end_ms > self._checkpoint.index_ms:
+                goes = goes or file.end_ms > self._checkpoint.index_ms or file.count <= 1
+                if goes:
                     index.drop(file)
             # A stock broker begins no earlier for the keys it just dropped, and so loses those of
             # all segments before.

@@ -102,6 +102,7 @@ def _load(storage: Storage, directories: Sequence[Path]) -> Segments:
         )
     segments = Segments(storage, directories, max(sizes))
     segments.load(size_key="mappedFileSizeCommitLog")
+    segments.extend_last()
     return segments
 
 

@@ -87,17 +87,21 @@ class Gate:
         self._operation = operation
         self._on = on
         self._is_shut = False
-        self._opened = threading.Event()
+        self._held: list[threading.Event] = []
         self._arrivals = trio.Event()
         storage.faults.watch(self._meet)
 
     def shut(self) -> None:
-        self._opened.clear()
         self._is_shut = True
 
     def open(self) -> None:
         self._is_shut = False
-        self._opened.set()
+        while self._held:
+            self.release_first()
+
+    def release_first(self) -> None:
+        """Let the one pass that has waited longest."""
+        self._held.pop(0).set()
 
     def let_others_pass(self) -> None:
         """Hold those that wait already, and no other."""
@@ -112,9 +116,11 @@ class Gate:
         if operation != self._operation or not self._on(path):
             return
         if self._is_shut:
+            released = threading.Event()
+            self._held.append(released)
             trio.from_thread.run_sync(self._arrive)
             # A test that fails leaves by closing the store, which needs the thread.
-            assert self._opened.wait(30), "the gate was not opened"
+            assert released.wait(30), "the gate was not opened"
         self.passed += 1
 
     def _arrive(self) -> None:

@@ -14,9 +14,10 @@ from rmq.store.append import AppendResult, AppendStatus
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.record import NewMessage, StoredRecord, decode_records
+from rmq.testing.storage import MemoryStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rmq.store.storage import Storage
 
@@ -169,6 +170,44 @@ def stock_stop(core: StoreCore) -> None:
     """Stop a store and leave it as a stock broker does: clean, and without a recovery point."""
     core.close()
     core.storage.delete(core.config.root / "recovery-point")
+
+
+def kill(core: StoreCore) -> None:
+    """Leave a store as a killed process does: nothing is flushed, and `abort` stays."""
+    core.release()
+
+
+def save_point(core: StoreCore) -> None:
+    """Let a store save a recovery point, as it does by itself from time to time."""
+    plan = core.plan_point()
+    assert plan is not None
+    plan.run()
+    core.finish_point(plan)
+
+
+def three_records(stop: Callable[[StoreCore], None]) -> MemoryStorage:
+    """Return a store of three records of 1000 bytes, stopped in this way."""
+    storage = MemoryStorage()
+    core = open_core(storage)
+    put(core, [message_of_size(1000) for _ in range(3)])
+    stop(core)
+    return storage
+
+
+def four_segments(stop: Callable[[StoreCore], None]) -> tuple[MemoryStorage, int]:
+    """Return a store of four segments with a recovery point at its end, and how many it holds."""
+    storage = MemoryStorage()
+    core = open_core(storage)
+    count = fill_segments(core, 4)
+    save_point(core)
+    stop(core)
+    return storage, count
+
+
+def remove_tree(storage: Storage, path: Path) -> None:
+    for name in storage.names(path) if storage.is_directory(path) else []:
+        remove_tree(storage, path / name)
+    storage.delete(path)
 
 
 def forget_point(storage: Storage, root: Path = ROOT) -> None:

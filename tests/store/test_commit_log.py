@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.errors import DiskFullError, LogGapError, StorageError
-from rmq.store.commit_log import CommitLog
+from rmq.store.commit_log import TOUCH_STEP_BYTES, CommitLog
+from rmq.store.config import MIB
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import ROOT, SEGMENT_BYTES, log_path, small_config
 
@@ -233,6 +234,29 @@ def test_a_spare_is_warmed_up_when_that_is_wanted() -> None:
     log.create_spare()
     assert storage.calls["touch"] == storage.calls["lock_memory"] == 1
     assert not log.wants_spare()
+
+
+def test_pages_are_wanted_ahead_of_the_writer_step_by_step() -> None:
+    storage = MemoryStorage()
+    size = 48 * MIB
+    log = CommitLog(small_config(segment_bytes=size), storage)
+    assert log.touch_wanted() is None
+    log.roll()
+    ranges = []
+    for _ in range(200):
+        wanted = log.touch_wanted()
+        if wanted is not None:
+            ranges.append(wanted[1:])
+            continue
+        if log.attention_at() >= size:
+            break
+        # Nothing is wanted until the writer comes near to what was touched.
+        assert log.written < log.attention_at()
+        log.advance(log.attention_at())
+    assert ranges[0] == (0, TOUCH_STEP_BYTES)
+    assert [stop for _, stop in ranges[:-1]] == [start for start, _ in ranges[1:]]
+    assert ranges[-1][1] == size
+    assert log.attention_at() == size
 
 
 # --- raw bytes ------------------------------------------------------------------------------

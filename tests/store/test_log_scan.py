@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -19,8 +19,6 @@ from tests.store.store_kit import SEGMENT_BYTES, message_of_size, open_core, put
 if TYPE_CHECKING:
     from rmq.store.append import AppendResult
     from rmq.store.core import StoreCore
-
-SYS_FLAG_AT: Final = 36
 
 
 @dataclass(frozen=True)
@@ -173,6 +171,17 @@ def test_damage_never_yields_a_record_that_reaches_out_of_the_log(
     assert found == [one for one in log.places if one in found] or scan.bad is not None
     assert all(start + size <= log.end for start, size in found)
     assert scan.offset <= log.end
+
+
+def test_a_last_record_that_ends_in_a_zero_may_be_doubted() -> None:
+    # Records without properties do end so; what follows them shows that they are whole.
+    log = log_of(1000, 1000, 1000)
+    scan = LogScan(log.core.log.segments, 0, verify_crc=True, doubt_last=True)
+    assert len(list(scan)) == 2
+    assert (scan.offset, scan.bad) == (
+        2000,
+        "the last record ends in a zero: the rest of it never came",
+    )
 
 
 def test_garbage_between_segments_is_told_of() -> None:

@@ -83,6 +83,30 @@ async def test_an_error_in_the_body_comes_out_and_the_store_is_closed() -> None:
     assert_closed_cleanly(storage, [b"a"])
 
 
+async def test_an_error_in_the_body_is_not_hidden_by_one_of_closing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = MemoryStorage()
+    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="of the body")):
+        async with open_store(small_config(), storage=storage) as store:
+            store.append([message(b"a")])
+            storage.faults.fail("delete", errno.EROFS, on=lambda path: path.name == "abort")
+            raise ValueError("of the body")
+    assert "the store was not closed cleanly" in caplog.text
+    assert "mount it for writing" in caplog.text
+
+
+async def test_an_error_of_closing_comes_out_if_there_is_no_other() -> None:
+    storage = MemoryStorage()
+    storage.faults.fail("delete", errno.EROFS, on=lambda path: path.name == "abort")
+    with pytest.raises(StorageError, match="Read-only file system"):
+        async with open_store(small_config(), storage=storage) as store:
+            store.append([message(b"a")])
+    # The lock is free all the same.
+    async with open_store(small_config(), storage=storage) as store:
+        assert bodies_of(store) == [b"a"]
+
+
 async def test_a_cancelled_body_closes_the_store() -> None:
     storage = MemoryStorage()
     with trio.CancelScope() as scope:
