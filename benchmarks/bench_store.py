@@ -259,35 +259,36 @@ def bench_append(parent: Path | None, rounds: int, scale: float) -> None:
 
 
 async def put_with_waiters(root: Path, waiters: int, seconds: float) -> tuple[float, float]:
-    """Return messages per second and per sync when so many wait for the disk at a time."""
+    """Return messages per second and per sync when so many wait for the disk at a time.
+
+    As in a broker: answers go out when the disk has the messages, the peers send their next ones,
+    and what has come in by the time of the next read is appended together.
+    """
     config = StoreConfig(root=root, flush_mode=FlushMode.SYNC)
     messages = make_messages(1024, bytes(128), tagged)
-    done = 0
+    done = arrived = 0
+    has_arrived = trio.Event()
+
+    def answer(outcome: FlushOutcome) -> None:
+        nonlocal done, arrived
+        assert outcome is FlushOutcome.FLUSHED, outcome
+        done += 1
+        arrived += 1
+        has_arrived.set()
+
     async with open_store(config) as store:
         store.append(messages[:1])
         await trio.sleep(0.3)
         syncs = store.syncs
-        ended = trio.Event()
-        stop_at = time.perf_counter() + seconds
-
-        def again(outcome: FlushOutcome) -> None:
-            # As a broker does: the answer leaves, and the peer's next message comes in.
-            nonlocal done
-            assert outcome is FlushOutcome.FLUSHED, outcome
-            done += 1
-            if time.perf_counter() < stop_at:
-                one(store)
-            else:
-                ended.set()
-
-        def one(store: MessageStore) -> None:
-            (result,) = store.append([messages[done % len(messages)]])
-            store.when_flushed(result.end_offset, again)
-
         started = time.perf_counter()
-        for _ in range(waiters):
-            one(store)
-        await ended.wait()
+        arrived = waiters
+        while time.perf_counter() - started < seconds:
+            if not arrived:
+                has_arrived = trio.Event()
+                await has_arrived.wait()
+            count, arrived = arrived, 0
+            for result in store.append(messages[:count]):
+                store.when_flushed(result.end_offset, answer)
         elapsed = time.perf_counter() - started
         made = store.syncs - syncs
     return done / elapsed, done / max(made, 1)

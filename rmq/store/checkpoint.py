@@ -154,6 +154,10 @@ class RecoveryPoints:
         data = LiveMark.build({"flushed": flushed, "is_raw": int(is_raw)})
         self._file.buffer[LIVE_MARK_AT : LIVE_MARK_AT + len(data)] = data
 
+    def sync(self) -> None:
+        """Make the mark durable. Blocks."""
+        self._file.sync()
+
     def close(self) -> None:
         self._file.close()
 

@@ -369,9 +369,21 @@ class StoreCore:
         if refusal is not None:
             raise StoreUnavailableError(refusal.value)
         if not self._is_raw:
-            self._is_raw = True
+            # On disk before the first byte is: the next start has to know it, also after a crash.
             self._points.mark_live(self.log.flushed, is_raw=True)
-        self.log.append_raw(offset, data)
+            try:
+                self._points.sync()
+            except StorageError as exc:
+                self.fail(exc)
+                raise
+            self._is_raw = True
+        was_empty = not len(self.log.segments)
+        try:
+            self.log.append_raw(offset, data)
+        finally:
+            if was_empty and len(self.log.segments):
+                # It begins where the master's begins: there is nothing to dispatch before.
+                self.dispatcher.dispatched = self.log.min_offset
 
     def _refusal_result(self) -> AppendResult:
         refusal = self.refusal

@@ -185,6 +185,11 @@ class Recovery:
         point = self._point
         if point is None:
             return False
+        if not point.queue_entries and not point.index_name:
+            # The store was empty then; a slave's log may have begun anywhere since.
+            point = point._replace(
+                physical_offset=max(point.physical_offset, int(self._log.min_offset))
+            )
         if point.physical_offset < self._log.min_offset:
             _log.error(
                 "the recovery point is at physical offset %d, the log begins at %d: it is not used",

@@ -282,6 +282,9 @@ class Segments:
     def drop_first(self) -> Segment:
         """Delete the oldest segment."""
         segment = self._segments[0]
+        if segment.path.parent in self.unsynced_directories:
+            # A power cut must not bring back the one before without this one.
+            self._storage.sync_directory(segment.path.parent)
         segment.delete()
         self.unsynced_directories.add(segment.path.parent)
         del self._segments[0]
