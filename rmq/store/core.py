@@ -273,6 +273,8 @@ class StoreCore:
         try:
             if self._failure is None:
                 self.log.commit()
+                # First of all: what follows may fail, and the log is what counts.
+                self.flush()
                 self.log.discard_spare()
                 while self.dispatcher.catch_up():
                     pass

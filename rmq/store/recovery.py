@@ -355,6 +355,9 @@ class Recovery:
                 goes = goes or file.end_ms > self._checkpoint.index_ms or file.count <= 1
                 if goes:
                     index.drop(file)
+            if index.current is not None:
+                # It may have more entries than its header tells, too.
+                index.current.roll_back(index.current.state)
             # A stock broker begins no earlier for the keys it just dropped, and so loses those of
             # all segments before.
             kept_until = index.current.end_offset if index.current is not None else 0
