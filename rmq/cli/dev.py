@@ -1,7 +1,8 @@
 """`rmq dev`: what there is of rmq, running on this machine, with a self-check.
 
 Today that is a remoting server with the key-value settings of a nameserver, kept in memory: enough
-for a request to go through every layer of the wire and come back. It grows with rmq.
+for a request to go through every layer of the wire and come back. Beside it a message store in a
+temporary directory is written, opened again and read. It grows with rmq.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmq.cli.command import Command
+from rmq.cli.dev_store import check_store
 from rmq.cli.exit_codes import ExitCode
 from rmq.errors import ResponseError
 from rmq.remoting.client import ClientConfig, open_client
@@ -152,6 +154,8 @@ async def _run(host: str, port: int, *, only_check: bool) -> None:
             _say(f"remoting server listens on {address}")
             _say("self-check: requests over the wire and their answers")
             await check(address)
+            _say("self-check: messages into a store on disk and back")
+            await check_store(_say)
             _say("self-check passed")
             if not only_check:
                 _say(
@@ -187,7 +191,8 @@ COMMAND: Final = Command(
     help="run rmq on this machine and check that it works",
     description=(
         "Starts what there is of rmq (today: a remoting server that keeps a nameserver's key-value"
-        " settings in memory), sends requests to it, shows the answers, and stays up until Ctrl-C."
+        " settings in memory, and a message store in a temporary directory), sends requests and"
+        " messages to it, shows what came back, and stays up until Ctrl-C."
     ),
     add_arguments=add_arguments,
     run=run,

@@ -264,6 +264,10 @@ class Segments:
 
     def create(self, first: int) -> Segment:
         """Create the file of the segment that begins at `first`; it joins the run by `add`."""
+        for directory in self.directories:
+            # What a failed attempt left, if removing it failed as well.
+            if self._storage.exists(left := directory / segment_name(first)):
+                self._storage.delete(left)
         path = self._directory_for(first) / segment_name(first)
         self._storage.make_directory(path.parent)
         file = self._storage.create(path, self.segment_bytes)
