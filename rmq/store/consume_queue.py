@@ -148,6 +148,11 @@ class ConsumeQueue:
     def dirty_bytes(self) -> int:
         return self.next_offset * QUEUE_ENTRY_BYTES - self._synced
 
+    @property
+    def synced_bytes(self) -> int:
+        """Up to which byte offset the entries are known to be on disk."""
+        return self._synced
+
     def dirty_segments(self) -> list[Segment]:
         """Return the segments that hold entries not yet synced."""
         return self.segments.from_offset(self._synced) if self.dirty_bytes > 0 else []
@@ -293,9 +298,12 @@ class ConsumeQueue:
             self.segments.unsynced_directories.add(self._directory)
         self.mark_synced(self.next_offset)
 
-    def step_back(self, is_true: Callable[[int, int, int], bool]) -> None:
-        """Forget entries at the end until one is true, by its queue offset, physical and size."""
-        end = self.next_offset
+    def step_back(self, physical: int, is_true: Callable[[int, int, int], bool]) -> None:
+        """Find the end again by looking at every entry: they ascend, and stay below `physical`.
+
+        Then forget entries at the end until one is true, by its queue offset, physical and size.
+        """
+        end = min(self._end_of_row(physical), self.next_offset)
         while end > self.segments.first // QUEUE_ENTRY_BYTES:
             entry = self.entry(end - 1)
             assert entry is not None, end
@@ -304,6 +312,18 @@ class ConsumeQueue:
             end -= 1
         if end != self.next_offset:
             self._set_end(end)
+
+    def _end_of_row(self, physical: int) -> int:
+        last = -1
+        for segment in self.segments:
+            first = segment.first // QUEUE_ENTRY_BYTES
+            for place, (found, size, _) in enumerate(QUEUE_ENTRY.iter_unpack(segment.buffer)):
+                if size == FILLER_SIZE:
+                    continue
+                if size <= 0 or not last < found <= physical - size:
+                    return first + place
+                last = found
+        return self.segments.end // QUEUE_ENTRY_BYTES
 
     def truncate(self, physical: int) -> None:
         """Forget the entries of records at or behind `physical`."""
@@ -346,21 +366,21 @@ class ConsumeQueue:
 
     def correct_min_offset(self, log_min: int) -> None:
         """Move the min offset to the first entry whose record the log still has."""
-        segment = self.segments[0] if len(self.segments) else None
-        if segment is None:
-            self.min_offset = QueueOffset(self.next_offset)
-            return
-        low = 0
-        high = min(segment.size, self.next_offset * QUEUE_ENTRY_BYTES - segment.first)
-        high //= QUEUE_ENTRY_BYTES
-        while low < high:
-            middle = (low + high) // 2
-            physical, size, _ = _read_entry(segment.buffer, middle * QUEUE_ENTRY_BYTES)
-            if physical < log_min or size == FILLER_SIZE:
-                low = middle + 1
-            else:
-                high = middle
-        self.min_offset = QueueOffset(segment.first // QUEUE_ENTRY_BYTES + low)
+        for segment in self.segments:
+            low = 0
+            high = min(segment.size, self.next_offset * QUEUE_ENTRY_BYTES - segment.first)
+            high = end = high // QUEUE_ENTRY_BYTES
+            while low < high:
+                middle = (low + high) // 2
+                physical, size, _ = _read_entry(segment.buffer, middle * QUEUE_ENTRY_BYTES)
+                if physical < log_min or size == FILLER_SIZE:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < end:
+                self.min_offset = QueueOffset(segment.first // QUEUE_ENTRY_BYTES + low)
+                return
+        self.min_offset = QueueOffset(self.next_offset)
 
     def last_entries(self) -> Iterator[tuple[int, PhysicalOffset]]:
         """Yield each segment's first offset and the physical offset of its last entry."""

@@ -257,6 +257,7 @@ class StoreCore:
             raise
         self._recovery_point = PhysicalOffset(-1)
         self._unfinished_point: PointPlan | None = None
+        self._index_name_at_point = ""
         self._points.mark_live(self.log.flushed, is_raw=self._is_raw)
         self._save_point_now()
         return report
@@ -466,19 +467,31 @@ class StoreCore:
         return ExpiryPlan(tuple(gone), storage)
 
     def follow_log(self) -> None:
-        """Drop what queues and index have of records that are gone from the log."""
+        """Drop what queues and index have of records that are gone from the log.
+
+        Files that were the last ones at the recovery point stay until the next one: a recovery
+        tells by them where queues and index ended then.
+        """
         log_min = self.log.min_offset
         if log_min == self._followed:
             return
+        is_done = True
         for queue in self.queues:
             ends = dict(queue.last_entries())
             for _ in files_behind(log_min, list(ends), ends.__getitem__):
+                if queue.segments[0].end >= queue.synced_bytes:
+                    is_done = False
+                    break
                 queue.segments.drop_first()
             queue.correct_min_offset(log_min)
         if self.index is not None:
             for file in files_behind(log_min, list(self.index.files), _end_offset_of):
+                if file.path.name == self._index_name_at_point:
+                    is_done = False
+                    break
                 self.index.drop(file)
-        self._followed = log_min
+        if is_done:
+            self._followed = log_min
 
     def delete_topic(self, topic: str) -> int:
         """Remove the queues of a topic; its messages stay in the log until they expire."""
@@ -572,6 +585,7 @@ class StoreCore:
         checkpoint.queues_ms, checkpoint.index_ms = times.queues_ms, times.index_ms
         if plan.topic_deletions == self._topic_deletions:
             self._recovery_point = PhysicalOffset(plan.point.physical_offset)
+            self._index_name_at_point = plan.point.index_name
 
     def _save_point_now(self) -> None:
         self.flush()

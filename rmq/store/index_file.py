@@ -195,6 +195,10 @@ class IndexFile:
             _log.warning("%s: the table of slots is filled again from its entries", self.path)
             self._fill_slots()
         self.publish()
+        # What is behind the end must not mix with what comes in its place: half of the one and half
+        # of the other may look like an entry after a power cut.
+        self.file.clear_from(self.entries_at + self.count * INDEX_ENTRY_BYTES)
+        self.reserved = 0
 
     def _unlink_later_entries(self) -> bool:
         count, buffer = self.count, self.buffer
@@ -214,13 +218,18 @@ class IndexFile:
                 if key_hash % self.slots != slot or not 0 <= previous < number or key_hash < 0:
                     return False
                 number = previous
-            if number < 0:
+            if number < 0 or (number and self._slot_of(number) != slot):
+                # Of two entries that were written to one place, one has the other's link.
                 return False
             if number == 0:
                 used -= 1
             _write_slot(buffer, INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES, number)
         # Lost entries may also look like the end of a chain; the number of slots in use tells.
         return used == self.slots_used
+
+    def _slot_of(self, number: int) -> int:
+        key_hash: int = _read_entry(self.buffer, self.entries_at + number * INDEX_ENTRY_BYTES)[0]
+        return key_hash % self.slots
 
     def _slot_numbers(self) -> array[int]:
         """Return the table of slots as native numbers: millions of them, so not as a list."""

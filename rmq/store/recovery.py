@@ -243,7 +243,7 @@ class Recovery:
         come before.
         """
         for queue in self._queues:
-            queue.step_back(partial(self._is_entry_of, queue, point.physical_offset))
+            queue.step_back(point.physical_offset, partial(self._is_entry_of, queue))
         if self._queues.entry_total != point.queue_entries:
             # Queues that came after the point, of which a power cut took the first files.
             for queue in self._queues:
@@ -251,14 +251,12 @@ class Recovery:
                     queue.clear()
 
     def _is_entry_of(
-        self, queue: ConsumeQueue, below: int, queue_offset: int, physical: int, size: int
+        self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int
     ) -> bool:
-        """Tell whether an entry is that of a record below an offset."""
+        """Tell whether an entry is that of a record in the log, or of one that has expired."""
         if physical < self._log.min_offset:
-            # Its record has expired, and then all that tells is the entry before it.
-            before = queue.entry(queue_offset - 1)
-            return before is None or before[0] < physical
-        segment = self._log.segments.find(physical) if physical < below else None
+            return True
+        segment = self._log.segments.find(physical)
         head = _sound_head(segment, physical - segment.first) if segment is not None else None
         return head is not None and (head.topic, head.queue_id, head.queue_offset, head.size) == (
             queue.topic.encode(),

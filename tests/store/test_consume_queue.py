@@ -367,9 +367,8 @@ def test_the_min_offset_is_the_first_entry_whose_record_is_there(
     queue = new_queue()
     put_entries(queue, begin, begin + count)
     queue.correct_min_offset(log_min)
-    in_first_file = min(begin + count, PER_SEGMENT)
-    expected = next((n for n in range(begin, in_first_file) if n * SIZE >= log_min), in_first_file)
-    assert queue.min_offset == expected
+    end = begin + count
+    assert queue.min_offset == next((n for n in range(begin, end) if n * SIZE >= log_min), end)
 
 
 def test_the_min_offset_of_an_empty_queue_is_its_end() -> None:

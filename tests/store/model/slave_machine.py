@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from rmq.errors import StorageError, StoreUnavailableError
 from rmq.store.append import AppendStatus
 from tests.store.model import checks
-from tests.store.model.machine import ENDINGS, START_CALLS, chooser
+from tests.store.model.machine import START_CALLS, START_ENDINGS, chooser, start_trap
 from tests.store.model.messages import Sketch, sketches
 from tests.store.model.plain_list import Listed, PlainList
 from tests.store.model.subject import Reopened, Subject
@@ -231,10 +231,10 @@ class SlaveMachine(RuleBasedStateMachine):
 
     @step(
         data=st.data(),
-        ending=ENDINGS,
+        ending=st.sampled_from(list(Ending)),
         is_stopped=st.sampled_from([False, False, True]),
         start_calls=START_CALLS,
-        start_ending=st.sampled_from([Ending.CUT, Ending.CUT, Ending.KILL, None]),
+        start_ending=START_ENDINGS,
     )
     def end(
         self,
@@ -245,11 +245,8 @@ class SlaveMachine(RuleBasedStateMachine):
         start_ending: Ending | None,
     ) -> None:
         choose = chooser(data)
-        trap = None
-        if start_calls is not None:
-            trap = Trap(start_calls, None, start_ending, CODES[0], choose)
         end = self.slave.stop if is_stopped else self.slave.end
-        end(ending, choose, trap)
+        end(ending, choose, start_trap(start_calls, start_ending, choose))
 
     # --- checks ----------------------------------------------------------------------------
 

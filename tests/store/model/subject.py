@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from hypothesis import note
+from hypothesis import currently_in_test_context, note
 
 from rmq.errors import StorageError
 from tests.store.model import checks
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from tests.store.model.world import Geometry, Trap
 
 T = TypeVar("T")
+
+
+def tell(what: str) -> None:
+    """Add a line to the history, if it is one of hypothesis'."""
+    if currently_in_test_context():
+        note(what)
 
 
 class _Survivors:
@@ -59,6 +65,8 @@ class Subject:
         """The log may end inside a record, the rest of which comes later."""
         self.pending: list[Callable[[int], Listed]] = []
         """What an append that is under way was asked to append, given where it came to lie."""
+        self._is_pending_sure = True
+        """None of them can have been refused before the process ended."""
         self.has_lost_sync = False
         """A sync failed: the kernel may hold bytes it will not write until the machine restarts."""
         self.point = 0
@@ -74,7 +82,8 @@ class Subject:
     @property
     def may_fail(self) -> bool:
         """Whether there was a reason for the last attempt to fail."""
-        return self.failed is not None or self.world.storage.capacity_bytes is not None
+        is_full = self.world.storage.capacity_bytes is not None
+        return self.failed is not None or is_full or self.is_failed
 
     def attempt(self, step: Callable[[], T]) -> T:
         """Do something to the store. `StorageError` comes out only if there is a reason for it."""
@@ -85,6 +94,7 @@ class Subject:
             self.tally[f"steps interrupted: {interruption}"] += 1
             survivors = self._survivors()
             self._be_interrupted(interruption, survivors)
+            self._is_pending_sure = not self.may_fail
             self._open(survivors, interruption.choose)
             raise Reopened from None
         except StorageError as exc:
@@ -100,7 +110,7 @@ class Subject:
     def _take_failure(self) -> None:
         failed, self.world.failed = self.world.failed, None
         if failed is not None:
-            note(f"failed: {failed}")
+            tell(f"failed: {failed}")
             self.tally["calls failed"] += 1
             self.failed = failed
             self.has_lost_sync |= failed == "sync"
@@ -159,7 +169,7 @@ class Subject:
         self._go_on_with(storage.crash(choose) if is_cut else storage.kill(), ending, survivors)
 
     def _go_on_with(self, storage: MemoryStorage, ending: Ending, survivors: _Survivors) -> None:
-        note(ending.value)
+        tell(ending.value)
         self.tally[ending.value] += 1
         self.world.go_on_with(storage)
         if ending is Ending.CUT:
@@ -178,12 +188,12 @@ class Subject:
                 store.follow_log()
                 break
             except Interrupted as interruption:
-                note("while opening:")
+                tell("while opening:")
                 self.tally[f"starts interrupted: {interruption}"] += 1
                 self._be_interrupted(interruption, survivors)
             except StorageError as exc:
                 self._check_reason(exc)
-                note(f"while opening: {exc}")
+                tell(f"while opening: {exc}")
                 self.tally["starts failed"] += 1
                 world.storage.capacity_bytes = None
                 self._end_process(Ending.CUT if choose(2) else Ending.KILL, choose, survivors)
@@ -196,8 +206,8 @@ class Subject:
         """Hold a store that was opened against the list: it must have all records below `must`."""
         store, listed = self.store, self.listed
         log, report = store.log, store.recovery
-        note(f"log {log.min_offset} to {log.written}, must have {must}: {report}")
-        self.tally[f"log ends: {report.reason_of_end[:12]}"] += 1
+        tell(f"log {log.min_offset} to {log.written}, must have {must}: {report}")
+        self.tally[f"log ends: {report.reason_of_end.split(' ', 1)[0]}"] += 1
         if len(log.segments):
             assert report.used_point, "recovery did not begin at a recovery point"
             assert report.started_at >= self.point, (report.started_at, self.point)
@@ -217,6 +227,16 @@ class Subject:
         checks.check_files(store, self.world.storage)
         checks.check_store(store, self.world.storage, listed)
 
+    def _next_pending(self, physical: int, content: bytes) -> Listed:
+        """Return the next record of the append that was under way."""
+        found = Listed.decode(physical, content)
+        while self.pending:
+            record = self.pending.pop(0)(physical)
+            if found.is_torn_from(record):
+                return record
+            assert not self._is_pending_sure, f"a record before the one at {physical} is missing"
+        raise AssertionError(f"a record at {physical} that was never appended")
+
     def _take_over(self, must: int) -> None:
         """Let the list have what survived, if that may be all."""
         store, listed = self.store, self.listed
@@ -226,8 +246,7 @@ class Subject:
             checks.walk_log(store, int(store.log.written)), start + 1
         ):
             if place > len(listed.records):
-                assert self.pending, f"a record at {physical} that was never appended"
-                listed.add(self.pending.pop(0)(physical))
+                listed.add(self._next_pending(physical, content))
             expected = listed.records[place - 1]
             if content == expected.content:
                 continue
