@@ -276,6 +276,9 @@ from rmq.cli import main
 from rmq.cli.command import Command
 
 def interrupted(args):
+    # A shell starts what runs in the background with this signal ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
     async def wait():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
