@@ -15,9 +15,11 @@ from tests.store.model.messages import Sketch
 from tests.store.model.world import CODES, DELETE_HOUR, Ending, Geometry, Trap
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from rmq.testing.disk_model import Choose
+    from rmq.testing.faults import Operation
 
 GEOMETRY: Final = Geometry(
     segment_bytes=4096,
@@ -39,58 +41,84 @@ class Case:
 
     call: int
     ending: Ending | None
+    """None: the call fails."""
     call_of_start: int
     """Where the start after that is interrupted, if it gets so far."""
     seed: int
+    is_short: bool
+    """What comes after the interruption is left out."""
 
 
-def everything(machine: StoreMachine) -> None:
-    """Do a bit of everything; it goes on after an interruption with what comes next."""
-    machine.append(drawn=SOME, tick=1)
-    machine.flush(phases=3, meanwhile=None)
-    machine.append_many(drawn=MANY, repeats=1)
-    machine.save_point(phases=3, meanwhile=(3, SOME))
-    machine.work_in_the_background(what="create a spare")
-    machine.append_batch(drawn=SOME, queue=1, tick=5000)
-    machine.save_point(phases=2, meanwhile=None)
-    machine.append_many(drawn=MANY, repeats=1)
-    machine.save_point(phases=1, meanwhile=None)
-    machine.expire(
-        used_ratio=0.88, hour=DELETE_HOUR, hours_passed=1, is_saved=True, is_followed=True
-    )
-    machine.append(drawn=SOME, tick=-10)
-    machine.flush(phases=3, meanwhile=None)
-    machine.append(drawn=MANY, tick=0)
+def steps(machine: StoreMachine) -> list[Callable[[], None]]:
+    """Return a history that has a bit of everything in it."""
+    return [
+        lambda: machine.append(drawn=SOME, tick=1),
+        lambda: machine.flush(phases=3, meanwhile=None),
+        lambda: machine.append_many(drawn=MANY, repeats=1),
+        lambda: machine.save_point(phases=3, meanwhile=(3, SOME)),
+        lambda: machine.work_in_the_background(what="create a spare"),
+        lambda: machine.append_batch(drawn=SOME, queue=1, tick=5000),
+        lambda: machine.save_point(phases=2, meanwhile=None),
+        lambda: machine.append_many(drawn=MANY, repeats=1),
+        lambda: machine.save_point(phases=1, meanwhile=None),
+        lambda: machine.expire(
+            used_ratio=0.88, hour=DELETE_HOUR, hours_passed=1, is_saved=True, is_followed=True
+        ),
+        lambda: machine.append(drawn=SOME, tick=-10),
+        lambda: machine.flush(phases=3, meanwhile=None),
+        lambda: machine.append(drawn=MANY, tick=0),
+    ]
 
 
-def count_calls() -> int:
-    """Return how many calls the history makes when nothing comes between."""
+def trace() -> list[tuple[Operation, Path]]:
+    """Return the calls the history makes when nothing comes between."""
     machine = StoreMachine()
     machine.begin(geometry=GEOMETRY)
-    storage = machine.subject.world.storage
-    before = storage.calls.total()
-    everything(machine)
-    return storage.calls.total() - before
+    calls: list[tuple[Operation, Path]] = []
+    machine.subject.world.storage.faults.watch(lambda *call: calls.append(call))
+    for step in steps(machine):
+        step()
+    return calls
 
 
-def cases(calls: int, stride: int = 1) -> Iterator[Case]:
-    """Yield cases: each call comes up, or each `stride`-th, and starts are ended somewhere."""
-    for call in range(1, calls + 1, stride):
+def cases(stride: int = 1) -> Iterator[Case]:
+    """Yield cases for each call of the history, or for each `stride`-th."""
+    calls = trace()
+    for call in range(1, len(calls) + 1, stride):
         for ending in (Ending.CUT, Ending.KILL, None):
-            yield Case(call, ending, 1 + call * 7 % 83, call)
-        yield Case(call, Ending.CUT, NEVER, 0)
+            for is_short in (True, False):
+                yield Case(call, ending, 1 + call * 7 % 83, 2 * call + is_short, is_short)
+        for seed in range(3):
+            yield Case(call, Ending.CUT, NEVER, seed, is_short=True)
+            yield Case(call, Ending.KILL, NEVER, seed, is_short=True)
+
+
+def cases_of_points() -> Iterator[Case]:
+    """Yield cases in which a recovery point was half saved, and the next one is, too."""
+    for call, (operation, path) in enumerate(trace(), 1):
+        if operation == "sync" and path.name in ("checkpoint", "recovery-point"):
+            for call_of_start in range(1, 90):
+                yield Case(call, Ending.CUT, call_of_start, call_of_start, is_short=True)
 
 
 def run(case: Case) -> None:
-    """Go through the history, and check the store at each start and at the end."""
+    """Go through the history; the store is checked at each start and at the end."""
     choose = _chooser(case.seed)
     machine = StoreMachine()
     machine.begin(geometry=GEOMETRY)
+    subject = machine.subject
     again = Trap(case.call_of_start, None, Ending.CUT, CODES[0], choose)
-    machine.subject.world.trap = Trap(case.call, None, case.ending, CODES[0], choose, again)
-    everything(machine)
-    machine.subject.world.trap = None
-    machine.subject.end(Ending.CUT, choose)
+    subject.world.trap = Trap(case.call, None, case.ending, CODES[0], choose, again)
+    first_store = subject.store
+    for step in steps(machine):
+        step()
+        if case.is_short and subject.store is not first_store:
+            break
+    subject.world.trap = None
+    if not subject.is_failed:
+        machine.append(drawn=SOME[:2], tick=1)
+        machine.flush(phases=3, meanwhile=None)
+    subject.end(Ending.CUT, choose)
     machine.teardown()
 
 

@@ -327,13 +327,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     # --- what else goes on -----------------------------------------------------------------
 
-    @step(what=st.sampled_from(["create a spare", "commit and dispatch", "follow the log"]))
+    @step(what=st.sampled_from(["create a spare", "commit", "dispatch", "follow the log"]))
     def work_in_the_background(self, what: str) -> None:
         log = self.subject.store.log
         if what == "follow the log":
             self._finish_expiry()
-        elif what == "commit and dispatch":
+        elif what == "commit":
             log.commit()
+        elif what == "dispatch":
             self._catch_up()
         elif not self.subject.is_failed:
             self._try_to(log.create_spare)
