@@ -228,9 +228,11 @@ class StoreCore:
         self._checkpoint = Checkpoint(storage, config.root / "checkpoint")
         self._points = RecoveryPoints(storage, config.root / "recovery-point")
         point = self._points.matching(self._checkpoint.times)
-        if point is not None:
-            # A crash may have left bytes of two checkpoints there.
+        if point is not None and point.times != self._checkpoint.times:
+            # A crash left bytes of two checkpoints there. Before one of their points is overwritten
+            # that must come to an end: with one of them nothing would match any more.
             self._checkpoint.take(point.times)
+            self._checkpoint.save(point.times)
         recovery = Recovery(
             config,
             self.log,
