@@ -52,14 +52,9 @@ class Failure:
 
 
 def run_row(
-    machine: type[RuleBasedStateMachine],
-    row_seed: int,
-    histories: int,
-    *,
-    steps: int = STEPS,
-    is_shrunk: bool = True,
+    machine: type[RuleBasedStateMachine], row_seed: int, histories: int, *, steps: int = STEPS
 ) -> None:
-    """Run histories of one seed; raises what the first failing one does."""
+    """Run histories of one seed; raises what the first failing one does, shrunk."""
 
     class Row(machine):  # type: ignore[misc, valid-type]  # a base that is an argument
         """A class of its own, for the seed is kept in it."""
@@ -72,7 +67,7 @@ def run_row(
             stateful_step_count=steps,
             deadline=None,
             database=None,
-            phases=[Phase.generate, Phase.shrink] if is_shrunk else [Phase.generate],
+            phases=[Phase.generate, Phase.shrink],
             report_multiple_bugs=False,
             print_blob=False,
             # Histories are long by nature, and the machine may be busy.

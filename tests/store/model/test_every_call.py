@@ -12,7 +12,7 @@ POINT_STRIDE = 53
 
 
 def test_a_store_survives_its_end_at_any_call_and_once_more_while_it_recovers() -> None:
-    chosen = list(chain(cases(STRIDE), islice(cases_of_points(16), 0, None, POINT_STRIDE)))
+    chosen = list(chain(cases(STRIDE), islice(cases_of_points(), 0, None, POINT_STRIDE)))
     assert len(chosen) > 90
     with silence():
         for case in chosen:

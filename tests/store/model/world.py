@@ -130,8 +130,6 @@ class World:
         self.is_steady = True
         """The clock was never put back."""
         self.trap: Trap | None = None
-        self.calls: list[tuple[Operation, Path]] = []
-        """All calls that a trap would have counted."""
         self.failed: Operation | None = None
         """Which call failed by order last; who takes note of it, forgets it."""
         self._meanwhile: tuple[int, Callable[[], None]] | None = None
@@ -181,7 +179,6 @@ class World:
         if self._is_quiet:
             return
         self._do_meanwhile()
-        self.calls.append((operation, path))
         trap = self.trap
         if trap is None or not trap.counts(operation):
             return
