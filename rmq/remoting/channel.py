@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rmq.remoting.command import Command
     from rmq.remoting.endpoint import Endpoint
     from rmq.remoting.header import Header
+    from rmq.remoting.outbox import Content
     from rmq.remoting.transport import Transport
 
 logger = logging.getLogger(__name__)
@@ -563,7 +564,7 @@ class Channel:
 
     # ---- writing ---------------------------------------------------------------------------------
 
-    def send(self, frame: bytes, body: bytes | memoryview | None = None) -> None:
+    def send(self, frame: bytes, body: Content | None = None) -> None:
         """Queue an answer; it leaves with all else queued in this step. Dropped when closed."""
         if self.close_reason is None:
             self._outbox.add_answer(frame, body)

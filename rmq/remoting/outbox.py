@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     Buffer = bytes | memoryview
+    Content = Buffer | tuple[memoryview, ...]
 
 
 @final
@@ -35,10 +36,13 @@ class Outbox:
         """How many one-way requests are not wholly written."""
         return len(self._oneway_ends) if self._oneway_ends else 0
 
-    def add_answer(self, frame: bytes, body: Buffer | None = None) -> None:
+    def add_answer(self, frame: bytes, body: Content | None = None) -> None:
         size = len(frame)
         self.buffers.append(frame)
-        if body is not None and (length := len(body)):
+        if isinstance(body, tuple):
+            self.buffers.extend(body)
+            size += sum(map(len, body))
+        elif body is not None and (length := len(body)):
             self.buffers.append(body)
             size += length
         self.size += size

@@ -17,6 +17,8 @@ from rmq.remoting.header import Header
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmq.remoting.outbox import Content
+
 logger = logging.getLogger(__name__)
 
 H = TypeVar("H", bound=Header)
@@ -49,11 +51,15 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         header: Header | None = None,
         *,
         code: int = ResponseCode.SUCCESS,
-        body: bytes | memoryview | None = None,
+        body: Content | None = None,
         remark: str | None = None,
         extra: Mapping[str, str] | None = None,
     ) -> None:
-        """Answer, in the serialization of the request. A one-way request's answer is not sent."""
+        """Answer, in the serialization of the request. A one-way request's answer is not sent.
+
+        A body in several pieces is given as a tuple of views that are not empty; they are not
+        joined, and must not change until they are written.
+        """
         if self._answered or self._counted:
             self._settle()
         self._answered = True
@@ -84,18 +90,22 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         self,
         header: Header | None,
         code: int = ResponseCode.SUCCESS,
-        body: bytes | memoryview | None = None,
+        body: Content | None = None,
         remark: str | None = None,
         extra: Mapping[str, str] | None = None,
     ) -> None:
         command = self.command
         channel = self.channel
+        if body is None:
+            length = 0
+        else:
+            length = sum(map(len, body)) if isinstance(body, tuple) else len(body)
         try:
             frame = channel.encoder.response(
                 command.opaque,
                 code,
                 header,
-                0 if body is None else len(body),
+                length,
                 command.serialization,
                 remark,
                 extra,

@@ -66,6 +66,8 @@ class ConsumeQueue:
         self.max_physical: int = -1
         """The end of the last record that has an entry."""
         self.is_dirty = False
+        self.is_watched = False
+        """Whether `Dispatcher.on_dispatched` is told of its new entries."""
         self.segments = Segments(storage, [directory], segment_bytes)
         self._storage = storage
         self._directory = directory

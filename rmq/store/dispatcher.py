@@ -101,7 +101,9 @@ class Dispatcher:
         self.error: StorageError | None = None
         """Why the last attempt to dispatch failed; a later `catch_up` that works clears it."""
         self.on_dispatched: Callable[[Dispatched], None] | None = None
-        """Called for each record that got an entry, for instance to wake who waits for it."""
+        """Called for each record that got an entry in a queue that is watched
+        (`ConsumeQueue.is_watched`), for instance to wake who waits for it.
+        """
         self.fail_on_gap = False
         """Raise `QueueGapError` where entries are missing, also before the first one of a queue.
 
@@ -149,7 +151,7 @@ class Dispatcher:
                         and physical >= queue.max_physical
                         and queue.is_dirty
                         and not queue.is_schedule
-                        and self.on_dispatched is None
+                        and not queue.is_watched
                     ):
                         _write_entry(queue.buffer, position, physical, size, tags_code)
                         queue.position = position + QUEUE_ENTRY_BYTES
@@ -208,7 +210,7 @@ class Dispatcher:
         if not queue.is_dirty:
             queue.is_dirty = True
             self._queues.dirty.append(queue)
-        if self.on_dispatched is not None:
+        if queue.is_watched and self.on_dispatched is not None:
             self.on_dispatched(
                 Dispatched(
                     queue.topic, queue.queue_id, queue_offset, tags_code, store_ms, properties

@@ -192,12 +192,14 @@ def test_kinds_of_transactions_are_queued_and_indexed_or_not(
         assert (query_bodies(core, key) == [b"it"]) is is_indexed
 
 
-def test_whoever_waits_is_told_of_each_message_once() -> None:
+def test_whoever_watches_a_queue_is_told_of_each_message_once() -> None:
     core = open_core(MemoryStorage())
     told: list[Dispatched] = []
     core.dispatcher.on_dispatched = told.append
+    for topic, queue_id in ((TOPIC, 0), ("TopicB", 7)):
+        core.queues.open(topic, queue_id).is_watched = True
     put(core, [message(1, tags="TagA"), message(2, sys_flag=flags.TRANSACTION_PREPARED)])
-    put(core, [message(3, topic="TopicB", queue_id=7)])
+    put(core, [message(3, topic="TopicB", queue_id=7), message(4, queue_id=1)])
     # All of it once more, as a recovery does.
     core.dispatcher.dispatched = core.log.min_offset
     core.dispatcher.catch_up()
