@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 COMPRESSED: Final = 0x1
+MULTI_TAGS: Final = 0x2
 BORN_HOST_V6: Final = 0x10
 STORE_HOST_V6: Final = 0x20
 

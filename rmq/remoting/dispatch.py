@@ -218,7 +218,7 @@ class Dispatcher:
             try:
                 headers = bound.handle_batch(requests)
                 if headers is not None:
-                    _reply_all(channel, requests, headers)
+                    reply_all(channel, requests, headers)
             except Exception as exc:  # noqa: BLE001 - one bad batch must not end the connection
                 _answer_error(requests, exc)
         else:
@@ -330,10 +330,12 @@ async def _work(state: GroupState) -> None:
         state.running -= 1
 
 
-def _reply_all(
+def reply_all(
     channel: Channel, requests: Sequence[Request[Any]], headers: Sequence[Header | None]
 ) -> None:
-    """Answer many requests of one connection at once."""
+    """Answer many requests of one connection at once: SUCCESS with its header each, None for those
+    that are answered otherwise.
+    """
     if len(headers) != len(requests):
         raise RuntimeError(f"{len(headers)} response headers for {len(requests)} requests")
     writers = channel.encoder.response_writers

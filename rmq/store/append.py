@@ -108,6 +108,10 @@ class Appender:
         self._index = index
         self._store_host = store_host
         self._store_flag = _STORE_FLAGS[len(store_host)]
+        self.reconfigure(config)
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Append by other settings from now on."""
         self._body_bytes_max = config.message_bytes_max
         # A record and the blank that ends its segment must fit into one segment.
         self._record_bytes_max = min(config.record_bytes_max, config.segment_bytes - BLANK_BYTES)

@@ -60,6 +60,10 @@ class CommitLog:
         self._spare_guard = threading.Lock()
         self._touched = 0
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Go on with other settings; sizes and paths stay."""
+        self._config = config
+
     @property
     def min_offset(self) -> PhysicalOffset:
         return PhysicalOffset(self.segments.first)

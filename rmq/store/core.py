@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rmq.errors import CorruptStoreError, StorageError, StoreLockedError, StoreUnavailableError
+from rmq.errors import (
+    ConfigError,
+    CorruptStoreError,
+    StorageError,
+    StoreLockedError,
+    StoreUnavailableError,
+)
 from rmq.model.offsets import PhysicalOffset
 from rmq.store.append import Appender, AppendResult, AppendStatus
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
@@ -39,6 +45,20 @@ if TYPE_CHECKING:
     from rmq.store.record import NewMessage
     from rmq.store.segments import Segment
     from rmq.store.storage import Storage
+
+FIXED_SETTINGS: Final = {
+    "root": "storePathRootDir",
+    "commit_log_paths": "storePathCommitLog",
+    "segment_bytes": "mappedFileSizeCommitLog",
+    "queue_segment_bytes": "mappedFileSizeConsumeQueue",
+    "index_enabled": "messageIndexEnable",
+    "index_slots": "maxHashSlotNum",
+    "index_entries": "maxIndexNum",
+    "transient_pool_enabled": "transientStorePoolEnable",
+    "transient_pool_size": "transientStorePoolSize",
+    "delay_levels": "messageDelayLevel",
+}
+"""Settings of an open store that must stay, with their keys."""
 
 DEFAULT_STORE_HOST: Final = pack_host("127.0.0.1", 10911)
 
@@ -329,6 +349,17 @@ class StoreCore:
             self._failure = error
             self._refusals.add(Refusal.FAILED)
             _log.critical("the store takes no more messages: %s; %s", error, error.hint or "")
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Go on with other settings; raise `ConfigError` if one of them describes the files."""
+        for name, key in FIXED_SETTINGS.items():
+            if getattr(config, name) != getattr(self.config, name):
+                raise ConfigError(key, "cannot change while the store is open")
+        self.config = config
+        self.log.reconfigure(config)
+        self.retention.reconfigure(config)
+        self.reads.reconfigure(config)
+        self.appender.reconfigure(config)
 
     def set_disk_full(self, is_full: bool) -> None:
         """Refuse or take messages because of the room on the disk."""

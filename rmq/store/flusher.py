@@ -135,9 +135,11 @@ class Flusher:
             await self.flush()
 
     async def _flush_at_intervals(self) -> None:
-        config, log = self._core.config, self._core.log
+        log = self._core.log
         last_thorough = trio.current_time()
         while self._core.failure is None:
+            # Settings may change while it runs.
+            config = self._core.config
             await trio.sleep(config.flush_interval_ms / 1000)
             now = trio.current_time()
             is_thorough = now - last_thorough >= config.flush_thorough_interval_ms / 1000

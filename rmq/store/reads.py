@@ -76,6 +76,8 @@ class GetResult(msgspec.Struct, frozen=True):
     size: int = 0
     suggests_slave: bool = False
     """The messages are so old that they are likely on disk: a slave should serve them."""
+    behind_bytes: int = 0
+    """How much of the log lies behind the last entry that was looked at."""
 
 
 class MessageReads:
@@ -92,11 +94,16 @@ class MessageReads:
     ) -> None:
         self.keeps_offset = False
         """On a slave, an offset out of range is not corrected (`offsetCheckInSlave` off)."""
-        self._config = config
         self._log = log
         self._queues = queues
         self._index = index
-        self._memory_bytes = int(memory_bytes * config.memory_ratio)
+        self._memory_bytes_in_all = memory_bytes
+        self.reconfigure(config)
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Read by other settings from now on."""
+        self._config = config
+        self._memory_bytes = int(self._memory_bytes_in_all * config.memory_ratio)
 
     # --- by queue offset -------------------------------------------------------------------
 
@@ -204,7 +211,14 @@ class MessageReads:
             count,
             size_total,
             end - physical > self._memory_bytes,
+            end - physical,
         )
+
+    def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Tell whether the message at a queue offset is so old that it likely left memory."""
+        queue = self._queues.get(topic, queue_id)
+        entry = queue.entry(queue_offset) if queue is not None else None
+        return entry is not None and self._log.readable - entry[0] > self._memory_bytes
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> QueueOffset:
         """Return the offset of the message stored nearest to a time, 0 if there is none."""

@@ -94,11 +94,15 @@ class Retention:
     __slots__ = ("_config", "_manual_rounds", "_used_ratio_max")
 
     def __init__(self, config: StoreConfig) -> None:
+        self._manual_rounds = 0
+        self.reconfigure(config)
+
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Decide by other settings from now on."""
         self._config = config
         self._used_ratio_max = min(
             max(config.disk_used_ratio_max, _USED_RATIO_LEAST), _USED_RATIO_MOST
         )
-        self._manual_rounds = 0
 
     @property
     def manual_rounds_left(self) -> int:

@@ -112,6 +112,10 @@ class MessageStore:
     def statistics(self) -> StoreStatistics:
         return self.core.statistics()
 
+    def reconfigure(self, config: StoreConfig) -> None:
+        """Go on with other settings; those that describe the files must stay as they are."""
+        self.core.reconfigure(config)
+
     @property
     def flush_waits(self) -> int:
         """How many wait for the disk."""
@@ -239,12 +243,11 @@ class MessageStore:
 
     async def _save_points(self) -> None:
         """Save recovery points by time and by how much was written."""
-        core, config = self.core, self.core.config
-        interval_s = config.recovery_point_interval_ms / 1000
-        step_s = min(1.0, interval_s)
+        core = self.core
         last = trio.current_time()
         while True:
-            await trio.sleep(step_s)
+            interval_s = core.config.recovery_point_interval_ms / 1000
+            await trio.sleep(min(1.0, interval_s))
             if core.failure is not None:
                 # A point says that everything before it is on disk, which nobody knows any longer.
                 return
@@ -291,9 +294,8 @@ class MessageStore:
 
     async def _commit_pool(self) -> None:
         """Copy what the transient pool holds into the files."""
-        interval_s = self.core.config.commit_interval_ms / 1000
         while True:
-            await trio.sleep(interval_s)
+            await trio.sleep(self.core.config.commit_interval_ms / 1000)
             self._commit()
             if self._flusher.waiting:
                 self._flusher.request()
@@ -306,7 +308,6 @@ class MessageStore:
     async def _expire_segments(self) -> None:
         """Delete what is old or in the way, and refuse messages when the disk is full."""
         core = self.core
-        interval_s = core.config.clean_interval_ms / 1000
         while True:
             try:
                 plan = core.plan_expiry(datetime.now().hour)  # noqa: DTZ005 - hours are local
@@ -317,7 +318,7 @@ class MessageStore:
                 core.follow_log()
             except StorageError as exc:
                 _log.error("expired files cannot be removed: %s; %s", exc, exc.hint or "")
-            await trio.sleep(interval_s)
+            await trio.sleep(core.config.clean_interval_ms / 1000)
 
 
 def _is_put(result: AppendResult) -> bool:

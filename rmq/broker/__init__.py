@@ -1,0 +1,1 @@
+"""The broker: stores messages for producers and hands them to consumers."""

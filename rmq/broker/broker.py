@@ -1,0 +1,357 @@
+"""A broker, put together from its parts and run.
+
+    async with trio.open_nursery() as nursery:
+        broker = await nursery.start(serve_broker, LiveConfig(...))
+        ...
+        broker.stop()
+
+No rule of its own lives here, only who knows whom, what runs, and in which order things start and
+stop. Start: files are loaded, the store is opened and recovered if need be, ports open, nameservers
+are told. Stop: nameservers are told, held pulls are answered, what is in hand is finished, progress
+and tables are saved, the store is flushed and closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.broker.acknowledgement import Acknowledger
+from rmq.broker.callbacks import ConsumerCalls, MemberNotifier
+from rmq.broker.clients import ClientRegistry
+from rmq.broker.config import BrokerRole
+from rmq.broker.consumer_offsets import ConsumerOffsets
+from rmq.broker.delay import DelayDelivery
+from rmq.broker.filters import check_expression
+from rmq.broker.groups import GroupTable
+from rmq.broker.handlers.clients import ClientHandlers
+from rmq.broker.handlers.offsets import OffsetHandlers
+from rmq.broker.handlers.pull import PullHandlers
+from rmq.broker.handlers.queries import QueryHandlers
+from rmq.broker.handlers.send import SendHandlers
+from rmq.broker.handlers.send_back import SendBackHandlers
+from rmq.broker.housekeeping import ClientHousekeeping
+from rmq.broker.locks import QueueLocks
+from rmq.broker.persistence import ConfigFile, Keeper
+from rmq.broker.registration import Registration
+from rmq.broker.stats import BrokerStats
+from rmq.broker.store_stats import StoreStats
+from rmq.broker.topic_creation import TopicCreation
+from rmq.broker.topics import TopicTable
+from rmq.errors import StorageError
+from rmq.model.names import SCHEDULE_TOPIC, retry_topic
+from rmq.remoting.client import RemotingClient
+from rmq.remoting.codes import LanguageCode, RequestCode
+from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.server import RemotingServer
+from rmq.store.record import pack_host
+from rmq.store.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.registration import Registered
+    from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+    from rmq.remoting.channel import Channel
+    from rmq.store.dispatcher import Dispatched
+    from rmq.store.recovery import Progress
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+STOP_ANSWER_S: Final = 4.0
+"""How long a stopping broker goes on answering what it has taken."""
+_SAVE_S: Final = 3.0
+_PERM_READ_WRITE: Final = 6
+_UNIT_SUB_FLAG: Final = 2
+
+
+def _system_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@final
+class Tables:
+    """What a broker keeps in `config/*.json`, and who writes it."""
+
+    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
+        folder = config.store.root / "config"
+        self.topics = TopicTable(config, now_ms)
+        self.groups = GroupTable(config, now_ms)
+        self.offsets = ConsumerOffsets()
+        self.topics_file = ConfigFile(folder / "topics.json")
+        self.groups_file = ConfigFile(folder / "subscriptionGroup.json")
+        self.offsets_file = ConfigFile(folder / "consumerOffset.json")
+        self.delays_file = ConfigFile(folder / "delayOffset.json")
+        self.topics_keeper = Keeper(self.topics_file, self.topics.render, "topics")
+        self.groups_keeper = Keeper(self.groups_file, self.groups.render, "groups")
+        self.offsets_keeper = Keeper(
+            self.offsets_file,
+            self.offsets.render,
+            "consumer offsets",
+            changes=lambda: self.offsets.changes,
+        )
+
+    def load(self) -> None:
+        """Read the files. Blocks; raises `ConfigError` or `StorageError`."""
+        self.topics_file.load(self.topics.load)
+        self.groups_file.load(self.groups.load)
+        self.offsets_file.load(self.offsets.load)
+
+
+async def serve_broker(
+    live: LiveConfig,
+    *,
+    now_ms: Callable[[], int] = _system_ms,
+    on_progress: Callable[[Progress], None] | None = None,
+    task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker until its `stop` is called; `started` when its ports are open."""
+    config = live.current
+    tables = Tables(config, now_ms)
+    await trio.to_thread.run_sync(tables.load)
+    store_host = pack_host(config.broker_ip1, config.listen_port)
+    async with open_store(
+        config.store, store_host=store_host, now_ms=now_ms, on_progress=on_progress
+    ) as store:
+        broker = Broker(live, tables, store, store_host=store_host, now_ms=now_ms)
+        await broker.run(task_status)
+
+
+@final
+class Broker:
+    """A running broker; made by `serve_broker`."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        tables: Tables,
+        store: MessageStore,
+        *,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+    ) -> None:
+        config = live.current
+        self.live = live
+        self.store = store
+        self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
+        self._tables = tables
+        self._now_ms = now_ms
+        self._stop = trio.Event()
+
+        self.stats = BrokerStats(config.cluster_name, detailed=config.detailed_stats)
+        self.store_stats = StoreStats(now_ms())
+        self.acknowledger = Acknowledger(store)
+        self.creation = TopicCreation(tables.topics_keeper)
+        self.locks = QueueLocks(config.lock_live_ms)
+        self.notifier = MemberNotifier(live)
+        self.clients = ClientRegistry(
+            self.notifier.notify_members, expired_s=config.channel_expired_ms / 1000
+        )
+        self.delay = DelayDelivery(store, config.store.delay_levels_ms, self.stats, now_ms=now_ms)
+        self.delay_keeper = Keeper(
+            tables.delays_file,
+            self.delay.render,
+            "delay offsets",
+            changes=lambda: self.delay.changes,
+        )
+        self.calls = ConsumerCalls(live, self.clients, self.topics, self.offsets, store)
+        self.registration = Registration(live, self.topics, on_registered=self._registered)
+        self.housekeeping = ClientHousekeeping(self.clients, self.locks)
+        self.pulls = PullHandlers(
+            live,
+            store,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self.stats,
+            self.store_stats,
+            store_host=store_host,
+            now_ms=now_ms,
+        )
+        self.table = self._handlers(store_host)
+        self.server = RemotingServer(self.table, config.server, listeners=[self])
+        self.vip_server = RemotingServer(
+            self.table.without(RequestCode.PULL_MESSAGE), config.vip_server, listeners=[self]
+        )
+        self._client = RemotingClient(
+            config.client, listeners=[self.registration], language=LanguageCode.JAVA
+        )
+        self.topics.on_change = self._topic_changed
+        self.groups.on_change = self._group_changed
+        store.core.dispatcher.on_dispatched = self._message_arrived
+        live.subscribe(self._config_changed)
+
+    def _handlers(self, store_host: bytes) -> HandlerTable:
+        table = HandlerTable()
+        live, store, now_ms = self.live, self.store, self._now_ms
+        SendHandlers(
+            live,
+            store,
+            self.topics,
+            self.groups,
+            self.creation,
+            self.acknowledger,
+            self.stats,
+            self.store_stats,
+            store_host=store_host,
+            now_ms=now_ms,
+        ).add_to(table)
+        SendBackHandlers(
+            live,
+            store,
+            self.topics,
+            self.groups,
+            self.creation,
+            self.acknowledger,
+            self.stats,
+        ).add_to(table)
+        self.pulls.add_to(table)
+        OffsetHandlers(store, self.offsets).add_to(table)
+        QueryHandlers(live, store).add_to(table)
+        ClientHandlers(
+            live,
+            self.topics,
+            self.groups,
+            self.clients,
+            self.locks,
+            self._create_retry_topic,
+            compile_filter=check_expression,
+        ).add_to(table)
+        return table
+
+    # --- life ------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where clients find the broker."""
+        return self.live.current.address
+
+    def stop(self) -> None:
+        """Begin to stop; `serve_broker` returns when that is done."""
+        self._stop.set()
+
+    async def run(self, task_status: trio.TaskStatus[Broker]) -> None:
+        """Serve until `stop`."""
+        self._tables.delays_file.load(self.delay.load)
+        try:
+            async with (
+                self._client.running(),
+                trio.open_nursery() as tasks,
+                trio.open_nursery() as servers,
+            ):
+                for task in (self.creation.run, self.pulls.run, self.housekeeping.run):
+                    tasks.start_soon(task)
+                for keeper in (self._tables.topics_keeper, self._tables.groups_keeper):
+                    tasks.start_soon(keeper.run, None)
+                await servers.start(self.server.run)
+                await servers.start(self.vip_server.run)
+                await self.registration.register_once(self._client)
+                self._start_tasks(tasks)
+                task_status.started(self)
+                await self._stop.wait()
+                await self._stop_serving()
+                tasks.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._save()
+
+    def _start_tasks(self, tasks: trio.Nursery) -> None:
+        config = self.live.current
+        tasks.start_soon(self.registration.run)
+        tasks.start_soon(
+            self._tables.offsets_keeper.run, config.flush_consumer_offset_interval_ms / 1000
+        )
+        tasks.start_soon(self.stats.run)
+        tasks.start_soon(self.store_stats.run)
+        if config.role is not BrokerRole.SLAVE:
+            self.delay.start()
+            tasks.start_soon(self.delay.run)
+            tasks.start_soon(self.delay_keeper.run, config.flush_delay_offset_interval_ms / 1000)
+
+    async def _stop_serving(self) -> None:
+        """Send clients elsewhere, answer those who wait, finish what is in hand."""
+        started = trio.current_time()
+        await self.registration.unregister_all()
+        logger.info("unregistered after %.1f s", trio.current_time() - started)
+        self.pulls.stop_holding()
+        self.server.stop(grace_s=STOP_ANSWER_S)
+        self.vip_server.stop(grace_s=STOP_ANSWER_S)
+
+    async def _save(self) -> None:
+        """Save what changed; the store has to be flushed first, see `DelayDelivery`."""
+        with trio.move_on_after(_SAVE_S) as scope:
+            try:
+                await self.store.flush()
+            except StorageError as exc:
+                logger.error("the store could not be flushed: %s", exc)
+            for keeper in (
+                self._tables.topics_keeper,
+                self._tables.groups_keeper,
+                self._tables.offsets_keeper,
+                self.delay_keeper,
+            ):
+                try:
+                    await keeper.save_now()
+                except StorageError as exc:
+                    logger.error("not saved: %s", exc)
+        if scope.cancelled_caught:
+            logger.error("saving took more than %g s and was given up", _SAVE_S)
+
+    # --- who is told of what ---------------------------------------------------------------------
+
+    def connection_opened(self, channel: Channel) -> None:
+        self.housekeeping.connection_opened(channel)
+
+    def connection_closed(self, channel: Channel, reason: str) -> None:
+        self.pulls.connection_closed(channel)
+        self.housekeeping.connection_closed(channel, reason)
+
+    def connection_idle(self, channel: Channel) -> None:
+        self.housekeeping.connection_idle(channel)
+
+    def _message_arrived(self, message: Dispatched) -> None:
+        if message.topic == SCHEDULE_TOPIC:
+            self.delay.message_arrived(message.tags_code)
+        self.pulls.message_arrived(message)
+
+    def _topic_changed(self, topic: TopicConfig | None) -> None:
+        self._tables.topics_keeper.mark()
+        self.registration.topic_changed(topic)
+
+    def _group_changed(self, group: SubscriptionGroupConfig | None) -> None:
+        self._tables.groups_keeper.mark()
+
+    def _registered(self, answer: Registered) -> None:
+        if answer.order_topics is not None:
+            self.topics.update_order_topics(answer.order_topics)
+
+    def _config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
+        self.topics.reconfigure(new)
+        self.groups.reconfigure(new)
+        self.registration.config_changed(old, new)
+        if old.store != new.store:
+            self.store.reconfigure(new.store)
+
+    def _create_retry_topic(self, group: str, queues: int, is_unit: bool) -> None:
+        flag = _UNIT_SUB_FLAG if is_unit else 0
+        self.topics.create_on_send_back(retry_topic(group), queues, _PERM_READ_WRITE, flag)
+
+
+@asynccontextmanager
+async def open_broker(
+    live: LiveConfig, *, now_ms: Callable[[], int] = _system_ms
+) -> AsyncIterator[Broker]:
+    """Run a broker for the length of an `async with` block, and stop it gracefully."""
+    async with trio.open_nursery() as nursery:
+        broker: Broker = await nursery.start(lambda **kw: serve_broker(live, now_ms=now_ms, **kw))
+        try:
+            yield broker
+        finally:
+            broker.stop()

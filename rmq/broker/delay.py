@@ -1,0 +1,301 @@
+"""Delayed messages: from the schedule topic to where they belong, when their time has come.
+
+Each level has a queue of SCHEDULE_TOPIC_XXXX, whose entries hold in place of a tags code when the
+message is due. All messages of a level have the same delay, so a queue is in the order of delivery
+and only its head has to be looked at. What is due is appended as a new message of its real topic,
+with the stored properties as they are (RocketMQ 4.9.8 ScheduleMessageService).
+
+`DelayDelivery` decides and appends; `run` beside it only waits. Unlike 4.9.8, which looks every
+100 ms, it waits for the very time. And progress is saved only as far as the delivered messages are
+on disk: otherwise a power cut could leave the saved progress ahead of the log, and messages lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.broker.inbound import REAL_QUEUE_ID, REAL_TOPIC
+from rmq.model import fastjson
+from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.remoting.bodies import DelayOffsetSerializeWrapper
+from rmq.store.append import AppendStatus
+from rmq.store.record import NewMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.broker.stats import BrokerStats
+    from rmq.store.consume_queue import ConsumeQueue
+    from rmq.store.record import StoredRecord
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+GROUP: Final = "SCHEDULE_CONSUMER"
+"""The group under which deliveries are counted."""
+RETRY_MS: Final = 100
+"""After a delivery that the store refused."""
+LOOK_INTERVAL_S: Final = 1.0
+"""At least so often the wall clock is looked at: it may have been set."""
+_BATCH_MESSAGES: Final = 256
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+
+
+@final
+class DelayDelivery:
+    """Delivers the delayed messages of one broker."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        levels_ms: tuple[int, ...],
+        stats: BrokerStats,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._levels_ms = levels_ms
+        self._stats = stats
+        self._now_ms = now_ms
+        self._offsets: dict[int, int] = {}
+        """By level, the queue offset of the first message not yet delivered."""
+        self._undurable: dict[int, deque[tuple[int, int]]] = {}
+        """By level, where in the log deliveries end and the queue offset behind them."""
+        self._durable: dict[int, int] = {}
+        self._next_due_ms: int | None = None
+        self._earlier = trio.Event()
+        self._changes = 0
+
+    # --- progress --------------------------------------------------------------------------------
+
+    def load(self, text: str) -> None:
+        """Take over saved progress; raise `BodyError` or `MalformedJsonError`."""
+        saved = DelayOffsetSerializeWrapper.decode(text.encode()).offset_table
+        self._offsets = {
+            level: max(0, offset)
+            for level, offset in saved.items()
+            if 0 < level <= len(self._levels_ms)
+        }
+        self._durable = dict(self._offsets)
+
+    def render(self) -> str:
+        """Return the progress to be saved: as far as its outcome is on disk."""
+        return fastjson.pretty(self.to_body()).decode()
+
+    def to_body(self) -> DelayOffsetSerializeWrapper:
+        self._settle()
+        return DelayOffsetSerializeWrapper(offset_table=dict(sorted(self._durable.items())))
+
+    @property
+    def changes(self) -> int:
+        """A number that moves with the progress to be saved."""
+        self._settle()
+        return self._changes
+
+    def _settle(self) -> None:
+        """Note what has become durable."""
+        flushed = self._store.core.log.flushed
+        for level, done in self._undurable.items():
+            while done and done[0][0] <= flushed:
+                self._durable[level] = done.popleft()[1]
+                self._changes += 1
+
+    def progress(self) -> dict[int, tuple[int, int]]:
+        """Return, for each level that was used, the delivered and the last offset."""
+        found: dict[int, tuple[int, int]] = {}
+        for level, offset in sorted(self._offsets.items()):
+            queue = self._queue(level)
+            found[level] = (offset, 0 if queue is None else queue.next_offset)
+        return found
+
+    # --- delivery --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Have oneself told of messages that are to be delayed."""
+        for level in range(1, len(self._levels_ms) + 1):
+            self._store.core.queues.open(SCHEDULE_TOPIC, level - 1).is_watched = True
+
+    def message_arrived(self, due_ms: int) -> None:
+        """A message was put into the schedule topic."""
+        if self._next_due_ms is None or due_ms < self._next_due_ms:
+            self._next_due_ms = due_ms
+            self._earlier.set()
+
+    def deliver(self) -> int | None:
+        """Deliver what is due by now; return when to come again, None if nothing waits."""
+        now_ms = self._now_ms()
+        dues = [
+            due
+            for level in range(1, len(self._levels_ms) + 1)
+            if (due := self._deliver_level(level, now_ms)) is not None
+        ]
+        self._next_due_ms = min(dues, default=None)
+        return self._next_due_ms
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        while True:
+            self._earlier = trio.Event()
+            due_ms = self.deliver()
+            wait_s = LOOK_INTERVAL_S
+            if due_ms is not None:
+                wait_s = min(wait_s, (due_ms - self._now_ms()) / 1000)
+            if wait_s <= 0:
+                await trio.lowlevel.checkpoint()
+            else:
+                with trio.move_on_after(wait_s):
+                    await self._earlier.wait()
+
+    def _deliver_level(self, level: int, now_ms: int) -> int | None:
+        """Deliver one batch of a level; return when its next one is due."""
+        queue = self._queue(level)
+        if queue is None:
+            return None
+        offset = self._offset_in(queue, level)
+        if offset >= queue.next_offset:
+            return None
+        due_messages: list[NewMessage] = []
+        offsets_behind: list[int] = []
+        size = 0
+        next_due: int | None = None
+        delay_ms = self._levels_ms[level - 1]
+        while offset < queue.next_offset:
+            entry = queue.entry(offset)
+            if entry is None:
+                logger.error(
+                    "delay level %d has no entry at offset %d; it is skipped", level, offset
+                )
+                offset = min(queue.start_of_next_segment(offset), queue.next_offset)
+                continue
+            physical, record_size, due_ms = entry
+            # What lies further ahead than the delay itself was written by another clock.
+            if now_ms < due_ms <= now_ms + delay_ms:
+                next_due = due_ms
+                break
+            if len(due_messages) >= _BATCH_MESSAGES or size > _BATCH_BYTES:
+                next_due = now_ms
+                break
+            offset += 1
+            record = self._store.reads.record_at(physical)
+            message = None if record is None else self._restored(record)
+            if message is not None:
+                due_messages.append(message)
+                offsets_behind.append(offset)
+                size += record_size
+        if not due_messages:
+            self._advance(level, offset, None)
+            return next_due
+        return self._append(level, due_messages, offsets_behind, offset, now_ms, next_due)
+
+    def _append(
+        self,
+        level: int,
+        messages: list[NewMessage],
+        offsets_behind: list[int],
+        end: int,
+        now_ms: int,
+        next_due: int | None,
+    ) -> int | None:
+        """Append due messages; what the store refuses is tried again."""
+        results = self._store.append(messages)
+        taken = size = 0
+        reached: int | None = None
+        log_end: int | None = None
+        for message, result, behind in zip(messages, results, offsets_behind, strict=True):
+            if result.status is AppendStatus.PUT_OK:
+                log_end = result.end_offset
+                taken += 1
+                size += result.size
+                self._stats.put(message.topic, message.queue_id, 1, result.size)
+            elif _is_hopeless(result.status):
+                logger.error(
+                    "a delayed message of level %d for topic %s cannot be delivered: %s %s",
+                    level,
+                    message.topic,
+                    result.status.value,
+                    result.reason,
+                )
+            else:
+                logger.warning(
+                    "delivery of delay level %d is tried again: %s", level, result.reason
+                )
+                next_due = now_ms + RETRY_MS
+                break
+            reached = behind
+        else:
+            reached = end
+        if reached is not None:
+            self._advance(level, reached, log_end)
+        if taken:
+            self._stats.get_delayed(GROUP, level - 1, taken, size)
+            self._stats.broker_put(taken)
+        return next_due
+
+    def _offset_in(self, queue: ConsumeQueue, level: int) -> int:
+        """Return where to go on in a level, within what the queue has."""
+        offset = self._offsets.get(level, 0)
+        if offset < queue.min_offset or offset > queue.next_offset:
+            corrected = queue.min_offset if offset < queue.min_offset else queue.next_offset
+            if level in self._offsets:
+                logger.warning(
+                    "delay level %d was at %d, but its queue has %d to %d; going on at %d",
+                    level,
+                    offset,
+                    queue.min_offset,
+                    queue.next_offset,
+                    corrected,
+                )
+            self._advance(level, corrected, None)
+            return corrected
+        return offset
+
+    def _advance(self, level: int, offset: int, log_end: int | None) -> None:
+        if self._offsets.get(level) == offset:
+            return
+        self._offsets[level] = offset
+        done = self._undurable.setdefault(level, deque())
+        if log_end is None:
+            log_end = done[-1][0] if done else 0
+        done.append((log_end, offset))
+
+    def _queue(self, level: int) -> ConsumeQueue | None:
+        return self._store.core.queues.get(SCHEDULE_TOPIC, level - 1)
+
+    def _restored(self, record: StoredRecord) -> NewMessage | None:
+        """Return a parked message as the one it was meant to be, None if that cannot be."""
+        properties = record.properties
+        topic = properties.get(REAL_TOPIC)
+        queue_id = properties.get(REAL_QUEUE_ID, "")
+        if topic is None or not queue_id.isascii() or not queue_id.isdecimal():
+            logger.error(
+                "the delayed message at physical offset %d does not say where it belongs;"
+                " it is left where it is",
+                record.physical_offset,
+            )
+            return None
+        if topic == HALF_TOPIC:
+            logger.error(
+                "the delayed message at physical offset %d is half a transaction; it is dropped",
+                record.physical_offset,
+            )
+            return None
+        return NewMessage(
+            topic,
+            int(queue_id),
+            record.body,
+            record.properties_bytes,
+            record.flag,
+            record.sys_flag,
+            record.born_ms,
+            record.born_host,
+            record.reconsume_times,
+        )
+
+
+def _is_hopeless(status: AppendStatus) -> bool:
+    """Tell whether a message will be refused however often it is tried."""
+    return status in (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_SIZE_EXCEEDED)

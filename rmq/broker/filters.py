@@ -1,0 +1,34 @@
+"""Which filter belongs to a subscription, by tags or by a condition on properties (SQL92)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from rmq.broker.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
+from rmq.broker.subscriptions import SQL92, filter_of, is_tag_type
+from rmq.remoting.bodies import SubscriptionData
+
+if TYPE_CHECKING:
+    from rmq.store.reads import MessageFilter
+
+_CONDITIONS_KEPT: Final = 1024
+
+
+def filter_for(subscription: SubscriptionData) -> MessageFilter | None:
+    """Return the filter of a subscription, None where everything passes; raise `SqlSyntaxError`."""
+    if is_tag_type(subscription.expression_type) or subscription.class_filter_mode:
+        return filter_of(subscription)
+    if subscription.expression_type != SQL92:
+        raise SqlSyntaxError(f"unknown type of expression {subscription.expression_type!r}", 0)
+    return _sql_filter(subscription.sub_string or "")
+
+
+@lru_cache(maxsize=_CONDITIONS_KEPT)
+def _sql_filter(condition: str) -> MessageFilter:
+    return SqlFilter(compile_sql(condition))
+
+
+def check_expression(expression_type: str, expression: str) -> None:
+    """Raise an `RmqError` if a subscription by this expression would find no filter."""
+    filter_for(SubscriptionData(topic="", sub_string=expression, expression_type=expression_type))

@@ -1,0 +1,134 @@
+"""Offsets of groups and of queues: requests 14, 15, 29, 30, 31 and 32.
+
+Rules and remarks are those of RocketMQ 4.9.8 ConsumerManageProcessor and AdminBrokerProcessor. A
+group that has no offset for a queue begins at 0 while the queue is young, whatever its consumers
+wish for; only later does the broker say that it knows none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from rmq.errors import RefusedError
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.groups import ADMIN, CLIENT_MANAGEMENT
+from rmq.remoting.headers import (
+    EmptyHeader,
+    GetEarliestMsgStoretimeRequest,
+    GetEarliestMsgStoretimeResponse,
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    SearchOffsetRequest,
+    SearchOffsetResponse,
+    UpdateConsumerOffsetRequest,
+)
+
+if TYPE_CHECKING:
+    from rmq.broker.consumer_offsets import ConsumerOffsets
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+    from rmq.store.store import MessageStore
+
+
+@final
+class OffsetHandlers:
+    """Answers where groups and queues stand."""
+
+    def __init__(self, store: MessageStore, offsets: ConsumerOffsets) -> None:
+        self._store = store
+        self._reads = store.reads
+        self._offsets = offsets
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add(
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            self.query,
+            header=QueryConsumerOffsetRequest,
+            group=CLIENT_MANAGEMENT,
+        )
+        table.add(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            self.update,
+            header=UpdateConsumerOffsetRequest,
+            group=CLIENT_MANAGEMENT,
+        )
+        table.add(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            self.search,
+            header=SearchOffsetRequest,
+            group=ADMIN,
+        )
+        table.add(
+            RequestCode.GET_MAX_OFFSET, self.max_offset, header=GetMaxOffsetRequest, group=ADMIN
+        )
+        table.add(
+            RequestCode.GET_MIN_OFFSET, self.min_offset, header=GetMinOffsetRequest, group=ADMIN
+        )
+        table.add(
+            RequestCode.GET_EARLIEST_MSG_STORETIME,
+            self.earliest,
+            header=GetEarliestMsgStoretimeRequest,
+            group=ADMIN,
+        )
+
+    def query(self, request: Request[QueryConsumerOffsetRequest]) -> None:
+        """14 QUERY_CONSUMER_OFFSET."""
+        header = request.header
+        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if offset < 0:
+            queue = self._store.core.queues.get(header.topic, header.queue_id)
+            if queue is not None and (
+                queue.min_offset > 0 or self._reads.is_on_disk(header.topic, header.queue_id, 0)
+            ):
+                request.reply(
+                    EmptyHeader(),
+                    code=ResponseCode.QUERY_NOT_FOUND,
+                    remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+                )
+                return
+            offset = 0
+        request.reply(QueryConsumerOffsetResponse(offset=offset))
+
+    def update(self, request: Request[UpdateConsumerOffsetRequest]) -> None:
+        """15 UPDATE_CONSUMER_OFFSET. A smaller offset than the one stored is taken, too."""
+        header = request.header
+        if header.commit_offset < 0:
+            # 4.9.8 stores it and from then on has no offset for the queue.
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"offset {header.commit_offset} of group {header.consumer_group} is negative",
+            )
+        self._offsets.commit(
+            request.channel.peer,
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            header.commit_offset,
+        )
+        request.reply(EmptyHeader())
+
+    def search(self, request: Request[SearchOffsetRequest]) -> None:
+        """29 SEARCH_OFFSET_BY_TIMESTAMP."""
+        header = request.header
+        offset = self._reads.offset_by_time(header.topic, header.queue_id, header.timestamp)
+        request.reply(SearchOffsetResponse(offset=offset))
+
+    def max_offset(self, request: Request[GetMaxOffsetRequest]) -> None:
+        """30 GET_MAX_OFFSET."""
+        queue = self._store.core.queues.get(request.header.topic, request.header.queue_id)
+        request.reply(GetMaxOffsetResponse(offset=0 if queue is None else queue.next_offset))
+
+    def min_offset(self, request: Request[GetMinOffsetRequest]) -> None:
+        """31 GET_MIN_OFFSET."""
+        queue = self._store.core.queues.get(request.header.topic, request.header.queue_id)
+        request.reply(GetMinOffsetResponse(offset=0 if queue is None else queue.min_offset))
+
+    def earliest(self, request: Request[GetEarliestMsgStoretimeRequest]) -> None:
+        """32 GET_EARLIEST_MSG_STORETIME."""
+        header = request.header
+        stored = self._reads.earliest_store_time(header.topic, header.queue_id)
+        request.reply(GetEarliestMsgStoretimeResponse(timestamp=stored))

@@ -1,0 +1,435 @@
+"""Pulls: PULL_MESSAGE (11), with long polling.
+
+A pull is checked, read and answered at once; the records of the answer are views into the log and
+are not copied. One that finds nothing new is held (`rmq.broker.holds`) if its consumer agrees to
+wait. Reading what has likely left memory is done in a thread, so that a consumer far behind does
+not stop the others. Order of checks, codes and remarks are those of RocketMQ 4.9.8
+PullMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.broker.config import BrokerRole
+from rmq.broker.filters import filter_for
+from rmq.broker.holds import Hold, PullHolds
+from rmq.broker.sql_filter import SqlSyntaxError
+from rmq.broker.subscriptions import REMARK_PARSE_FAILED, build_subscription, is_tag_type
+from rmq.errors import RefusedError
+from rmq.model.names import OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
+from rmq.model.properties import encode_properties
+from rmq.model.queues import MessageQueue
+from rmq.remoting.bodies import MessageModel, OffsetMovedEvent
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.groups import PULL
+from rmq.remoting.headers import EmptyHeader, PullMessageRequest, PullMessageResponse
+from rmq.store.reads import GetStatus
+from rmq.store.record import NewMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.config import LiveConfig
+    from rmq.broker.consumer_offsets import ConsumerOffsets
+    from rmq.broker.groups import GroupTable
+    from rmq.broker.stats import BrokerStats
+    from rmq.broker.store_stats import StoreStats
+    from rmq.broker.topics import TopicTable
+    from rmq.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+    from rmq.store.dispatcher import Dispatched
+    from rmq.store.reads import GetResult, MessageFilter
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+FLAG_COMMIT_OFFSET: Final = 0x1
+FLAG_SUSPEND: Final = 0x2
+FLAG_SUBSCRIPTION: Final = 0x4
+
+SWEEP_INTERVAL_S: Final = 5.0
+COLD_READERS: Final = 4
+_PERM_READ: Final = 4
+_MASTER_ID: Final = 0
+_EMPTY: Final = EmptyHeader()
+
+_CODES: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""Of the two that are missing, the requested offset decides."""
+
+
+@final
+class PullHandlers:
+    """Gives messages to consumers."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: ClientRegistry,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        store_stats: StoreStats,
+        *,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._reads = store.reads
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._stats = stats
+        self._store_stats = store_stats
+        self._store_host = store_host
+        self._now_ms = now_ms
+        self.holds = PullHolds(self._watch)
+        self._wake_up = trio.Event()
+        self._is_stopping = False
+        self._cold_limiter = trio.CapacityLimiter(COLD_READERS)
+        self._nursery: trio.Nursery | None = None
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add_batch(RequestCode.PULL_MESSAGE, self._pull, header=PullMessageRequest, group=PULL)
+
+    # --- tasks and notices -------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Answer pulls that waited, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                nursery.start_soon(self._sweep)
+                while True:
+                    await self._wake_up.wait()
+                    self._wake_up = trio.Event()
+                    self._answer_woken()
+            finally:
+                self._nursery = None
+
+    async def _sweep(self) -> None:
+        while True:
+            config = self._live.current
+            await trio.sleep(
+                SWEEP_INTERVAL_S if config.long_polling else config.short_polling_ms / 1000
+            )
+            self.holds.sweep(trio.current_time(), self._max_offset)
+            self._answer_woken()
+
+    def message_arrived(self, message: Dispatched) -> None:
+        """A watched queue has a new entry."""
+        self.holds.arrived(message)
+        if self.holds.has_woken:
+            self._wake_up.set()
+
+    def topic_changed(self, topic: str) -> None:
+        """Let those who wait for a topic find out what became of it."""
+        self.holds.wake_topic(topic)
+        if self.holds.has_woken:
+            self._wake_up.set()
+
+    def stop_holding(self) -> None:
+        """Answer all who wait, and hold nobody from now on: the broker stops."""
+        self._is_stopping = True
+        self.holds.wake_all()
+        self._answer_woken()
+
+    def connection_closed(self, channel: Channel) -> None:
+        for hold in self.holds.forget(channel):
+            hold.request.drop()
+
+    def _answer_woken(self) -> None:
+        for hold in self.holds.take_woken():
+            if hold.request.channel.is_open:
+                self._serve(hold.request, may_hold=False)
+            else:
+                hold.request.drop()
+
+    def _watch(self, topic: str, queue_id: int, is_watched: bool) -> None:
+        queues = self._store.core.queues
+        if is_watched:
+            queues.open(topic, queue_id).is_watched = True
+        elif topic != SCHEDULE_TOPIC and (queue := queues.get(topic, queue_id)) is not None:
+            # Delayed messages are always waited for, by the one who delivers them.
+            queue.is_watched = False
+
+    def _max_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._store.core.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.next_offset
+
+    # --- one pull ------------------------------------------------------------------------------
+
+    def _pull(self, requests: Sequence[Request[PullMessageRequest]]) -> None:
+        for request in requests:
+            self._serve(request, may_hold=not self._is_stopping)
+
+    def _serve(self, request: Request[PullMessageRequest], *, may_hold: bool) -> None:
+        """Answer a pull, or hold it. Never raises."""
+        try:
+            self._read_and_answer(request, may_hold)
+        except RefusedError as exc:
+            request.reply(_EMPTY, code=exc.code, remark=exc.remark)
+        except Exception as exc:
+            logger.exception("pull of %s failed", request.channel.peer)
+            if not request.answered:
+                request.reply(
+                    _EMPTY,
+                    code=ResponseCode.SYSTEM_ERROR,
+                    remark=f"{type(exc).__name__}: {exc}",
+                )
+
+    def _read_and_answer(self, request: Request[PullMessageRequest], may_hold: bool) -> None:
+        header = request.header
+        started = time.perf_counter()
+        config = self._live.current
+        group = self._check(request)
+        subscription = self._subscription(header, group)
+        message_filter = self._filter(header, subscription)
+        result = self._reads.get(
+            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
+        )
+        status = result.status
+        code = _CODES.get(status)
+        if code is None:
+            code = (
+                ResponseCode.PULL_OFFSET_MOVED
+                if header.queue_offset
+                else ResponseCode.PULL_NOT_FOUND
+            )
+        suggested = _MASTER_ID
+        if config.slave_read_enabled:
+            suggested = (
+                group.which_broker_when_consume_slowly if result.suggests_slave else group.broker_id
+            )
+        is_slave = config.role is BrokerRole.SLAVE
+        if may_hold and header.sys_flag & FLAG_COMMIT_OFFSET and not is_slave:
+            self._offsets.commit(
+                request.channel.peer,
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                header.commit_offset,
+            )
+        if code is ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND:
+            self._hold(request, message_filter)
+            return
+        if code is ResponseCode.PULL_OFFSET_MOVED:
+            if is_slave and not config.offset_check_in_slave:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY
+                suggested = group.broker_id
+            else:
+                self._report_moved(header, result)
+        answer = PullMessageResponse(
+            suggest_which_broker_id=suggested,
+            next_begin_offset=result.next_offset,
+            min_offset=result.min_offset,
+            max_offset=result.max_offset,
+        )
+        self._count(header, result, started)
+        if result.suggests_slave and result.records:
+            self._answer_from_disk(request, answer, code, result)
+        else:
+            request.reply(answer, code=code, remark=status.value, body=result.records or None)
+
+    def _check(self, request: Request[PullMessageRequest]) -> SubscriptionGroupConfig:
+        """Return the consumer's group; raise `RefusedError` if it may not pull here."""
+        header, config = request.header, self._live.current
+        if not config.permission & _PERM_READ:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] pulling message is forbidden",
+            )
+        group = self._groups.find(header.consumer_group)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist",
+            )
+        if not group.consume_enable:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {header.consumer_group}",
+            )
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!",
+            )
+        if not topic.perm & _PERM_READ:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the topic[{header.topic}] pulling message is forbidden",
+            )
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]"
+                f" topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+                f" consumer:[{request.channel.peer}]",
+            )
+        return group
+
+    def _subscription(
+        self, header: PullMessageRequest, group: SubscriptionGroupConfig
+    ) -> SubscriptionData:
+        """Return what the consumer wants: from the request, or from the group's heartbeats."""
+        if header.sys_flag & FLAG_SUBSCRIPTION:
+            return build_subscription(
+                header.topic, header.subscription, header.expression_type, header.sub_version
+            )
+        members = self._clients.consumer_group(header.consumer_group)
+        if members is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        if (
+            not group.consume_broadcast_enable
+            and members.message_model is MessageModel.BROADCASTING
+        ):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+            )
+        subscription = members.subscription(header.topic)
+        if subscription is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        if subscription.sub_version < header.sub_version:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return subscription
+
+    def _filter(
+        self, header: PullMessageRequest, subscription: SubscriptionData
+    ) -> MessageFilter | None:
+        is_by_tags = is_tag_type(subscription.expression_type)
+        try:
+            message_filter = filter_for(subscription)
+        except SqlSyntaxError:
+            if header.sys_flag & FLAG_SUBSCRIPTION:
+                raise RefusedError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, REMARK_PARSE_FAILED
+                ) from None
+            raise RefusedError(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            ) from None
+        if not is_by_tags and not self._live.current.enable_property_filter:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                "The broker does not support consumer to filter message by "
+                f"{subscription.expression_type}",
+            )
+        return message_filter
+
+    # --- what becomes of it ----------------------------------------------------------------------
+
+    def _hold(
+        self, request: Request[PullMessageRequest], message_filter: MessageFilter | None
+    ) -> None:
+        config = self._live.current
+        wait_ms = (
+            request.header.suspend_timeout_millis
+            if config.long_polling
+            else config.short_polling_ms
+        )
+        request.defer()
+        self.holds.add(Hold(request, trio.current_time() + wait_ms / 1000, message_filter))
+
+    def _answer_from_disk(
+        self,
+        request: Request[PullMessageRequest],
+        answer: PullMessageResponse,
+        code: int,
+        result: GetResult,
+    ) -> None:
+        """Answer with records that may have to be read from disk, which takes its time."""
+        assert self._nursery is not None, "pulls are served while `run` runs"
+        request.defer()
+        self._nursery.start_soon(self._read_cold, request, answer, code, result)
+
+    async def _read_cold(
+        self,
+        request: Request[PullMessageRequest],
+        answer: PullMessageResponse,
+        code: int,
+        result: GetResult,
+    ) -> None:
+        body = await trio.to_thread.run_sync(b"".join, result.records, limiter=self._cold_limiter)
+        if request.channel.is_open:
+            request.reply(answer, code=code, remark=result.status.value, body=body)
+        else:
+            request.drop()
+
+    def _report_moved(self, header: PullMessageRequest, result: GetResult) -> None:
+        """Log that a consumer asked for what is not there, and say so in a topic of its own."""
+        logger.warning(
+            "group %s asked for offset %d of queue %d of %s, which has %d to %d; it is sent to %d",
+            header.consumer_group,
+            header.queue_offset,
+            header.queue_id,
+            header.topic,
+            result.min_offset,
+            result.max_offset,
+            result.next_offset,
+        )
+        event = OffsetMovedEvent(
+            consumer_group=header.consumer_group,
+            message_queue=MessageQueue(
+                topic=header.topic,
+                broker_name=self._live.current.broker_name,
+                queue_id=header.queue_id,
+            ),
+            offset_request=header.queue_offset,
+            offset_new=result.next_offset,
+        )
+        properties = {"KEYS": header.consumer_group, "DELAY": "0", "TAGS": header.consumer_group}
+        self._store.append(
+            [
+                NewMessage(
+                    OFFSET_MOVED_TOPIC,
+                    0,
+                    event.encode(),
+                    encode_properties(properties),
+                    born_ms=self._now_ms(),
+                    born_host=self._store_host,
+                )
+            ]
+        )
+
+    def _count(self, header: PullMessageRequest, result: GetResult, started: float) -> None:
+        count = result.count
+        elapsed_ms = int((time.perf_counter() - started) * 1000)
+        self._store_stats.get(count, elapsed_ms)
+        if count:
+            self._stats.get(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                count,
+                result.size,
+                elapsed_ms,
+            )
+            self._stats.broker_get(count)

@@ -1,0 +1,74 @@
+"""Messages by key and by physical offset: requests 12 and 33.
+
+The records of an answer are views into the log and are not copied. Codes and remarks are those of
+RocketMQ 4.9.8 QueryMessageProcessor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from rmq.errors import RefusedError
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.groups import QUERY
+from rmq.remoting.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
+
+if TYPE_CHECKING:
+    from rmq.broker.config import LiveConfig
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+    from rmq.store.store import MessageStore
+
+
+@final
+class QueryHandlers:
+    """Finds single messages."""
+
+    def __init__(self, live: LiveConfig, store: MessageStore) -> None:
+        self._live = live
+        self._store = store
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add(RequestCode.QUERY_MESSAGE, self.by_key, header=QueryMessageRequest, group=QUERY)
+        table.add(
+            RequestCode.VIEW_MESSAGE_BY_ID, self.by_offset, header=ViewMessageRequest, group=QUERY
+        )
+
+    def by_key(self, request: Request[QueryMessageRequest]) -> None:
+        """12 QUERY_MESSAGE: the messages of a topic with a key, stored in a range of time."""
+        header = request.header
+        count_max = header.max_num
+        if header.unique_key_query:
+            count_max = self._live.current.default_query_max
+        records = self._store.reads.query(
+            header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp
+        )
+        if not records:
+            request.reply(
+                QueryMessageResponse(index_last_update_timestamp=0, index_last_update_phyoffset=0),
+                code=ResponseCode.QUERY_NOT_FOUND,
+                remark="can not find message, maybe time range not correct",
+            )
+            return
+        index = self._store.core.index
+        last = None if index is None else index.current
+        request.reply(
+            QueryMessageResponse(
+                index_last_update_timestamp=0 if last is None else last.end_ms,
+                index_last_update_phyoffset=0 if last is None else last.end_offset,
+            ),
+            body=tuple(records),
+        )
+
+    def by_offset(self, request: Request[ViewMessageRequest]) -> None:
+        """33 VIEW_MESSAGE_BY_ID: the message whose record begins at a physical offset."""
+        offset = request.header.offset
+        reads = self._store.reads
+        # Only a sound record counts: an offset may come from another broker, or from anywhere.
+        record = reads.record_at(offset) if offset >= 0 else None
+        view = None if record is None else self._store.core.log.view(offset, record.size)
+        if view is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
+            )
+        request.reply(body=view)

@@ -1,0 +1,217 @@
+"""Messages that a consumer could not process: CONSUMER_SEND_MSG_BACK (36).
+
+The message is stored again for its group alone, in the retry topic after a delay that grows with
+each attempt, or in the dead-letter topic when it came back too often. Rules, codes and remarks are
+those of RocketMQ 4.9.8 SendMessageProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final, final
+
+from rmq.broker import inbound
+from rmq.errors import RefusedError
+from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
+from rmq.model.properties import encode_properties
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.groups import SEND
+from rmq.remoting.headers import ConsumerSendMsgBackRequest
+from rmq.store.append import AppendStatus
+from rmq.store.record import NewMessage
+
+if TYPE_CHECKING:
+    from rmq.broker.acknowledgement import Acknowledger
+    from rmq.broker.config import LiveConfig
+    from rmq.broker.groups import GroupTable
+    from rmq.broker.stats import BrokerStats
+    from rmq.broker.topic_creation import TopicCreation
+    from rmq.broker.topics import TopicTable
+    from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+    from rmq.store.record import StoredRecord
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+FIRST_RETRY_LEVEL: Final = 3
+_PERM_WRITE: Final = 2
+_PERM_READ_WRITE: Final = 6
+_UNIT_SUB_FLAG: Final = 2
+_VERSION_3_4_9: Final = 121
+"""Clients of this version and later say themselves how often a message may come back."""
+
+
+@final
+class SendBackHandlers:
+    """Takes messages back from consumers."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        groups: GroupTable,
+        creation: TopicCreation,
+        acknowledger: Acknowledger,
+        stats: BrokerStats,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._creation = creation
+        self._acknowledger = acknowledger
+        self._stats = stats
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add(
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            self.send_back,
+            header=ConsumerSendMsgBackRequest,
+            group=SEND,
+        )
+
+    def send_back(self, request: Request[ConsumerSendMsgBackRequest]) -> None:
+        """36 CONSUMER_SEND_MSG_BACK."""
+        header, config = request.header, self._live.current
+        group = self._groups.find(header.group)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {header.group}",
+            )
+        if not config.permission & _PERM_WRITE:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending message is forbidden",
+            )
+        if group.retry_queue_nums <= 0:
+            request.reply()
+            return
+        record = self._store.reads.record_at(header.offset) if header.offset >= 0 else None
+        times_max = group.retry_max_times
+        if request.command.version >= _VERSION_3_4_9 and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        is_dead = record is not None and (
+            record.reconsume_times >= times_max or header.delay_level < 0
+        )
+        topic = dlq_topic(header.group) if is_dead else retry_topic(header.group)
+        if self._topics.get(topic) is not None and not self._creation.is_under_way(topic):
+            self._store_again(request, group, record, topic, is_dead=is_dead)
+            return
+        request.defer()
+        self._creation.submit(
+            topic,
+            lambda: self._create(header, group, topic, is_dead=is_dead),
+            lambda error: self._go_on(request, group, record, topic, is_dead, error),
+        )
+
+    def _create(
+        self,
+        header: ConsumerSendMsgBackRequest,
+        group: SubscriptionGroupConfig,
+        topic: str,
+        *,
+        is_dead: bool,
+    ) -> TopicConfig:
+        if is_dead:
+            return self._topics.create_on_send_back(topic, 1, _PERM_READ_WRITE, 0)
+        sys_flag = _UNIT_SUB_FLAG if header.unit_mode else 0
+        return self._topics.create_on_send_back(
+            topic, group.retry_queue_nums, _PERM_READ_WRITE, sys_flag
+        )
+
+    def _go_on(
+        self,
+        request: Request[ConsumerSendMsgBackRequest],
+        group: SubscriptionGroupConfig,
+        record: StoredRecord | None,
+        topic: str,
+        is_dead: bool,
+        error: Exception | None,
+    ) -> None:
+        """Go on with a message whose topic was to be created."""
+        try:
+            if error is not None:
+                raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error))
+            self._store_again(request, group, record, topic, is_dead=is_dead)
+        except RefusedError as exc:
+            request.reply(code=exc.code, remark=exc.remark)
+
+    def _store_again(
+        self,
+        request: Request[ConsumerSendMsgBackRequest],
+        group: SubscriptionGroupConfig,
+        record: StoredRecord | None,
+        topic: str,
+        *,
+        is_dead: bool,
+    ) -> None:
+        header = request.header
+        settings = self._topics.get(topic)
+        if settings is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
+        if not settings.perm & _PERM_WRITE and not is_dead:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"
+            )
+        if record is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        queues = 1 if is_dead else group.retry_queue_nums
+        level = 0 if is_dead else header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+        message, origin_topic = self._again(record, topic, random.randrange(queues), level)
+        (result,) = self._store.append([message])
+        if result.status is not AppendStatus.PUT_OK:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"{result.status.value} {result.reason}".rstrip()
+            )
+        if message.topic == SCHEDULE_TOPIC:
+            self._stats.put(message.topic, message.queue_id, 1, result.size)
+        self._stats.send_back(header.group, origin_topic)
+        # The consumer gives the message up when it gets this answer, so it must be worth it; the
+        # message itself says that a producer does not wait (WAIT=false), which 4.9.8 goes by.
+        if self._acknowledger.is_immediate:
+            request.reply()
+        else:
+            request.defer()
+            self._acknowledger.when_safe(result.end_offset, lambda status: _answer(request, status))
+
+    def _again(
+        self, record: StoredRecord, topic: str, queue_id: int, level: int
+    ) -> tuple[NewMessage, str]:
+        """Return the message to store in place of one that came back, and its own topic."""
+        pairs = record.properties
+        pairs.setdefault(RETRY_TOPIC, record.topic)
+        pairs[inbound.WAIT] = "false"
+        pairs["DELAY"] = str(level)
+        if not pairs.get(ORIGIN_MESSAGE_ID, "").strip():
+            pairs[ORIGIN_MESSAGE_ID] = record.message_id
+        message = NewMessage(
+            topic,
+            queue_id,
+            record.body,
+            encode_properties(pairs),
+            record.flag,
+            record.sys_flag,
+            record.born_ms,
+            record.born_host,
+            record.reconsume_times + 1,
+        )
+        if level > 0 and inbound.is_delayable(record.sys_flag):
+            levels = len(self._live.current.store.delay_levels_ms)
+            message = inbound.parked(message, level, levels, message.properties)
+        return message, pairs[RETRY_TOPIC]
+
+
+def _answer(request: Request[ConsumerSendMsgBackRequest], status: AppendStatus) -> None:
+    if status is AppendStatus.PUT_OK:
+        request.reply()
+    else:
+        request.reply(code=ResponseCode.SYSTEM_ERROR, remark=status.value)

@@ -1,0 +1,168 @@
+"""Pulls that wait for messages (long polling). Pure: time is an argument.
+
+A pull that finds nothing new rests here until a message arrives that passes its filter, or its
+time is up. Queues are watched only while somebody waits for them, so a message costs nothing where
+nobody does. Those who are woken by the messages of one step are answered together, after all of
+them are stored: a batch wakes a consumer once.
+
+As in RocketMQ 4.9.8 PullRequestHoldService, times are looked at every few seconds (`sweep`), not
+one by one: a pull without news is answered up to one round late.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.headers import PullMessageRequest
+    from rmq.remoting.request import Request
+    from rmq.store.dispatcher import Dispatched
+    from rmq.store.reads import MessageFilter
+
+
+class PropertiesFilter(Protocol):
+    """A filter that looks at properties, too; asked before a pull is woken for nothing."""
+
+    def matches_properties(self, properties: bytes) -> bool: ...
+
+
+@final
+class Hold:
+    """One waiting pull."""
+
+    __slots__ = ("deadline", "key", "matches_properties", "matches_tags_code", "offset", "request")
+
+    def __init__(
+        self,
+        request: Request[PullMessageRequest],
+        deadline: float,
+        message_filter: MessageFilter | None,
+    ) -> None:
+        header = request.header
+        self.request = request
+        self.key = (header.topic, header.queue_id)
+        self.offset = header.queue_offset
+        self.deadline = deadline
+        self.matches_tags_code = (
+            None if message_filter is None else message_filter.matches_tags_code
+        )
+        self.matches_properties: Callable[[bytes], bool] | None = getattr(
+            message_filter, "matches_properties", None
+        )
+
+    def wants(self, arrived: Dispatched) -> bool:
+        """Tell whether a message that came in is one it waits for."""
+        if arrived.queue_offset < self.offset:
+            return False
+        if self.matches_tags_code is not None and not self.matches_tags_code(arrived.tags_code):
+            return False
+        return self.matches_properties is None or self.matches_properties(arrived.properties)
+
+
+@final
+class PullHolds:
+    """All waiting pulls of a broker."""
+
+    def __init__(self, watch: Callable[[str, int, bool], None]) -> None:
+        self._watch = watch
+        """Called with topic, queue and whether its messages are of interest from now on."""
+        self._by_queue: dict[tuple[str, int], list[Hold]] = {}
+        self._by_channel: dict[Channel, set[Hold]] = {}
+        self._woken: list[Hold] = []
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._by_channel.values()))
+
+    @property
+    def queues(self) -> int:
+        """How many queues are waited for."""
+        return len(self._by_queue)
+
+    @property
+    def has_woken(self) -> bool:
+        return bool(self._woken)
+
+    def add(self, hold: Hold) -> None:
+        waiting = self._by_queue.get(hold.key)
+        if waiting is None:
+            self._by_queue[hold.key] = [hold]
+            self._watch(*hold.key, True)
+        else:
+            waiting.append(hold)
+        channel = hold.request.channel
+        if channel in self._by_channel:
+            self._by_channel[channel].add(hold)
+        else:
+            self._by_channel[channel] = {hold}
+
+    def arrived(self, message: Dispatched) -> None:
+        """Note a new message; whoever waits for it is woken."""
+        key = (message.topic, message.queue_id)
+        waiting = self._by_queue.get(key)
+        if waiting is None:
+            return
+        stay = [hold for hold in waiting if not hold.wants(message)]
+        if len(stay) < len(waiting):
+            self._woken += [hold for hold in waiting if hold not in stay] if stay else waiting
+            self._set_waiting(key, stay)
+
+    def take_woken(self) -> list[Hold]:
+        """Return those to be answered now; they wait no longer."""
+        woken, self._woken = self._woken, []
+        for hold in woken:
+            self._leave(hold)
+        return woken
+
+    def sweep(self, now: float, max_offset: Callable[[str, int], int]) -> None:
+        """Wake those whose time is up, and those whom no message will tell of what there is."""
+        for key, waiting in list(self._by_queue.items()):
+            end = max_offset(*key)
+            stay = [hold for hold in waiting if hold.deadline > now and hold.offset >= end]
+            if len(stay) < len(waiting):
+                self._woken += [
+                    hold for hold in waiting if hold.deadline <= now or hold.offset < end
+                ]
+                self._set_waiting(key, stay)
+
+    def wake_topic(self, topic: str) -> None:
+        """Wake all who wait for a topic, because it changed or went."""
+        for key in [key for key in self._by_queue if key[0] == topic]:
+            self._woken += self._by_queue[key]
+            self._set_waiting(key, [])
+
+    def wake_all(self) -> None:
+        """Wake everybody, because the broker stops."""
+        for key in list(self._by_queue):
+            self._woken += self._by_queue[key]
+            self._set_waiting(key, [])
+
+    def forget(self, channel: Channel) -> list[Hold]:
+        """Return and drop those of a connection that is gone."""
+        gone = self._by_channel.pop(channel, None)
+        if not gone:
+            return []
+        for key in {hold.key for hold in gone}:
+            waiting = self._by_queue.get(key)
+            if waiting is not None:
+                self._set_waiting(key, [hold for hold in waiting if hold not in gone])
+        self._woken = [hold for hold in self._woken if hold not in gone]
+        return list(gone)
+
+    def _set_waiting(self, key: tuple[str, int], waiting: list[Hold]) -> None:
+        if waiting:
+            self._by_queue[key] = waiting
+        else:
+            del self._by_queue[key]
+            self._watch(*key, False)
+
+    def _leave(self, hold: Hold) -> None:
+        channel = hold.request.channel
+        holds = self._by_channel.get(channel)
+        if holds is not None:
+            holds.discard(hold)
+            if not holds:
+                del self._by_channel[channel]

@@ -1,0 +1,115 @@
+r"""From what a producer sent to what the store appends: stored properties and delays. Pure.
+
+What of the received properties is stored, by kind of message, follows RocketMQ 4.9.8
+SendMessageProcessor and CommitLog: an ordinary message loses `WAIT` and gains `CLUSTER`; one that
+is parked in the schedule topic keeps `WAIT` and gains `REAL_TOPIC` and `REAL_QID` as well. Java
+writes the pairs in the order of a hash map, here they stay in the order received: nothing reads
+the order, and sorting would cost as much as storing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rmq.model import flags
+from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.properties import (
+    NAME_VALUE,
+    PAIR,
+    decode_properties,
+    encode_properties,
+    find_delay,
+)
+
+if TYPE_CHECKING:
+    from rmq.store.record import NewMessage
+
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+WAIT: Final = "WAIT"
+CLUSTER: Final = "CLUSTER"
+
+_WAIT_MARK: Final = WAIT + "\x01"
+_WAIT_FALSE: Final = _WAIT_MARK + "false"
+_DELAYABLE: Final = (0, flags.TRANSACTION_COMMIT)
+
+
+def cluster_pair(cluster: str) -> bytes:
+    """Return the property every received message gets, encoded."""
+    return CLUSTER.encode() + NAME_VALUE + cluster.encode("utf-8", "replace")
+
+
+def stored_properties(received: str | None, added: bytes) -> bytes:
+    """Return the properties to store of an ordinary message: without WAIT, with `added`."""
+    if not received:
+        return added
+    if _WAIT_MARK in received:
+        kept = [pair for pair in received.split("\x02") if pair and not pair.startswith(_WAIT_MARK)]
+        received = "\x02".join(kept)
+        if not received:
+            return added
+    elif received[-1] == "\x02":
+        # Older clients end the last pair as if another one followed.
+        received = received[:-1]
+    return received.encode("utf-8", "replace") + PAIR + added
+
+
+def joined_properties(first: bytes, second: bytes) -> bytes:
+    """Return two encoded rows of properties as one."""
+    if not first:
+        return second
+    if not second:
+        return first
+    return first + second if first.endswith(PAIR) else first + PAIR + second
+
+
+def waits_for_replicas(received: str | None) -> bool:
+    """Tell whether the producer wants its answer only when the message is safe (`WAIT`)."""
+    if not received or _WAIT_FALSE not in received:
+        return True
+    return decode_properties(received.encode("utf-8", "replace")).get(WAIT) != "false"
+
+
+def delay_level(properties: bytes) -> int:
+    """Return the delay level a message asks for, 0 if none; raise ValueError if it is no number."""
+    text = find_delay(properties)
+    return int(text) if text else 0
+
+
+def parked(message: NewMessage, level: int, level_max: int, properties: bytes) -> NewMessage:
+    """Return a delayed message as it rests in the schedule topic.
+
+    `properties` are those to keep; where it is to go one day is added to them.
+    """
+    level = min(level, level_max)
+    pairs = decode_properties(properties)
+    pairs["DELAY"] = str(level)
+    pairs[REAL_TOPIC] = message.topic
+    pairs[REAL_QUEUE_ID] = str(message.queue_id)
+    return msgspec.structs.replace(
+        message,
+        topic=SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        properties=encode_properties(pairs),
+    )
+
+
+def is_delayable(sys_flag: int) -> bool:
+    """Tell whether a delay level counts: it does not for half and rolled back messages."""
+    return sys_flag & flags.TRANSACTION_MASK in _DELAYABLE
+
+
+def half(message: NewMessage, properties: bytes) -> NewMessage:
+    """Return the first half of a transaction as it rests until the producer decides."""
+    pairs = decode_properties(properties)
+    pairs[REAL_TOPIC] = message.topic
+    pairs[REAL_QUEUE_ID] = str(message.queue_id)
+    return msgspec.structs.replace(
+        message,
+        topic=HALF_TOPIC,
+        queue_id=0,
+        sys_flag=message.sys_flag & ~flags.TRANSACTION_MASK,
+        properties=encode_properties(pairs),
+    )

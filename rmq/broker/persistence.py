@@ -1,0 +1,295 @@
+"""Keeps the broker's tables in files: `ConfigFile` is one file, `Keeper` has it written in time.
+
+A `ConfigFile` is written so that the end of the process or of the machine at any moment leaves
+either what was there before or what was to be written, whole, for the next `load`:
+
+    write <file>.tmp and sync it
+    rename <file> to <file>.bak
+    rename <file>.tmp to <file>, and sync the directory
+
+These are the names a stock broker uses, so both can go on from what the other left. Unlike a stock
+broker, nothing that cannot be read is ever replaced silently: a damaged file is set aside as
+`<file>.damaged` and never takes the place of a good `.bak`, and where there is no good file left
+the broker does not start.
+
+A `Keeper` knows nothing of what it keeps but a function that gives the text. Changes are marked;
+however many are marked while a file is being written, one more write saves them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import trio
+
+from rmq.errors import ConfigError, RmqError, StorageError
+from rmq.store.storage import storage_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+RETRY_S: Final = 5.0
+"""How long after a failed write the next one is tried when nothing asks for it earlier."""
+
+_PADDING: Final = b"\0 \t\r\n"
+
+
+class ConfigFile:
+    """One small text file that is always replaced as a whole. All calls block."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._backup = _beside(path, ".bak")
+        self._new = _beside(path, ".tmp")
+        self._set_aside = _beside(path, ".damaged")
+        self._old_goes_to: Path | None = self._backup
+
+    def load(self, parse: Callable[[str], T]) -> T | None:
+        """Return what `parse` makes of the content; None if nothing was ever written.
+
+        A file that is missing, empty, or that `parse` refuses with an `RmqError` or a `ValueError`
+        is passed over for its `.bak`. Raises `ConfigError` if only damaged content is left, and
+        `StorageError` if the operating system does not let it be read.
+        """
+        self._old_goes_to = self._backup
+        damage: str | None = None
+        for path in (self.path, self._backup):
+            data = _read(path)
+            if data is None:
+                continue
+            if not data.strip(_PADDING):
+                # What a power cut makes of a file that was not synced. There is nothing to lose.
+                logger.warning("%s is empty", path)
+                if path == self.path:
+                    self._old_goes_to = None
+                continue
+            try:
+                content = parse(data.decode())
+            except (RmqError, ValueError) as exc:
+                if path == self._backup:
+                    raise self._lost(damage, f"{path}: {exc}") from exc
+                logger.error("%s is damaged, trying %s: %s", path, self._backup, exc)
+                damage = f"{path}: {exc}"
+                self._old_goes_to = self._set_aside
+            else:
+                if path == self._backup:
+                    logger.warning("went on from %s", path)
+                return content
+        if damage is not None:
+            raise self._lost(damage)
+        return None
+
+    def _lost(self, *damages: str | None) -> ConfigError:
+        return ConfigError(
+            str(self.path),
+            "cannot be read: " + "; ".join(filter(None, damages)),
+            hint=f"repair it or restore a copy; to begin without its content, move it and"
+            f" {self._backup.name} away",
+        )
+
+    def write(self, text: str) -> None:
+        """Replace the content; raise `StorageError` if that fails, the old one is then kept."""
+        data = text.encode("utf-8", "replace")
+        try:
+            if not self.path.parent.exists():
+                self.path.parent.mkdir(parents=True)
+                _sync_directory(self.path.parent.parent)
+            _write_synced(self._new, data)
+            if self._old_goes_to is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    self.path.replace(self._old_goes_to)
+            self._new.replace(self.path)
+            self._old_goes_to = self._backup
+            _sync_directory(self.path.parent)
+        except OSError as exc:
+            with contextlib.suppress(OSError):  # it may have taken the last room of the device
+                self._new.unlink()
+            raise storage_error("write", self.path, exc) from exc
+
+
+class Keeper:
+    """Has a file written whenever what belongs into it has changed.
+
+    `render` gives the text, at once or in pieces between which other tasks may run. `changes` may
+    give a number that moves with the content, for tables that change too often to be marked.
+    """
+
+    def __init__(
+        self,
+        file: ConfigFile,
+        render: Callable[[], str | Iterator[str]],
+        name: str,
+        *,
+        changes: Callable[[], int] | None = None,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self._file = file
+        self._render = render
+        self._name = name
+        self._changes = changes or (lambda: 0)
+        self._retry_s = retry_s
+        self._marked = 0
+        self._saved = 0
+        self._changes_saved = self._changes()
+        self._wakes_on_mark = False
+        self._wake = trio.Event()
+        self._writing = trio.Lock()
+        self._current: _Attempt | None = None
+        self._next = _Attempt()
+        self._limiter = trio.CapacityLimiter(1)
+        self._failures = 0
+        self.error: StorageError | None = None
+        """Why the last attempt to write failed; None if it did not."""
+
+    def mark(self) -> int:
+        """Note that something changed; return what `wait_saved` takes to wait for it."""
+        self._marked += 1
+        if self._wakes_on_mark:
+            self._wake.set()
+        return self._marked
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether there are changes that are not in the file yet."""
+        return self._marked > self._saved or self._changes() != self._changes_saved
+
+    async def wait_saved(self, mark: int) -> None:
+        """Wait until a marked change is in the file, without waiting for the next interval.
+
+        Raises `StorageError` if it could not be written. The keeper goes on trying, so the change
+        may be saved later nevertheless.
+        """
+        await trio.lowlevel.checkpoint()
+        while self._saved < mark:
+            attempt = self._current
+            if attempt is None or attempt.marked < mark:
+                attempt = self._next
+                self._wake.set()
+            await attempt.ended.wait()
+            if attempt.error is not None:
+                error = attempt.error
+                # Not the same object for everyone who waits: a traceback belongs to one of them.
+                raise type(error)(
+                    error.operation, error.path, error.reason, hint=error.hint
+                ) from error
+
+    async def run(self, interval_s: float | None) -> None:
+        """Write the file soon after each mark, or if changed every `interval_s` seconds; for ever.
+
+        Does not write when cancelled: `save_now` does.
+        """
+        self._wakes_on_mark = interval_s is None
+        if self._wakes_on_mark and self.is_unsaved:
+            self._wake.set()
+        while True:
+            pause_s = interval_s
+            if pause_s is None:
+                pause_s = math.inf if self.error is None else self._retry_s
+            with trio.move_on_after(pause_s):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            if self.is_unsaved:
+                await self._save()
+
+    async def save_now(self) -> None:
+        """Write the file if there are changes; raise `StorageError` if that fails."""
+        await trio.lowlevel.checkpoint()
+        if self.is_unsaved:
+            await self._save()
+            if self.error is not None:
+                raise self.error
+
+    async def _save(self) -> None:
+        async with self._writing:
+            attempt, self._next = self._next, _Attempt()
+            self._current = attempt
+            attempt.marked = self._marked
+            changes = self._changes()
+            try:
+                text = await self._text()
+                await trio.to_thread.run_sync(self._file.write, text, limiter=self._limiter)
+            except StorageError as exc:
+                attempt.error = exc
+                self._note_failure(exc)
+            else:
+                self._saved = attempt.marked
+                self._changes_saved = changes
+                self._note_success()
+            finally:
+                # After a cancellation there is neither an error nor a saved mark, and whoever waits
+                # for this attempt goes on waiting for the next.
+                self._current = None
+                attempt.ended.set()
+
+    async def _text(self) -> str:
+        rendered = self._render()
+        if isinstance(rendered, str):
+            return rendered
+        pieces: list[str] = []
+        for piece in rendered:
+            pieces.append(piece)
+            await trio.lowlevel.checkpoint()
+        return "".join(pieces)
+
+    def _note_failure(self, exc: StorageError) -> None:
+        self._failures += 1
+        if self.error is None or str(exc) != str(self.error):
+            hint = f" ({exc.hint})" if exc.hint else ""
+            logger.error("%s not saved, trying again: %s%s", self._name, exc, hint)
+        self.error = exc
+
+    def _note_success(self) -> None:
+        if self.error is not None:
+            logger.warning("%s saved after %d failed attempts", self._name, self._failures)
+        self.error = None
+        self._failures = 0
+
+
+class _Attempt:
+    """One try at writing a file, for those who wait for it."""
+
+    def __init__(self) -> None:
+        self.marked = 0
+        self.error: StorageError | None = None
+        self.ended = trio.Event()
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise storage_error("read", path, exc) from exc
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

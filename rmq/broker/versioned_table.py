@@ -1,0 +1,156 @@
+"""Settings by name with a version: what the tables of topics and of groups have in common.
+
+A table holds immutable settings, counts its changes, moves its `DataVersion` on with each, and
+writes itself as the config file of a stock broker. Which settings there are, and when they change,
+is the business of its subclasses. Nothing here does I/O: `on_change` tells whoever has the file
+written.
+
+The text of each entry is kept until the entry changes, so that writing a table of thousands after
+one change costs little more than joining lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from rmq.broker.table_order import SETTINGS_TABLE_SIZE, spread_hash, table_order
+from rmq.model import fastjson
+from rmq.remoting.bodies.topics import DataVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, ItemsView, KeysView, Mapping
+
+    from rmq.remoting.bodies.base import Body
+
+Entry = TypeVar("Entry", bound="Body")
+
+FILE_BYTES_MAX: Final = 1 << 30
+"""A broker's own files may be as long as they like; the bound is for bodies of strangers."""
+
+
+class VersionedTable(Generic[Entry]):
+    """Immutable settings by name."""
+
+    def __init__(self, member: str, now_ms: Callable[[], int]) -> None:
+        self._member = member
+        self._now_ms = now_ms
+        self._entries: dict[str, Entry] = {}
+        self._hashes: dict[str, int] = {}
+        self._lines: dict[str, str] = {}
+        self._order: list[str] | None = None
+        self.version = DataVersion(timestamp=now_ms())
+        self.changes = 0
+        """Moves with every change: what was derived from an entry is good until it does."""
+        self.on_change: Callable[[Entry | None], None] = _ignore
+        """Called after each change with the entry that is new, or None if others are."""
+        self.get: Callable[[str], Entry | None] = self._entries.get
+        """Return an entry by its name."""
+
+    # --- reading ---
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def names(self) -> KeysView[str]:
+        return self._entries.keys()
+
+    def items(self) -> ItemsView[str, Entry]:
+        return self._entries.items()
+
+    def render(self) -> str:
+        """Return the text of the config file."""
+        lines = self._lines
+        for name, entry in self._entries.items():
+            if name not in lines:
+                lines[name] = _line(name, entry)
+        members = ",".join([lines[name] for name in self._names_in_order()])
+        return (
+            '{\n\t"dataVersion":{'
+            f'\n\t\t"counter":{self.version.counter},'
+            f'\n\t\t"timestamp":{self.version.timestamp}\n\t}},'
+            f'\n\t"{self._member}":{{{members}' + ("\n\t}\n}" if members else "}\n}")
+        )
+
+    def _ordered(self) -> dict[str, Entry]:
+        """Return the entries in the order in which a stock broker lists them."""
+        return {name: self._entries[name] for name in self._names_in_order()}
+
+    def _names_in_order(self) -> list[str]:
+        if self._order is None:
+            self._order = table_order(self._hashes, SETTINGS_TABLE_SIZE)
+        return self._order
+
+    # --- changing ---
+
+    def _put(self, name: str, entry: Entry) -> None:
+        """Set an entry, as a new version of the table."""
+        self._put_quietly(name, entry)
+        self._next_version()
+        self.on_change(entry)
+
+    def _put_quietly(self, name: str, entry: Entry) -> None:
+        """Set an entry, and leave it to the caller to make that a new version."""
+        if name not in self._entries:
+            self._hashes[name] = spread_hash(name)
+            self._order = None
+        self._entries[name] = entry
+        self._lines.pop(name, None)
+        self.changes += 1
+
+    def _remove(self, name: str) -> Entry | None:
+        """Remove an entry and return it; None, and no new version, if there is none."""
+        entry = self._entries.pop(name, None)
+        if entry is not None:
+            del self._hashes[name]
+            self._lines.pop(name, None)
+            self._order = None
+            self.changes += 1
+            self._next_version()
+            self.on_change(None)
+        return entry
+
+    def _next_version(self) -> None:
+        self.version = DataVersion(timestamp=self._now_ms(), counter=self.version.counter + 1)
+
+    def _load(self, entries: Mapping[str, Entry], version: DataVersion) -> int:
+        """Take the entries of a file on top of the built-in ones; return how many."""
+        self._merge(entries, version)
+        self.render()  # once now, before there are clients that the first time would hold up
+        return len(entries)
+
+    def _merge(self, entries: Mapping[str, Entry], version: DataVersion) -> None:
+        """Put entries over those that are there, and take on their version."""
+        for name, entry in entries.items():
+            self._put_quietly(name, entry)
+        self.version = version
+
+    def _replace(self, entries: Mapping[str, Entry], version: DataVersion) -> bool:
+        """Hold these entries and no others, unless the version says that they are the same."""
+        if version == self.version:
+            return False
+        lines = {
+            name: line
+            for name, line in self._lines.items()
+            if self._entries[name] == entries.get(name)
+        }
+        self._entries.clear()
+        self._hashes.clear()
+        self._order = None
+        self.changes += 1
+        self._merge(entries, version)
+        self._lines = lines
+        self.on_change(None)
+        return True
+
+
+def _ignore(_entry: object) -> None:
+    """Be told of a change that nobody wants to know about."""
+
+
+def _line(name: str, entry: Body) -> str:
+    # Line ends inside of strings are escaped, so every one found is between members.
+    settings = fastjson.pretty(entry).decode().replace("\n", "\n\t\t")
+    return f"\n\t\t{fastjson.dumps(name).decode()}:{settings}"

@@ -1,0 +1,86 @@
+"""`rmq namesrv`: a nameserver as a process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmq.cli.command import Command
+from rmq.cli.exit_codes import ExitCode
+from rmq.nameserver.config import load_nameserver_config
+from rmq.nameserver.server import serve_nameserver
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from rmq.nameserver.config import NameserverConfig
+
+logger = logging.getLogger(__name__)
+
+STOP_GRACE_S: Final = 5.0
+
+
+def run(args: Namespace) -> int:
+    overrides = {"bindAddress": args.host, "listenPort": args.port}
+    loaded = load_nameserver_config(
+        args.config,
+        {key: value for key, value in overrides.items() if value is not None},
+        environ=os.environ,
+    )
+    for warning in loaded.warnings:
+        logger.warning("%s", warning)
+    if args.print_config:
+        print("\n".join(loaded.config.lines()))
+    else:
+        trio.run(_serve, loaded.config)
+    return ExitCode.OK
+
+
+async def _serve(config: NameserverConfig) -> None:
+    async with trio.open_nursery() as nursery:
+        # Signals are taken over before the port opens: from then on none of them kills.
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            nameserver = await nursery.start(serve_nameserver, config)
+            _say(f"nameserver listens on {', '.join(nameserver.server.addresses)}")
+            # Scripts made for the original wait for this line.
+            _say("The Name Server boot success. serializeType=JSON")
+            async for _ in signals:
+                break
+            _say("stopping")
+            nameserver.stop(STOP_GRACE_S)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="settings, usually namesrv.conf"
+    )
+    parser.add_argument(
+        "-p",
+        "--print-config",
+        action="store_true",
+        help="print all settings as they would be used, and exit",
+    )
+    parser.add_argument("--host", help="address to listen on, instead of bindAddress (0.0.0.0)")
+    parser.add_argument("--port", help="port to listen on, instead of listenPort (9876)")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+COMMAND: Final = Command(
+    name="namesrv",
+    help="run a nameserver",
+    description=(
+        "Runs a nameserver until SIGTERM or Ctrl-C. Brokers register with it and clients ask it"
+        " where topics are. Several run side by side without knowing of each other."
+    ),
+    add_arguments=add_arguments,
+    run=run,
+    examples=("rmq namesrv -c namesrv.conf", "rmq namesrv --port 9877", "rmq namesrv -p"),
+)

@@ -1,0 +1,26 @@
+"""Names that mean something to brokers and clients alike: prefixes and built-in topics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+"""The topic whose settings others get that a send creates."""
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+"""Where delayed messages rest, one queue per level."""
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic that holds what a group is to get again."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Return the topic that holds what a group has given up on."""
+    return DLQ_PREFIX + group

@@ -1,0 +1,451 @@
+"""Settings of a process: known keys with types and limits, read from a file in Java's form.
+
+A `Schema` lists every key that is known. `load` reads a file's text by it, with values of the
+command line above it and defaults below, and finds all that is wrong at once: a key nobody knows
+(with the nearest one that exists), a value of the wrong kind or out of range, values that
+contradict each other. Every finding says where the value came from. `change` does the same for an
+update of a running process, and tells which keys take effect now and which after a restart.
+
+Values are stripped of blanks around them, of which Java keeps the trailing ones: nobody means them.
+
+Pure: files are read and written by those who own them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias, final
+
+from rmq.errors import ConfigError
+from rmq.model.properties_file import read_members
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Value: TypeAlias = str | int | float | None
+"""What a setting may hold. A flag is a `bool`, which is an `int` to the type checker, too."""
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_FRACTION: Final = re.compile(
+    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII
+)
+
+
+class Effect(enum.Enum):
+    """When another value of a setting counts."""
+
+    NOW = "now"
+    RESTART = "restart"
+    """The running process keeps the value it started with."""
+    IGNORED = "ignored"
+    """A known key of RocketMQ 4.9.8 that means nothing here."""
+
+
+class Kind(enum.Enum):
+    """What the text of a value must be."""
+
+    TEXT = "text"
+    INTEGER = "whole number"
+    FRACTION = "number"
+    FLAG = "true or false"
+    CHOICE = "one of a few words"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One key: its kind follows from the default, None being a text that is not set."""
+
+    key: str
+    default: Value
+    help: str
+    """What it means, in a sentence for operators, with the unit."""
+    effect: Effect = Effect.RESTART
+    minimum: float = 0
+    maximum: float = INT_MAX
+    choices: tuple[str, ...] = ()
+    section: str = ""
+    important: bool = False
+    """Whether it is among the few that the -m option prints."""
+    default_text: str | None = None
+    """How the documentation calls a default that depends on the machine."""
+    check: Callable[[str], object] | None = None
+    """Raises `ConfigError` for a text of the right kind that still means nothing."""
+    refused: str | None = None
+    """Why any other value than the default is refused: it asks for what does not exist here."""
+    secret: bool = False
+    """Whether the value must not be shown."""
+    effect_between: Callable[[Value, Value], Effect] | None = None
+    """When the change from one value to another counts, where that depends on them."""
+
+    @property
+    def kind(self) -> Kind:
+        if self.choices:
+            return Kind.CHOICE
+        if isinstance(self.default, bool):
+            return Kind.FLAG
+        if isinstance(self.default, int):
+            return Kind.INTEGER
+        if isinstance(self.default, float):
+            return Kind.FRACTION
+        return Kind.TEXT
+
+    def effect_of(self, old: Value, new: Value) -> Effect:
+        """When a change from `old` to `new` counts."""
+        return self.effect_between(old, new) if self.effect_between else self.effect
+
+    def parse(self, text: str) -> Value:
+        """Read a value; raise `ConfigError` with the key and what is wrong."""
+        text = text.strip()
+        try:
+            value = self._parse_kind(text)
+        except ConfigError:
+            if self.effect is Effect.IGNORED and self.refused is None:
+                return text  # Nothing here depends on it, and Java passes over it silently.
+            raise
+        if self.refused is not None and value != self.default:
+            raise ConfigError(self.key, f"{text}: {self.refused}")
+        if self.check is not None and text:
+            self.check(text)
+        return value
+
+    def _parse_kind(self, text: str) -> Value:
+        match self.kind:
+            case Kind.TEXT:
+                # An empty text is how a file says "not set" where the default is that.
+                return text or (None if self.default is None else "")
+            case Kind.CHOICE:
+                if text not in self.choices:
+                    near = _nearest(text, self.choices)
+                    hint = f"; did you mean {near}?" if near else ""
+                    words = ", ".join(self.choices)
+                    raise ConfigError(self.key, f"{text!r} is not one of {words}{hint}")
+                return text
+            case Kind.FLAG:
+                if text.lower() not in ("true", "false"):
+                    raise ConfigError(self.key, f"{text!r} is neither true nor false")
+                return text.lower() == "true"
+            case Kind.INTEGER:
+                if not _INTEGER.fullmatch(text):
+                    raise ConfigError(self.key, f"{text!r} is not a whole number")
+                return self._within(int(text))
+            case Kind.FRACTION:
+                if not _FRACTION.fullmatch(text):
+                    raise ConfigError(self.key, f"{text!r} is not a number")
+                return self._within(float(text))
+
+    def _within(self, value: float) -> float:
+        if not self.minimum <= value <= self.maximum:
+            limits = f"{_short(self.minimum)} and {_short(self.maximum)}"
+            raise ConfigError(self.key, f"{value} is not between {limits}")
+        return value
+
+
+def format_value(value: Value) -> str:
+    """Write a value as Java prints it; nothing for one that is not set."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+@final
+class Values(Mapping[str, Value]):
+    """A value for every key of a schema, in its order; `integer` and its kin give it typed."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> Value:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def text(self, key: str) -> str:
+        """The text under `key`; empty where it is not set."""
+        value = self._values[key]
+        assert value is None or isinstance(value, str), f"{key} is no text: {value!r}"
+        return value or ""
+
+    def flag(self, key: str) -> bool:
+        value = self._values[key]
+        assert isinstance(value, bool), f"{key} is no flag: {value!r}"
+        return value
+
+    def integer(self, key: str) -> int:
+        value = self._values[key]
+        assert isinstance(value, int), f"{key} is no whole number: {value!r}"
+        return value
+
+    def fraction(self, key: str) -> float:
+        value = self._values[key]
+        assert isinstance(value, float), f"{key} is no fraction: {value!r}"
+        return value
+
+    def with_changes(self, changes: Mapping[str, Value]) -> Values:
+        return Values({**self._values, **changes})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What must hold between settings. The problem is reported at the first of its keys."""
+
+    keys: tuple[str, ...]
+    check: Callable[[Values], str | None]
+    """Says what is wrong, or None."""
+
+
+@final
+class Schema:
+    """All known settings, in the order in which they are printed."""
+
+    def __init__(self, settings: Iterable[Setting], rules: Iterable[Rule] = ()) -> None:
+        self.settings: Mapping[str, Setting] = MappingProxyType(
+            {setting.key: setting for setting in settings}
+        )
+        self.rules = tuple(rules)
+
+    def __getitem__(self, key: str) -> Setting:
+        return self.settings[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.settings
+
+    def __iter__(self) -> Iterator[Setting]:
+        return iter(self.settings.values())
+
+    def nearest(self, key: str) -> str | None:
+        """The known key that a misspelt one most likely means."""
+        return _nearest(key, self.settings)
+
+    def defaults(self, computed: Mapping[str, Value] | None = None) -> Values:
+        values = {setting.key: setting.default for setting in self}
+        values.update(computed or {})
+        return Values(values)
+
+    def as_properties(self, values: Values) -> dict[str, str]:
+        """All values that are set, as Java prints them; secrets are told only to be there."""
+        return {
+            setting.key: self._shown(setting, values)
+            for setting in self
+            if values[setting.key] is not None
+        }
+
+    def format_lines(self, values: Values, *, important_only: bool = False) -> list[str]:
+        """`key=value` for each setting, or for the important ones: what -p and -m print."""
+        return [
+            f"{setting.key}={self._shown(setting, values)}"
+            for setting in self
+            if setting.important or not important_only
+        ]
+
+    @staticmethod
+    def _shown(setting: Setting, values: Values) -> str:
+        text = format_value(values[setting.key])
+        return "***" if setting.secret and text else text
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with one setting."""
+
+    where: str
+    """`FILE:LINE`, or what else gave the value."""
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.where, self.key, self.reason) if part)
+
+
+class SettingsError(ConfigError):
+    """All that is wrong with the settings of a process, one line each."""
+
+    def __init__(self, problems: Iterable[Problem], *, hint: str | None = None) -> None:
+        self.problems = tuple(problems)
+        first = self.problems[0]
+        super().__init__(first.key, first.reason, hint=hint)
+        self.args = ("\n".join(map(str, self.problems)),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What `load` found."""
+
+    values: Values
+    origins: Mapping[str, str]
+    """Where the value of a key came from; keys that are not in here have their default."""
+    warnings: tuple[str, ...]
+
+    def problem(self, error: ConfigError) -> SettingsError:
+        """An error of a single setting, with the place its value came from."""
+        where = self.origins.get(error.key, "")
+        return SettingsError([Problem(where, error.key, error.reason)], hint=error.hint)
+
+
+def decode_settings(data: bytes, source_name: str) -> str:
+    """Return the text of a settings file; raise `ConfigError` where it is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        problem = Problem(f"{source_name}:{line}", "", "is not UTF-8")
+        raise SettingsError([problem], hint="save the file as UTF-8") from None
+
+
+def load(
+    schema: Schema,
+    text: str,
+    source_name: str,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    overrides_name: str = "command line",
+    defaults: Mapping[str, Value] | None = None,
+) -> Loaded:
+    """Read settings: `overrides` before `text` before `defaults` before those of the schema."""
+    reading = _Reading(schema)
+    for member in read_members(text):
+        where = f"{source_name}:{member.line}"
+        if member.problem is not None:
+            reading.problems.append(Problem(where, "", member.problem))
+        else:
+            reading.take(where, member.key, member.value)
+    for key, value in (overrides or {}).items():
+        reading.take(overrides_name, key, value)
+    known = schema.defaults(defaults)
+    values = known.with_changes(reading.values)
+    reading.apply_rules(values)
+    if reading.problems:
+        raise SettingsError(reading.problems)
+    return Loaded(
+        values=values,
+        origins=MappingProxyType(reading.origins),
+        warnings=(*reading.repetitions, *reading.ignored_warnings(source_name, known)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an update of settings comes to."""
+
+    values: Values
+    """All values, the new ones included."""
+    now: tuple[str, ...]
+    """Keys whose new value counts at once."""
+    restart: tuple[str, ...]
+    """Keys whose new value counts after the next start."""
+    ignored: tuple[str, ...]
+
+
+def change(
+    schema: Schema,
+    values: Values,
+    changes: Mapping[str, str],
+    *,
+    running: Values | None = None,
+    source_name: str = "",
+) -> Change:
+    """Work out an update: all of `changes`, or a `SettingsError` that says what is wrong.
+
+    `running` are the values in force where earlier updates wait for a restart.
+    """
+    reading = _Reading(schema)
+    for key, value in changes.items():
+        reading.take(source_name, key, value)
+    new_values = values.with_changes(reading.values)
+    reading.apply_rules(new_values)
+    if reading.problems:
+        raise SettingsError(reading.problems)
+
+    in_force = values if running is None else running
+    effects = {
+        key: schema[key].effect_of(in_force[key], new) for key, new in reading.values.items()
+    }
+
+    def keys_with(effect: Effect) -> tuple[str, ...]:
+        return tuple(key for key, its_effect in effects.items() if its_effect is effect)
+
+    return Change(
+        values=new_values,
+        now=keys_with(Effect.NOW),
+        restart=keys_with(Effect.RESTART),
+        ignored=keys_with(Effect.IGNORED),
+    )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Settings being read: what is fine so far, and what is not."""
+
+    schema: Schema
+    values: dict[str, Value] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    repetitions: list[str] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+
+    def take(self, where: str, key: str, text: str) -> None:
+        if key not in self.schema:
+            near = self.schema.nearest(key)
+            advice = f"; did you mean {near}?" if near else ""
+            self.problems.append(Problem(where, key, f"is not a known setting{advice}"))
+            return
+        earlier = self.origins.get(key, "")
+        if _file_of(earlier) == _file_of(where) != "":
+            self.repetitions.append(f"{where}: {key} is set again; {earlier} does not count")
+        self.origins[key] = where
+        try:
+            self.values[key] = self.schema[key].parse(text)
+        except ConfigError as error:
+            self.failed.add(key)
+            self.problems.append(Problem(where, key, error.reason))
+
+    def apply_rules(self, values: Values) -> None:
+        for rule in self.schema.rules:
+            if self.failed.isdisjoint(rule.keys):
+                reason = rule.check(values)
+                if reason is not None:
+                    given = [key for key in rule.keys if key in self.origins]
+                    where = self.origins[given[0]] if given else ""
+                    self.problems.append(Problem(where, rule.keys[0], reason))
+
+    def ignored_warnings(self, source_name: str, defaults: Values) -> list[str]:
+        """One warning for all keys that mean nothing here and are not as they are anyway."""
+        keys = [
+            key
+            for key, value in self.values.items()
+            if self.schema[key].effect is Effect.IGNORED and value != defaults[key]
+        ]
+        if not keys:
+            return []
+        where = f"{source_name}: " if source_name else ""
+        return [f"{where}these settings have no meaning here: {', '.join(keys)}"]
+
+
+def _file_of(where: str) -> str:
+    """The file of `FILE:LINE`; nothing for other places, where a key can stand only once."""
+    name, colon, line = where.rpartition(":")
+    return name if colon and line.isdecimal() else ""
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    return by_lower[found[0]] if found else None
+
+
+def _short(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)

@@ -1,0 +1,270 @@
+"""Settings of a nameserver: `namesrv.conf`, with the keys and defaults of RocketMQ 4.9.8.
+
+Keys are those of NamesrvConfig and NettyServerConfig, and four of our own (`OWN_KEYS`): the times
+that the original has in its code, where to listen and how many connections to take. What threads
+and buffers the original uses means nothing here; such keys are accepted.
+
+`LiveConfig` is the configuration of a running process. An update is written to the file before it
+counts, and only the lines of changed keys are touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self, final
+
+from rmq.errors import ConfigError, RefusedError
+from rmq.model.properties_file import with_changes
+from rmq.model.settings import Change, Effect, Rule, Schema, Setting, Values, decode_settings
+from rmq.model.settings import change as change_settings
+from rmq.model.settings import load as load_settings
+from rmq.nameserver.files import write_text
+from rmq.remoting.channel import ChannelConfig
+from rmq.remoting.codes import ResponseCode
+from rmq.remoting.server import ServerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmq.model.settings import Value
+
+OWN_KEYS: Final = frozenset(
+    ("bindAddress", "serverConnectionsMax", "scanNotActiveBrokerInterval", "brokerExpiredTime")
+)
+"""Keys that RocketMQ 4.9.8 does not have."""
+
+_BLACK_LIST: Final = frozenset(
+    ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+)
+REMARK_BLACK_LIST: Final = "Can not update config in black list."
+
+
+def _ignored(key: str, default: Value) -> Setting:
+    return Setting(key=key, default=default, effect=Effect.IGNORED, help="Has no meaning here.")
+
+
+def _is_given(key: str) -> Rule:
+    return Rule(keys=(key,), check=lambda values: None if values.text(key) else "must not be empty")
+
+
+SCHEMA: Final = Schema(
+    [
+        Setting(
+            key="bindAddress",
+            default="0.0.0.0",
+            help="Address or host name to listen on.",
+            important=True,
+        ),
+        Setting(
+            key="listenPort",
+            default=9876,
+            maximum=65_535,
+            help="Port to listen on; 0 takes a free one.",
+            important=True,
+        ),
+        Setting(
+            key="kvConfigPath",
+            default=None,
+            default_text="$HOME/namesrv/kvConfig.json",
+            help="File of the KV config.",
+            important=True,
+        ),
+        Setting(
+            key="configStorePath",
+            default=None,
+            default_text="the file given with -c, else $HOME/namesrv/namesrv.properties",
+            help="File that run-time updates of these settings are written to.",
+        ),
+        Setting(
+            key="orderMessageEnable",
+            default=False,
+            effect=Effect.NOW,
+            help="Whether the route of an ordered topic tells its queues per broker.",
+        ),
+        Setting(
+            key="configBlackList",
+            default="configBlackList;configStorePath;kvConfigPath",
+            help="Keys that cannot be updated at run time, separated by semicolons.",
+        ),
+        Setting(
+            key="scanNotActiveBrokerInterval",
+            default=10_000,
+            minimum=10,
+            effect=Effect.NOW,
+            help="Milliseconds between two searches for silent brokers.",
+        ),
+        Setting(
+            key="brokerExpiredTime",
+            default=120_000,
+            minimum=10,
+            effect=Effect.NOW,
+            help="Milliseconds after which a broker that has not registered again is removed.",
+        ),
+        Setting(
+            key="serverChannelMaxIdleTimeSeconds",
+            default=120,
+            minimum=1,
+            help="Seconds without a byte either way after which a connection is closed.",
+        ),
+        Setting(
+            key="serverConnectionsMax",
+            default=50_000,
+            minimum=1,
+            help="Connections open at a time; one more is closed at once.",
+        ),
+        Setting(
+            key="serverSocketBacklog",
+            default=1024,
+            minimum=1,
+            help="Connections that may wait to be accepted.",
+        ),
+        Setting(
+            key="clusterTest",
+            default=False,
+            effect=Effect.IGNORED,
+            refused="looking up unknown topics in another environment does not exist here",
+            help="Must be false.",
+        ),
+        _ignored("productEnvName", "center"),
+        _ignored("rocketmqHome", None),
+        _ignored("serverWorkerThreads", 8),
+        _ignored("serverCallbackExecutorThreads", 0),
+        _ignored("serverSelectorThreads", 3),
+        _ignored("serverOnewaySemaphoreValue", 256),
+        _ignored("serverAsyncSemaphoreValue", 64),
+        _ignored("serverSocketSndBufSize", 0),
+        _ignored("serverSocketRcvBufSize", 0),
+        _ignored("writeBufferHighWaterMark", 0),
+        _ignored("writeBufferLowWaterMark", 0),
+        _ignored("serverPooledByteBufAllocatorEnable", True),
+        _ignored("useEpollNativeSelector", False),
+    ],
+    rules=[_is_given(key) for key in ("bindAddress", "kvConfigPath", "configStorePath")],
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameserverConfig:
+    """A nameserver's settings, checked. Made by `load_nameserver_config`."""
+
+    values: Values
+    """Every setting of the schema, as it is printed and answered."""
+    kv_path: Path
+    """`kvConfigPath`."""
+    file_path: Path
+    """`configStorePath`."""
+    order_topics: bool
+    """`orderMessageEnable`."""
+    black_list: frozenset[str]
+    """`configBlackList`, with what is always in it."""
+    scan_interval_s: float
+    """`scanNotActiveBrokerInterval`."""
+    broker_expiry_s: float
+    """`brokerExpiredTime`."""
+    server: ServerConfig
+
+    @classmethod
+    def from_values(cls, values: Values) -> Self:
+        listed = (key.strip() for key in values.text("configBlackList").split(";"))
+        idle_s = values.integer("serverChannelMaxIdleTimeSeconds")
+        return cls(
+            values=values,
+            kv_path=Path(values.text("kvConfigPath")),
+            file_path=Path(values.text("configStorePath")),
+            order_topics=values.flag("orderMessageEnable"),
+            black_list=_BLACK_LIST.union(filter(None, listed)),
+            scan_interval_s=values.integer("scanNotActiveBrokerInterval") / 1000,
+            broker_expiry_s=values.integer("brokerExpiredTime") / 1000,
+            server=ServerConfig(
+                host=values.text("bindAddress"),
+                port=values.integer("listenPort"),
+                backlog=values.integer("serverSocketBacklog"),
+                connections_max=values.integer("serverConnectionsMax"),
+                channel=ChannelConfig(idle_timeout_s=idle_s, calls_max=10_000),
+            ),
+        )
+
+    def as_properties(self) -> dict[str, str]:
+        """Every setting that has a value."""
+        return SCHEMA.as_properties(self.values)
+
+    def lines(self) -> list[str]:
+        """`key=value` of every setting, as `-p` prints them."""
+        return SCHEMA.format_lines(self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedConfig:
+    """A configuration, and what an operator should be told about it."""
+
+    config: NameserverConfig
+    warnings: tuple[str, ...]
+
+
+def load_nameserver_config(
+    path: Path | None = None,
+    overrides: Mapping[str, str] | None = None,
+    *,
+    environ: Mapping[str, str],
+) -> LoadedConfig:
+    """Read the settings: `overrides` (of the command line) before the file before the defaults.
+
+    Raise `ConfigError` with all that is wrong.
+    """
+    home = Path(environ.get("HOME") or "") / "namesrv"
+    text = "" if path is None else _read(path)
+    loaded = load_settings(
+        SCHEMA,
+        text,
+        "" if path is None else str(path),
+        overrides=overrides,
+        defaults={
+            "kvConfigPath": str(home / "kvConfig.json"),
+            "configStorePath": str(home / "namesrv.properties"),
+            "rocketmqHome": environ.get("ROCKETMQ_HOME") or None,
+        },
+    )
+    values = loaded.values
+    if path is not None:
+        # As in the original: the file that was read is the one that updates go to.
+        values = values.with_changes({"configStorePath": str(path)})
+    return LoadedConfig(config=NameserverConfig.from_values(values), warnings=loaded.warnings)
+
+
+@final
+class LiveConfig:
+    """The settings of a running nameserver."""
+
+    def __init__(self, config: NameserverConfig) -> None:
+        self.current = config
+        """What is in force; what needs a restart is read from it at the start only."""
+
+    def plan(self, changes: Mapping[str, str]) -> Change:
+        """Check an update; raise `RefusedError` for one that must not or cannot be."""
+        if not self.current.black_list.isdisjoint(changes):
+            raise RefusedError(ResponseCode.NO_PERMISSION, REMARK_BLACK_LIST)
+        try:
+            return change_settings(SCHEMA, self.current.values, changes)
+        except ConfigError as exc:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"nothing was updated: {exc}") from None
+
+    def write(self, changes: Mapping[str, str]) -> None:
+        """Write an update to the file; blocks. Raise `StorageError` or `ConfigError`."""
+        path = self.current.file_path
+        text = _read(path) if path.exists() else ""
+        updated = with_changes(text, changes)
+        if updated != text:
+            write_text(path, updated)
+
+    def apply(self, change: Change) -> None:
+        """Let an update count, as far as it needs no restart."""
+        self.current = NameserverConfig.from_values(change.values)
+
+
+def _read(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise ConfigError(str(path), f"cannot be read: {exc.strerror or exc}") from exc
+    return decode_settings(data, str(path))

@@ -1,0 +1,98 @@
+"""What brokers tell a nameserver about themselves, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn, TypeVar
+
+from rmq.errors import RefusedError
+from rmq.remoting.bodies.topics import DataVersion
+from rmq.remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from rmq.remoting.bodies.topics import TopicConfig
+
+C = TypeVar("C", bound="Hashable")
+"""A connection, of which only the identity matters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteLimits:
+    """What a table holds at most; a registration that would exceed it is refused as a whole.
+
+    Generous: they keep one broken or hostile peer from taking all memory.
+    """
+
+    addresses_max: int = 10_000
+    """Broker addresses alive at a time."""
+    queue_entries_max: int = 2_000_000
+    """Topics counted once for each broker name that has them."""
+    filter_servers_max: int = 1_000
+    """Filter servers of one broker."""
+    name_chars_max: int = 1_024
+    """Length of a topic, broker name, cluster or address."""
+
+    def check(self, said: Registration) -> None:
+        """Raise `RefusedError` for names that are missing or too long, and for too many of them."""
+        for what, name in (
+            ("brokerName", said.broker_name),
+            ("brokerAddr", said.address),
+            ("clusterName", said.cluster),
+        ):
+            if not name:
+                refuse(f"{what} is empty")
+        filter_servers = said.filter_servers or ()
+        if len(filter_servers) > self.filter_servers_max:
+            refuse(f"{len(filter_servers)} filter servers; the limit is {self.filter_servers_max}")
+        names = [said.broker_name, said.address, said.cluster, said.ha_address, *filter_servers]
+        names += (topic.topic_name for topic in said.topics)
+        if max(map(len, names)) > self.name_chars_max:
+            refuse(f"a name is longer than {self.name_chars_max} characters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What a broker says about itself."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    data_version: DataVersion = field(default_factory=DataVersion)
+    topics: tuple[TopicConfig, ...] = ()
+    filter_servers: tuple[str, ...] | None = None
+    """None (brokers too old to know of them) leaves what is known as it is."""
+
+
+class Master(NamedTuple):
+    """Where the master of a broker name is, for its slaves."""
+
+    address: str
+    ha_address: str
+
+
+class Registered(NamedTuple):
+    """What came of a registration."""
+
+    is_new: bool
+    """The address was not known before."""
+    topics_changed: int
+    master: Master | None
+    """Only told to slaves."""
+
+
+class Expired(NamedTuple, Generic[C]):
+    """A broker that was silent for too long."""
+
+    address: str
+    silent_s: float
+    connection: C | None
+    """What it registered over, unless another broker lives on it."""
+
+
+def refuse(remark: str) -> NoReturn:
+    """Refuse a registration as a whole."""
+    raise RefusedError(ResponseCode.SYSTEM_ERROR, f"registration refused: {remark}")
