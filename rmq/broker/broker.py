@@ -29,11 +29,16 @@ from rmq.broker.delay import DelayDelivery
 from rmq.broker.filters import check_expression
 from rmq.broker.groups import GroupTable
 from rmq.broker.handlers.clients import ClientHandlers
+from rmq.broker.handlers.consumers import ConsumerHandlers
+from rmq.broker.handlers.groups import GroupHandlers
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.pull import PullHandlers
 from rmq.broker.handlers.queries import QueryHandlers
 from rmq.broker.handlers.send import SendHandlers
 from rmq.broker.handlers.send_back import SendBackHandlers
+from rmq.broker.handlers.settings import SettingHandlers
+from rmq.broker.handlers.statistics import StatisticsHandlers
+from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.housekeeping import ClientHousekeeping
 from rmq.broker.locks import QueueLocks
 from rmq.broker.persistence import ConfigFile, Keeper
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
     from rmq.broker.registration import Registered
     from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
     from rmq.remoting.channel import Channel
+    from rmq.remoting.groups import GroupStatistics
     from rmq.store.dispatcher import Dispatched
     from rmq.store.recovery import Progress
     from rmq.store.store import MessageStore
@@ -224,9 +230,47 @@ class Broker:
             self._create_retry_topic,
             compile_filter=check_expression,
         ).add_to(table)
+        TopicHandlers(
+            live,
+            store,
+            self.topics,
+            self.clients,
+            self._tables.topics_keeper,
+            self.stats,
+            self.pulls.topic_changed,
+        ).add_to(table)
+        GroupHandlers(
+            live,
+            self.groups,
+            self.clients,
+            self.offsets,
+            self._tables.groups_keeper,
+            self.stats,
+            now_ms=now_ms,
+        ).add_to(table)
+        SettingHandlers(live, now_ms=now_ms).add_to(table)
+        ConsumerHandlers(
+            store, self.topics, self.clients, self.offsets, self.delay, self.calls
+        ).add_to(table)
+        StatisticsHandlers(
+            live,
+            store,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.clients,
+            self.stats,
+            self.store_stats,
+            now_ms=now_ms,
+            loads=self._loads,
+            delay_progress=self.delay.progress,
+        ).add_to(table)
         return table
 
-    # --- life ------------------------------------------------------------------------------------
+    def _loads(self) -> list[GroupStatistics]:
+        return [*self.server.statistics().groups, *self.vip_server.statistics().groups]
+
+    # --- life --------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
@@ -246,7 +290,12 @@ class Broker:
                 trio.open_nursery() as tasks,
                 trio.open_nursery() as servers,
             ):
-                for task in (self.creation.run, self.pulls.run, self.housekeeping.run):
+                for task in (
+                    self.creation.run,
+                    self.pulls.run,
+                    self.notifier.run,
+                    self.housekeeping.run,
+                ):
                     tasks.start_soon(task)
                 for keeper in (self._tables.topics_keeper, self._tables.groups_keeper):
                     tasks.start_soon(keeper.run, None)
@@ -304,7 +353,7 @@ class Broker:
         if scope.cancelled_caught:
             logger.error("saving took more than %g s and was given up", _SAVE_S)
 
-    # --- who is told of what ---------------------------------------------------------------------
+    # --- who is told of what -----------------------------------------------------------------
 
     def connection_opened(self, channel: Channel) -> None:
         self.housekeeping.connection_opened(channel)

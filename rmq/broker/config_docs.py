@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rmq.broker.config_schema import SCHEMA, SECTIONS
 from rmq.model.settings import Effect, Kind, Setting, format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 BEGIN: Final = "<!-- settings: made by rmq.broker.config_docs -->\n"
 END: Final = "<!-- settings: end -->\n"
@@ -57,7 +60,8 @@ def with_tables(page: str) -> str:
     """Return the page with the tables up to date."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
-    assert begin and end, "the page lacks the marks between which the tables stand"
+    if not (begin and end):
+        raise ValueError("the page lacks the marks between which the tables stand")
     return f"{before}{BEGIN}\n{settings_tables()}\n{END}{after}"
 
 
@@ -81,7 +85,7 @@ def _code(text: str) -> str:
     return f"`{text}`" if text else "empty"
 
 
-def _table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [f"### {title}", "", _line(head), _line(("---",) * len(head)), *map(_line, rows), ""]
     return "\n".join(lines)
 

@@ -63,6 +63,7 @@ _IGNORED: Final = (
         "broker",
         "Not used by RocketMQ 4.9.8 either.",
         {
+            "filterServerNums": 0,
             "flushConsumerOffsetHistoryInterval": 60_000,
             "highSpeedMode": False,
             "maxDelayTime": 40,
@@ -81,8 +82,8 @@ _IGNORED: Final = (
     ),
     _Ignored(
         "broker",
-        "Filter servers, which RocketMQ 4.9.8 no longer contains.",
-        {"filterServerNums": 0},
+        "Answers to pulls hold the stored bytes here, without a copy on the way.",
+        {"transferMsgByHeap": True},
     ),
     _Ignored(
         "broker",
@@ -128,10 +129,15 @@ _IGNORED: Final = (
     ),
     _Ignored(
         "client",
+        "Threads of a Java client.",
+        {"clientCallbackExecutorThreads": 0},
+        default_text="by number of processors",
+    ),
+    _Ignored(
+        "client",
         "Threads, timers and buffers of a Java client.",
         {
             "clientWorkerThreads": 4,
-            "clientCallbackExecutorThreads": 0,
             "channelNotActiveInterval": 60_000,
             "clientSocketSndBufSize": 0,
             "clientSocketRcvBufSize": 0,
@@ -168,10 +174,10 @@ _IGNORED: Final = (
             "redeleteHangedFileInterval": 120_000,
             "fastFailIfNoBufferInStorePool": False,
             "debugLockEnable": False,
-            "putMsgIndexHightWater": 600_000,
         },
         important=frozenset({"flushCommitLogTimed"}),
     ),
+    _Ignored("store", "Not used by RocketMQ 4.9.8 either.", {"putMsgIndexHightWater": 600_000}),
     _Ignored(
         "store",
         "Sizes of what enableConsumeQueueExt, enableLmq and enableMultiDispatch bring.",

@@ -23,7 +23,7 @@ def _split_keys(text: str) -> frozenset[str]:
 class RunningSettings:
     """How the broker runs."""
 
-    # --- what is written when -----------------------------------------------------------------
+    # --- what is written when ----------------------------------------------------------------
 
     flush_consumer_offset_interval_ms: int = setting(
         "flushConsumerOffsetInterval",
@@ -42,7 +42,7 @@ class RunningSettings:
         maximum=LONG_MAX,
     )
 
-    # --- registration -------------------------------------------------------------------------
+    # --- registration ------------------------------------------------------------------------
 
     register_period_ms: int = setting(
         "registerNameServerPeriod",
@@ -56,7 +56,7 @@ class RunningSettings:
     register_timeout_ms: int = setting(
         "registerBrokerTimeoutMills",
         6000,
-        "How long a nameserver may take to answer a registration.",
+        "Milliseconds that a nameserver may take to answer a registration.",
         NOW,
         minimum=1,
     )
@@ -67,7 +67,7 @@ class RunningSettings:
         "compressedRegister", False, "Registrations are compressed.", NOW
     )
 
-    # --- transactions -------------------------------------------------------------------------
+    # --- transactions ------------------------------------------------------------------------
 
     transaction_timeout_ms: int = setting(
         "transactionTimeOut",
@@ -80,7 +80,7 @@ class RunningSettings:
     transaction_check_max: int = setting(
         "transactionCheckMax",
         15,
-        "After so many questions without an answer it is given up.",
+        "After so many questions without an answer a transaction is given up.",
         NOW,
         important=True,
         minimum=1,
@@ -88,31 +88,43 @@ class RunningSettings:
     transaction_check_interval_ms: int = setting(
         "transactionCheckInterval",
         60_000,
-        "Milliseconds between two rounds of questions.",
+        "Milliseconds between two rounds of questions about open transactions.",
         NOW,
         important=True,
         minimum=1,
         maximum=LONG_MAX,
     )
 
-    # --- bounds of what waits -----------------------------------------------------------------
+    # --- bounds of what waits ----------------------------------------------------------------
 
     fast_failure: bool = setting(
         "brokerFastFailureEnable", True, "Requests that waited too long are answered busy.", NOW
     )
     send_wait_ms: int = setting(
-        "waitTimeMillsInSendQueue", 200, "Too long for a send.", NOW, maximum=LONG_MAX
+        "waitTimeMillsInSendQueue",
+        200,
+        "Milliseconds that are too long for a send.",
+        NOW,
+        maximum=LONG_MAX,
     )
     pull_wait_ms: int = setting(
-        "waitTimeMillsInPullQueue", 5000, "Too long for a pull.", NOW, maximum=LONG_MAX
+        "waitTimeMillsInPullQueue",
+        5000,
+        "Milliseconds that are too long for a pull.",
+        NOW,
+        maximum=LONG_MAX,
     )
     heartbeat_wait_ms: int = setting(
-        "waitTimeMillsInHeartbeatQueue", 31_000, "Too long for a heartbeat.", NOW, maximum=LONG_MAX
+        "waitTimeMillsInHeartbeatQueue",
+        31_000,
+        "Milliseconds that are too long for a heartbeat.",
+        NOW,
+        maximum=LONG_MAX,
     )
     transaction_wait_ms: int = setting(
         "waitTimeMillsInTransactionQueue",
         3000,
-        "Too long for the end of a transaction.",
+        "Milliseconds that are too long for the end of a transaction.",
         NOW,
         maximum=LONG_MAX,
     )
@@ -165,7 +177,7 @@ class RunningSettings:
         minimum=1,
     )
 
-    # --- statistics ---------------------------------------------------------------------------
+    # --- statistics --------------------------------------------------------------------------
 
     detailed_stats: bool = setting(
         "enableDetailStat", True, "Messages are also counted by queue.", RESTART
@@ -184,7 +196,7 @@ class RunningSettings:
         section="store",
     )
 
-    # --- replication --------------------------------------------------------------------------
+    # --- replication -------------------------------------------------------------------------
 
     ha_master_address: str | None = setting(
         "haMasterAddress",
@@ -229,13 +241,13 @@ class RunningSettings:
     slave_timeout_ms: int = setting(
         "slaveTimeout",
         3000,
-        "How long a send waits for a slave.",
+        "Milliseconds that a send waits for a slave.",
         NOW,
         section="store",
         minimum=1,
     )
 
-    # --- connections --------------------------------------------------------------------------
+    # --- connections -------------------------------------------------------------------------
 
     server_idle_timeout_s: int = setting(
         "serverChannelMaxIdleTimeSeconds",
@@ -256,7 +268,7 @@ class RunningSettings:
     connect_timeout_ms: int = setting(
         "connectTimeoutMillis",
         3000,
-        "How long a nameserver or broker may take to accept a connection.",
+        "Milliseconds that a nameserver or broker may take to accept a connection.",
         RESTART,
         section="client",
         minimum=1,
@@ -286,7 +298,7 @@ class RunningSettings:
         minimum=1,
     )
 
-    # --- stopping and updating ----------------------------------------------------------------
+    # --- stopping and updating ---------------------------------------------------------------
 
     shutdown_drain_ms: int = setting(
         "shutdownDrainTime",

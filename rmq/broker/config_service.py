@@ -60,7 +60,7 @@ def _check_port(text: str) -> None:
 class ServiceSettings:
     """What peers of the broker notice."""
 
-    # --- who and where ------------------------------------------------------------------------
+    # --- who and where -----------------------------------------------------------------------
 
     namesrv_addrs: tuple[str, ...] = setting(
         "namesrvAddr",
@@ -151,7 +151,7 @@ class ServiceSettings:
         "regionId", "DefaultRegion", "Region that answers to sends name, for message traces.", NOW
     )
 
-    # --- topics and groups --------------------------------------------------------------------
+    # --- topics and groups -------------------------------------------------------------------
 
     permission: int = setting(
         "brokerPermission",
@@ -204,7 +204,7 @@ class ServiceSettings:
     )
     trace_on: bool = setting("traceOn", True, "Clients may send message traces.", NOW)
 
-    # --- send ---------------------------------------------------------------------------------
+    # --- send --------------------------------------------------------------------------------
 
     reject_transaction_messages: bool = setting(
         "rejectTransactionMessage",
@@ -233,7 +233,7 @@ class ServiceSettings:
         "storeReplyMessageEnable", True, "Answers to request messages are stored, too.", NOW
     )
 
-    # --- pull ---------------------------------------------------------------------------------
+    # --- pull --------------------------------------------------------------------------------
 
     long_polling: bool = setting(
         "longPollingEnable", True, "A pull without new messages is held as long as it asks.", NOW
@@ -241,19 +241,16 @@ class ServiceSettings:
     short_polling_ms: int = setting(
         "shortPollingTimeMills",
         1000,
-        "How long such a pull is held otherwise.",
+        "Milliseconds that a pull is held when longPollingEnable is false.",
         NOW,
         minimum=1,
         maximum=LONG_MAX,
-    )
-    transfer_by_heap: bool = setting(
-        "transferMsgByHeap", True, "Messages are copied into the answers to pulls.", NOW
     )
     enable_property_filter: bool = setting(
         "enablePropertyFilter", False, "Consumers may filter with SQL expressions.", NOW
     )
     filter_support_retry: bool = setting(
-        "filterSupportRetry", False, "Such filters apply to retried messages, too.", NOW
+        "filterSupportRetry", False, "SQL filters apply to retried messages, too.", NOW
     )
     slave_read_enabled: bool = setting(
         "slaveReadEnable", False, "Consumers that are far behind are sent to a slave.", NOW
@@ -274,7 +271,7 @@ class ServiceSettings:
     consumer_fallbehind_threshold: int = setting(
         "consumerFallbehindThreshold",
         16 * 1024**3,
-        "How many bytes behind is too far.",
+        "Bytes behind that are too far for disableConsumeIfConsumerReadSlowly.",
         NOW,
         maximum=LONG_MAX,
     )
@@ -287,7 +284,7 @@ class ServiceSettings:
         minimum=1,
     )
 
-    # --- clients ------------------------------------------------------------------------------
+    # --- clients -----------------------------------------------------------------------------
 
     notify_consumer_ids_changed: bool = setting(
         "notifyConsumerIdsChangedEnable",

@@ -58,8 +58,8 @@ TLS_SETTINGS: Final = (
         choices=tuple(mode.value for mode in TlsMode),
     ),
     _row("tls.server.certPath", None, "The broker's certificate, a PEM file."),
-    _row("tls.server.keyPath", None, "The key of that certificate."),
-    _row("tls.server.keyPassword", None, "The password of that key.", secret=True),
+    _row("tls.server.keyPath", None, "The key of the broker's certificate."),
+    _row("tls.server.keyPassword", None, "The password of the broker's key.", secret=True),
     _row(
         "tls.server.need.client.auth",
         "none",
@@ -74,9 +74,15 @@ TLS_SETTINGS: Final = (
         "Nameservers and other brokers are dialled with TLS.",
         section="client",
     ),
-    _row("tls.client.authServer", False, "Their certificates are checked."),
-    _row("tls.client.trustCertPath", None, "Who may sign their certificates."),
-    _row("tls.client.certPath", None, "The certificate shown to them."),
-    _row("tls.client.keyPath", None, "The key of that certificate."),
-    _row("tls.client.keyPassword", None, "The password of that key.", secret=True),
+    _row(
+        "tls.client.authServer", False, "Certificates of nameservers and other brokers are checked."
+    ),
+    _row(
+        "tls.client.trustCertPath",
+        None,
+        "Who may sign the certificates of nameservers and other brokers.",
+    ),
+    _row("tls.client.certPath", None, "The certificate shown to nameservers and other brokers."),
+    _row("tls.client.keyPath", None, "The key of tls.client.certPath."),
+    _row("tls.client.keyPassword", None, "The password of tls.client.keyPath.", secret=True),
 )

@@ -70,7 +70,7 @@ class DelayDelivery:
         self._earlier = trio.Event()
         self._changes = 0
 
-    # --- progress --------------------------------------------------------------------------------
+    # --- progress ----------------------------------------------------------------------------
 
     def load(self, text: str) -> None:
         """Take over saved progress; raise `BodyError` or `MalformedJsonError`."""
@@ -112,7 +112,7 @@ class DelayDelivery:
             found[level] = (offset, 0 if queue is None else queue.next_offset)
         return found
 
-    # --- delivery --------------------------------------------------------------------------------
+    # --- delivery ----------------------------------------------------------------------------
 
     def start(self) -> None:
         """Have oneself told of messages that are to be delayed."""

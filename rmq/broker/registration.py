@@ -76,7 +76,7 @@ class Registration:
         self._nameservers: dict[str, _Nameserver] = {}
         self._encoded: tuple[int, int, bytes] | None = None
 
-    # --- notices ---------------------------------------------------------------------------------
+    # --- notices -----------------------------------------------------------------------------
 
     def topic_changed(self, topic: TopicConfig | None) -> None:
         """A topic is new or different; None: many are, or one is gone."""
@@ -103,7 +103,7 @@ class Registration:
     def connection_idle(self, channel: Channel) -> None:
         """It is closed next."""
 
-    # --- tasks -----------------------------------------------------------------------------------
+    # --- tasks -------------------------------------------------------------------------------
 
     @property
     def registered_at(self) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ class Registration:
         except ClientError as exc:
             logger.info("not unregistered at nameserver %s: %s", nameserver.address, exc)
 
-    # --- bodies ----------------------------------------------------------------------------------
+    # --- bodies ------------------------------------------------------------------------------
 
     def _encode_all(self, config: BrokerConfig) -> bytes:
         """Return the registration of all topics, encoded once per change for all nameservers."""

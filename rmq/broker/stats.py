@@ -121,8 +121,9 @@ class BrokerStats:
         count: int,
         size: int,
         latency_ms: int | None = None,
+        times: int = 1,
     ) -> None:
-        """Count messages that one pull of a group brought, and how long that took."""
+        """Count messages that a pull of a group brought, and how long that took."""
         try:
             reader = self._readers[group][topic]
         except KeyError:
@@ -130,7 +131,7 @@ class BrokerStats:
         meter = reader.gets
         meter.value += count
         meter.size += size
-        meter.times += 1
+        meter.times += times
         if latency_ms is not None:
             try:
                 meter = reader.latencies[queue_id]
@@ -140,13 +141,16 @@ class BrokerStats:
             meter.times += 1
 
     def get_delayed(self, group: str, queue_id: int, count: int, size: int) -> None:
-        """Count messages of a delay level that came due; `group` is the one that stands for it."""
-        self.get(group, SCHEDULE_TOPIC, queue_id, count, size)
+        """Count messages of a delay level that came due, each one by itself.
+
+        `group` is the name under which the broker reads them.
+        """
+        self.get(group, SCHEDULE_TOPIC, queue_id, count, size, times=count)
         if self._detailed:
             meter = self._find(self._queue_gets, f"{SCHEDULE_TOPIC}@{queue_id}@{group}")
             meter.value += count
             meter.size += size
-            meter.times += 1
+            meter.times += count
 
     def send_back(self, group: str, topic: str, count: int = 1) -> None:
         """Count messages of a topic that consumers of a group sent back."""
@@ -273,15 +277,12 @@ class BrokerStats:
         meters = [self._broker_puts, self._broker_gets]
         for table in self._tables:
             meters.extend(table.values())
-        has_idle = False
         for done, meter in enumerate(meters, 1):
             for span in spans:
                 meter.sample(span, now_ms)
-            if meter.is_idle:
-                has_idle = True
             if done % _SAMPLED_AT_ONCE == 0:
                 yield
-        if has_idle:
+        if DAY in spans:
             self._remove_idle()
 
     @property

@@ -66,7 +66,8 @@ def with_changes(text: str, changes: Mapping[str, str]) -> str:
         member = _member_of(entry)
         if member.problem is None and member.key in changes:
             counting[member.key] = entry, member.value
-    line_end = lines[0][1] or "\n" if lines else "\n"
+    # The last one: a "\n" behind a "\r" would not be a line end of its own.
+    line_end = next((end for _, end in reversed(lines) if end), "\n")
     for key, (entry, value) in counting.items():
         if value != changes[key]:
             last = entry.first + entry.count - 1
@@ -145,8 +146,9 @@ def _start_of(line: str, value: str, key: str) -> str:
     member = _MEMBER.match(content[:-1] if _is_continued(content) else content)
     assert member is not None, "_MEMBER also matches nothing"
     start = content[: member.start(2)]
-    if _unescaped(member[1]) != key or not start or start[-1] not in "=: \t\f":
-        # The key itself went on in the next line, or nothing stood behind it.
+    separator = start[member.end(1) :]
+    if _unescaped(member[1]) != key or not separator or (separator.isspace() and value[:1] in "=:"):
+        # The key itself went on in the next line, or what stands behind it is not enough.
         return format_member(key, value)
     return line[: len(line) - len(content)] + start + _escaped(value)
 

@@ -6,154 +6,51 @@ command line above it and defaults below, and finds all that is wrong at once: a
 contradict each other. Every finding says where the value came from. `change` does the same for an
 update of a running process, and tells which keys take effect now and which after a restart.
 
-Values are stripped of blanks around them, of which Java keeps the trailing ones: nobody means them.
-
 Pure: files are read and written by those who own them.
 """
 
 from __future__ import annotations
 
-import difflib
-import enum
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import TYPE_CHECKING, final
 
 from rmq.errors import ConfigError
 from rmq.model.properties_file import read_members
+from rmq.model.setting import (
+    INT_MAX,
+    LONG_MAX,
+    Effect,
+    Kind,
+    Setting,
+    Value,
+    format_value,
+    nearest_word,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-Value: TypeAlias = str | int | float | None
-"""What a setting may hold. A flag is a `bool`, which is an `int` to the type checker, too."""
-
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_FRACTION: Final = re.compile(
-    r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII
-)
-
-
-class Effect(enum.Enum):
-    """When another value of a setting counts."""
-
-    NOW = "now"
-    RESTART = "restart"
-    """The running process keeps the value it started with."""
-    IGNORED = "ignored"
-    """A known key of RocketMQ 4.9.8 that means nothing here."""
-
-
-class Kind(enum.Enum):
-    """What the text of a value must be."""
-
-    TEXT = "text"
-    INTEGER = "whole number"
-    FRACTION = "number"
-    FLAG = "true or false"
-    CHOICE = "one of a few words"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One key: its kind follows from the default, None being a text that is not set."""
-
-    key: str
-    default: Value
-    help: str
-    """What it means, in a sentence for operators, with the unit."""
-    effect: Effect = Effect.RESTART
-    minimum: float = 0
-    maximum: float = INT_MAX
-    choices: tuple[str, ...] = ()
-    section: str = ""
-    important: bool = False
-    """Whether it is among the few that the -m option prints."""
-    default_text: str | None = None
-    """How the documentation calls a default that depends on the machine."""
-    check: Callable[[str], object] | None = None
-    """Raises `ConfigError` for a text of the right kind that still means nothing."""
-    refused: str | None = None
-    """Why any other value than the default is refused: it asks for what does not exist here."""
-    secret: bool = False
-    """Whether the value must not be shown."""
-    effect_between: Callable[[Value, Value], Effect] | None = None
-    """When the change from one value to another counts, where that depends on them."""
-
-    @property
-    def kind(self) -> Kind:
-        if self.choices:
-            return Kind.CHOICE
-        if isinstance(self.default, bool):
-            return Kind.FLAG
-        if isinstance(self.default, int):
-            return Kind.INTEGER
-        if isinstance(self.default, float):
-            return Kind.FRACTION
-        return Kind.TEXT
-
-    def effect_of(self, old: Value, new: Value) -> Effect:
-        """When a change from `old` to `new` counts."""
-        return self.effect_between(old, new) if self.effect_between else self.effect
-
-    def parse(self, text: str) -> Value:
-        """Read a value; raise `ConfigError` with the key and what is wrong."""
-        text = text.strip()
-        try:
-            value = self._parse_kind(text)
-        except ConfigError:
-            if self.effect is Effect.IGNORED and self.refused is None:
-                return text  # Nothing here depends on it, and Java passes over it silently.
-            raise
-        if self.refused is not None and value != self.default:
-            raise ConfigError(self.key, f"{text}: {self.refused}")
-        if self.check is not None and text:
-            self.check(text)
-        return value
-
-    def _parse_kind(self, text: str) -> Value:
-        match self.kind:
-            case Kind.TEXT:
-                # An empty text is how a file says "not set" where the default is that.
-                return text or (None if self.default is None else "")
-            case Kind.CHOICE:
-                if text not in self.choices:
-                    near = _nearest(text, self.choices)
-                    hint = f"; did you mean {near}?" if near else ""
-                    words = ", ".join(self.choices)
-                    raise ConfigError(self.key, f"{text!r} is not one of {words}{hint}")
-                return text
-            case Kind.FLAG:
-                if text.lower() not in ("true", "false"):
-                    raise ConfigError(self.key, f"{text!r} is neither true nor false")
-                return text.lower() == "true"
-            case Kind.INTEGER:
-                if not _INTEGER.fullmatch(text):
-                    raise ConfigError(self.key, f"{text!r} is not a whole number")
-                return self._within(int(text))
-            case Kind.FRACTION:
-                if not _FRACTION.fullmatch(text):
-                    raise ConfigError(self.key, f"{text!r} is not a number")
-                return self._within(float(text))
-
-    def _within(self, value: float) -> float:
-        if not self.minimum <= value <= self.maximum:
-            limits = f"{_short(self.minimum)} and {_short(self.maximum)}"
-            raise ConfigError(self.key, f"{value} is not between {limits}")
-        return value
-
-
-def format_value(value: Value) -> str:
-    """Write a value as Java prints it; nothing for one that is not set."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+__all__ = [
+    "INT_MAX",
+    "LONG_MAX",
+    "Change",
+    "Effect",
+    "Kind",
+    "Loaded",
+    "Problem",
+    "Rule",
+    "Schema",
+    "Setting",
+    "SettingsError",
+    "Value",
+    "Values",
+    "change",
+    "decode_settings",
+    "format_value",
+    "load",
+]
 
 
 @final
@@ -229,7 +126,7 @@ class Schema:
 
     def nearest(self, key: str) -> str | None:
         """The known key that a misspelt one most likely means."""
-        return _nearest(key, self.settings)
+        return nearest_word(key, self.settings)
 
     def defaults(self, computed: Mapping[str, Value] | None = None) -> Values:
         values = {setting.key: setting.default for setting in self}
@@ -439,13 +336,3 @@ def _file_of(where: str) -> str:
     """The file of `FILE:LINE`; nothing for other places, where a key can stand only once."""
     name, colon, line = where.rpartition(":")
     return name if colon and line.isdecimal() else ""
-
-
-def _nearest(word: str, known: Iterable[str]) -> str | None:
-    by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
-    return by_lower[found[0]] if found else None
-
-
-def _short(number: float) -> str:
-    return str(int(number)) if number == int(number) else str(number)

@@ -58,8 +58,9 @@ class _Pending(NamedTuple):
 class KvKeeper:
     """The one who changes the KV config. `run` must run for `submit` to come to anything."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, write: Callable[[Path, str], None] = write_text) -> None:
         self._path: Final = path
+        self._write: Final = write
         self._pending: list[_Pending] = []
         self._work = trio.lowlevel.ParkingLot()
         self.table = KvTable()
@@ -100,7 +101,7 @@ class KvKeeper:
                 outcomes.append(refusal)
         if is_changed:
             try:
-                await trio.to_thread.run_sync(write_text, self._path, table.render())
+                await trio.to_thread.run_sync(self._write, self._path, table.render())
             except StorageError as exc:
                 logger.error("KV config: %s; %d changes refused", exc, len(batch))
                 failure = RefusedError(ResponseCode.SYSTEM_ERROR, f"{exc}; nothing was changed")

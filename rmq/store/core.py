@@ -530,11 +530,31 @@ class StoreCore:
         """Remove the queues of a topic; its messages stay in the log until they expire."""
         count = self.queues.delete_topic(topic)
         if count:
-            # A recovery point counts the entries of all queues: a new one is due, and one that is
-            # being saved does not count.
-            self._recovery_point = PhysicalOffset(-1)
-            self._topic_deletions += 1
+            self._note_deletion()
         return count
+
+    def delete_expired_queues(self, keep: frozenset[str]) -> list[tuple[str, int]]:
+        """Remove queues, of topics not to be kept, all of whose messages are gone from the log."""
+        log_min = self.log.min_offset
+        expired = [
+            (queue.topic, queue.queue_id)
+            for queue in self.queues
+            if queue.topic not in keep
+            and queue.next_offset > 0
+            and (last := queue.entry(queue.next_offset - 1)) is not None
+            and last[0] < log_min
+        ]
+        for topic, queue_id in expired:
+            self.queues.delete_queue(topic, queue_id)
+        if expired:
+            self._note_deletion()
+        return expired
+
+    def _note_deletion(self) -> None:
+        # A recovery point counts the entries of all queues: a new one is due, and one that is
+        # being saved does not count.
+        self._recovery_point = PhysicalOffset(-1)
+        self._topic_deletions += 1
 
     # --- recovery points -------------------------------------------------------------------
 

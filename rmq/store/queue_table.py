@@ -95,15 +95,19 @@ class QueueTable:
     def delete_topic(self, topic: str) -> int:
         """Remove all queues of a topic; return how many there were."""
         keys = [key for key in self.by_key if key[0] == topic]
-        for key in keys:
-            queue = self.by_key.pop(key)
-            del self.by_field[topic.encode(), key[1]]
-            if queue.is_dirty:
-                self.dirty.remove(queue)
-            queue.delete()
+        for _, queue_id in keys:
+            self.delete_queue(topic, queue_id)
         if keys and not self._storage.names(self._directory / topic):
             self._storage.delete(self._directory / topic)
         return len(keys)
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Remove one queue, which must be there."""
+        queue = self.by_key.pop((topic, queue_id))
+        del self.by_field[topic.encode(), queue_id]
+        if queue.is_dirty:
+            self.dirty.remove(queue)
+        queue.delete()
 
     def delete_all(self) -> None:
         for topic in {topic for topic, _ in self.by_key}:

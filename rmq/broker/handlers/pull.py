@@ -176,7 +176,7 @@ class PullHandlers:
         queue = self._store.core.queues.get(topic, queue_id)
         return 0 if queue is None else queue.next_offset
 
-    # --- one pull ------------------------------------------------------------------------------
+    # --- one pull ----------------------------------------------------------------------------
 
     def _pull(self, requests: Sequence[Request[PullMessageRequest]]) -> None:
         for request in requests:
@@ -344,7 +344,7 @@ class PullHandlers:
             )
         return message_filter
 
-    # --- what becomes of it ----------------------------------------------------------------------
+    # --- what becomes of it ------------------------------------------------------------------
 
     def _hold(
         self, request: Request[PullMessageRequest], message_filter: MessageFilter | None

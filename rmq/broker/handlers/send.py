@@ -272,7 +272,7 @@ class SendHandlers:
         self._targets[topic] = target
         return target
 
-    # --- one send at a time, with all checks ---------------------------------------------------
+    # --- one send at a time, with all checks -------------------------------------------------
 
     def _send_with_care(self, request: SendRequest) -> None:
         """Check a send thoroughly, store it and answer it, now or later."""
@@ -495,7 +495,7 @@ class SendHandlers:
         else:
             self._answer_when_safe([(request, answer)], results[-1].end_offset)
 
-    # --- answers -------------------------------------------------------------------------------
+    # --- answers -----------------------------------------------------------------------------
 
     def _answer_when_safe(self, waiting: list[tuple[SendRequest, Header]], end_offset: int) -> None:
         for request, _ in waiting:

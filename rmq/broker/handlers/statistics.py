@@ -123,7 +123,7 @@ class StatisticsHandlers:
             header=GetBrokerConsumeStatsRequest,
         )
 
-    # --- the broker ------------------------------------------------------------------------------
+    # --- the broker --------------------------------------------------------------------------
 
     def broker(self, request: Request[EmptyHeader]) -> None:
         """28 GET_BROKER_RUNTIME_INFO."""
@@ -159,7 +159,7 @@ class StatisticsHandlers:
         else:
             request.reply(body=data.encode())
 
-    # --- topics ----------------------------------------------------------------------------------
+    # --- topics ------------------------------------------------------------------------------
 
     def topic(self, request: Request[GetTopicStatsInfoRequest]) -> None:
         """202 GET_TOPIC_STATS_INFO."""
@@ -183,7 +183,7 @@ class StatisticsHandlers:
         groups = self._clients.groups_subscribing(topic) | self._offsets.groups_of(topic)
         request.reply(body=GroupList(group_list=frozenset(groups)).encode())
 
-    # --- groups ----------------------------------------------------------------------------------
+    # --- groups ------------------------------------------------------------------------------
 
     def group(self, request: Request[GetConsumeStatsRequest]) -> None:
         """208 GET_CONSUME_STATS."""
@@ -265,7 +265,7 @@ class StatisticsHandlers:
             consume_time_stamp_str=_local_time(consumed_ms),
         )
 
-    # --- queues ----------------------------------------------------------------------------------
+    # --- queues ------------------------------------------------------------------------------
 
     def _write_queues(self, config: TopicConfig) -> list[MessageQueue]:
         return self._queues(config, config.write_queue_nums)

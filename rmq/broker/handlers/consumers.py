@@ -1,0 +1,200 @@
+"""Offsets of groups and calls to consumers, for admin tools and slaves.
+
+Requests 43, 45, 222, 223, 307, 308, 309 and 314. Codes and remarks are those of RocketMQ 4.9.8
+AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, final
+
+from rmq.errors import RefusedError
+from rmq.remoting.bodies import QueryCorrectionOffsetBody
+from rmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
+from rmq.remoting.headers import (
+    CloneGroupOffsetRequest,
+    ConsumeMessageDirectlyRequest,
+    EmptyHeader,
+    GetConsumerRunningInfoRequest,
+    GetConsumerStatusRequest,
+    QueryCorrectionOffsetRequest,
+    ResetOffsetRequest,
+)
+from rmq.store.record import parse_message_id
+
+if TYPE_CHECKING:
+    from rmq.broker.callbacks import ConsumerCalls
+    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.consumer_offsets import ConsumerOffsets
+    from rmq.broker.delay import DelayDelivery
+    from rmq.broker.topics import TopicTable
+    from rmq.remoting.command import Command
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class ConsumerHandlers:
+    """Moves groups and asks their members."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        clients: ClientRegistry,
+        offsets: ConsumerOffsets,
+        delay: DelayDelivery,
+        calls: ConsumerCalls,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._clients = clients
+        self._offsets = offsets
+        self._delay = delay
+        self._calls = calls
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add(RequestCode.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
+        table.add(RequestCode.GET_ALL_DELAY_OFFSET, self.list_delays)
+        table.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset, header=ResetOffsetRequest)
+        table.add_async(
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+            self.status,
+            header=GetConsumerStatusRequest,
+        )
+        table.add_async(
+            RequestCode.GET_CONSUMER_RUNNING_INFO,
+            self.running_info,
+            header=GetConsumerRunningInfoRequest,
+        )
+        table.add_async(
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            self.consume_directly,
+            header=ConsumeMessageDirectlyRequest,
+        )
+        table.add(
+            RequestCode.QUERY_CORRECTION_OFFSET,
+            self.correction,
+            header=QueryCorrectionOffsetRequest,
+        )
+        table.add(RequestCode.CLONE_GROUP_OFFSET, self.clone, header=CloneGroupOffsetRequest)
+
+    # --- what slaves copy --------------------------------------------------------------------
+
+    def list_offsets(self, request: Request[EmptyHeader]) -> None:
+        """43 GET_ALL_CONSUMER_OFFSET."""
+        request.reply(body=self._offsets.encode())
+
+    def list_delays(self, request: Request[EmptyHeader]) -> None:
+        """45 GET_ALL_DELAY_OFFSET."""
+        request.reply(body=self._delay.to_body().encode())
+
+    # --- offsets -----------------------------------------------------------------------------
+
+    def reset(self, request: Request[ResetOffsetRequest]) -> None:
+        """222 INVOKE_BROKER_TO_RESET_OFFSET."""
+        header = request.header
+        logger.info(
+            "offsets of group %s in %s reset to %d by %s",
+            header.group,
+            header.topic,
+            header.timestamp,
+            request.channel.peer,
+        )
+        body = self._calls.reset_offset(
+            header.topic,
+            header.group,
+            header.timestamp,
+            is_force=header.is_force,
+            for_cpp=request.command.language is LanguageCode.CPP,
+        )
+        request.reply(body=body.encode())
+
+    def correction(self, request: Request[QueryCorrectionOffsetRequest]) -> None:
+        """308 QUERY_CORRECTION_OFFSET: the lowest offsets of all groups."""
+        header = request.header
+        lowest = self._offsets.min_offsets(header.topic, header.filter_groups, self._min_offset)
+        request.reply(body=QueryCorrectionOffsetBody(correction_offsets=lowest).encode())
+
+    def _min_offset(self, topic: str, queue_id: int) -> int:
+        queue = self._store.core.queues.get(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def clone(self, request: Request[CloneGroupOffsetRequest]) -> None:
+        """314 CLONE_GROUP_OFFSET: one group goes on where another is."""
+        header = request.header
+        if header.topic is not None and header.topic.strip():
+            topics = {header.topic}
+        else:
+            topics = self._offsets.topics_of(header.src_group)
+        source = self._clients.consumer_group(header.src_group)
+        for topic in sorted(topics):
+            if self._topics.get(topic) is None:
+                logger.warning("offsets of %s not cloned: there is no such topic", topic)
+                continue
+            if (
+                not header.offline
+                and source is not None
+                and source.subscriptions
+                and source.subscription(topic) is None
+            ):
+                logger.warning(
+                    "offsets of %s not cloned: group %s does not subscribe to it",
+                    topic,
+                    header.src_group,
+                )
+                continue
+            # 4.9.8 clones the topic of the request here, which is blank when all are meant.
+            self._offsets.clone(header.src_group, header.dest_group, topic)
+        request.reply()
+
+    # --- calls to consumers ------------------------------------------------------------------
+
+    async def status(self, request: Request[GetConsumerStatusRequest]) -> None:
+        """223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
+        header = request.header
+        body = await self._calls.consumer_status(header.topic, header.group, header.client_addr)
+        request.reply(body=body.encode())
+
+    async def running_info(self, request: Request[GetConsumerRunningInfoRequest]) -> None:
+        """307 GET_CONSUMER_RUNNING_INFO, handed on."""
+        header = request.header
+        answer = await self._calls.running_info(
+            header.consumer_group, header.client_id, request.command.ext_fields
+        )
+        _hand_back(request, answer)
+
+    async def consume_directly(self, request: Request[ConsumeMessageDirectlyRequest]) -> None:
+        """309 CONSUME_MESSAGE_DIRECTLY, handed on with the message."""
+        header = request.header
+        try:
+            _, offset = parse_message_id(header.msg_id or "")
+        except ValueError as exc:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"msgId {header.msg_id}: {exc}") from None
+        record = self._store.reads.record_at(offset)
+        view = None if record is None else self._store.core.log.view(offset, record.size)
+        if view is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"there is no message {header.msg_id} here"
+            )
+        answer = await self._calls.consume_directly(
+            header.consumer_group, header.client_id, request.command.ext_fields, view
+        )
+        _hand_back(request, answer)
+
+
+def _hand_back(
+    request: Request[GetConsumerRunningInfoRequest] | Request[ConsumeMessageDirectlyRequest],
+    answer: Command,
+) -> None:
+    """Answer with what a consumer answered."""
+    request.reply(
+        code=answer.code,
+        body=answer.body,
+        remark=answer.remark,
+        extra=answer.ext_fields or None,
+    )

@@ -1,0 +1,185 @@
+"""Consumer groups and who is connected, for admin tools: requests 200, 201, 203, 204, 207 and 328.
+
+A change is answered when it is on disk. Codes and remarks are those of RocketMQ 4.9.8
+AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.broker.handlers.topics import refuse_on_slave
+from rmq.errors import RefusedError
+from rmq.remoting.bodies import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    SubscriptionGroupConfig,
+)
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.headers import (
+    DeleteSubscriptionGroupRequest,
+    EmptyHeader,
+    GetConsumerConnectionListRequest,
+    GetProducerConnectionListRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.config import LiveConfig
+    from rmq.broker.consumer_offsets import ConsumerOffsets
+    from rmq.broker.groups import GroupTable
+    from rmq.broker.members import ClientInfo
+    from rmq.broker.persistence import Keeper
+    from rmq.broker.stats import BrokerStats
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+
+logger = logging.getLogger(__name__)
+
+RETRY_QUEUES_MAX: Final = 1024
+
+
+@final
+class GroupHandlers:
+    """Creates, shows and deletes groups, and shows their members."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        groups: GroupTable,
+        clients: ClientRegistry,
+        offsets: ConsumerOffsets,
+        keeper: Keeper,
+        stats: BrokerStats,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._live = live
+        self._groups = groups
+        self._clients = clients
+        self._offsets = offsets
+        self._keeper = keeper
+        self._stats = stats
+        self._now_ms = now_ms
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.create)
+        table.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
+        table.add_async(
+            RequestCode.DELETE_SUBSCRIPTIONGROUP,
+            self.delete,
+            header=DeleteSubscriptionGroupRequest,
+        )
+        table.add(
+            RequestCode.GET_CONSUMER_CONNECTION_LIST,
+            self.list_consumers,
+            header=GetConsumerConnectionListRequest,
+        )
+        table.add(
+            RequestCode.GET_PRODUCER_CONNECTION_LIST,
+            self.list_producers,
+            header=GetProducerConnectionListRequest,
+        )
+        table.add(RequestCode.GET_ALL_PRODUCER_INFO, self.list_all_producers)
+
+    # --- settings ----------------------------------------------------------------------------
+
+    async def create(self, request: Request[EmptyHeader]) -> None:
+        """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        refuse_on_slave(self._live.current)
+        group = SubscriptionGroupConfig.decode(request.body)
+        if not group.group_name.strip():
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the name of the group is blank")
+        if group.retry_queue_nums > RETRY_QUEUES_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"retryQueueNums {group.retry_queue_nums} is above {RETRY_QUEUES_MAX}",
+            )
+        logger.info("group %s created or changed by %s", group.group_name, request.channel.peer)
+        self._groups.put(group)
+        await self._keeper.wait_saved(self._keeper.mark())
+        request.reply()
+
+    def list_all(self, request: Request[EmptyHeader]) -> None:
+        """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG, by which slaves follow."""
+        request.reply(body=self._groups.to_body().encode())
+
+    async def delete(self, request: Request[DeleteSubscriptionGroupRequest]) -> None:
+        """207 DELETE_SUBSCRIPTIONGROUP."""
+        refuse_on_slave(self._live.current)
+        name = request.header.group_name
+        logger.info("group %s deleted by %s", name, request.channel.peer)
+        self._groups.delete(name)
+        if request.header.remove_offset:
+            self._offsets.remove_group(name)
+        if self._live.current.delete_unused_stats:
+            self._stats.remove_group(name)
+        await self._keeper.wait_saved(self._keeper.mark())
+        request.reply()
+
+    # --- members -----------------------------------------------------------------------------
+
+    def list_consumers(self, request: Request[GetConsumerConnectionListRequest]) -> None:
+        """203 GET_CONSUMER_CONNECTION_LIST."""
+        name = request.header.consumer_group
+        group = self._clients.consumer_group(name)
+        if group is None:
+            raise RefusedError(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+            )
+        body = ConsumerConnection(
+            connection_set=_connections(group.clients),
+            subscription_table=dict(group.subscriptions),
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+        )
+        request.reply(body=body.encode())
+
+    def list_producers(self, request: Request[GetProducerConnectionListRequest]) -> None:
+        """204 GET_PRODUCER_CONNECTION_LIST."""
+        name = request.header.producer_group
+        group = self._clients.producer_group(name)
+        if group is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = ProducerConnection(connection_set=_connections(group.members.values()))
+        request.reply(body=body.encode())
+
+    def list_all_producers(self, request: Request[EmptyHeader]) -> None:
+        """328 GET_ALL_PRODUCER_INFO."""
+        # Members know when they were heard of by the monotonic clock, tools want the wall's.
+        now, now_ms = trio.current_time(), self._now_ms()
+        data = {
+            name: tuple(
+                ProducerInfo(
+                    client_id=client.client_id,
+                    remote_ip=client.channel.peer,
+                    language=client.language,
+                    version=client.version,
+                    last_update_timestamp=now_ms - int((now - client.last_update) * 1000),
+                )
+                for client in group.members.values()
+            )
+            for name, group in self._clients.producer_groups.items()
+        }
+        request.reply(body=ProducerTableInfo(data=data).encode())
+
+
+def _connections(clients: Iterable[ClientInfo]) -> tuple[Connection, ...]:
+    return tuple(
+        Connection(
+            client_id=client.client_id,
+            client_addr=client.channel.peer,
+            language=client.language,
+            version=client.version,
+        )
+        for client in clients
+    )

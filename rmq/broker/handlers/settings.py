@@ -1,0 +1,73 @@
+"""Settings of a running broker: UPDATE_BROKER_CONFIG (25) and GET_BROKER_CONFIG (26).
+
+An update takes effect at once or says which keys wait for a restart, and is in the file before it
+is answered. Where RocketMQ 4.9.8 skips what it does not know, an update with an unknown key or a
+value that makes no sense is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from rmq.errors import ConfigError, ProtocolError, RefusedError, StorageError
+from rmq.remoting.bodies import format_properties, parse_properties
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.headers import EmptyHeader, GetBrokerConfigResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.broker.config import LiveConfig
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class SettingHandlers:
+    """Shows and changes settings."""
+
+    def __init__(self, live: LiveConfig, *, now_ms: Callable[[], int]) -> None:
+        self._live = live
+        self._now_ms = now_ms
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add_async(RequestCode.UPDATE_BROKER_CONFIG, self.update)
+        table.add(RequestCode.GET_BROKER_CONFIG, self.show)
+
+    async def update(self, request: Request[EmptyHeader]) -> None:
+        """25 UPDATE_BROKER_CONFIG."""
+        try:
+            changes = parse_properties(request.body)
+            outcome = self._live.update(changes, now_ms=self._now_ms())
+        except (ConfigError, ProtocolError) as exc:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(exc)) from None
+        logger.info("settings changed by %s: %s", request.channel.peer, changes)
+        try:
+            await trio.to_thread.run_sync(self._live.persist)
+        except StorageError as exc:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"in force until the next restart, but not saved: {exc}"
+            ) from None
+        remarks: list[str] = []
+        if outcome.needs_restart:
+            remarks.append(
+                f"takes effect after a restart: {', '.join(sorted(outcome.needs_restart))}"
+            )
+        if outcome.ignored:
+            remarks.append(f"has no meaning here: {', '.join(sorted(outcome.ignored))}")
+        for remark in remarks:
+            logger.warning("%s", remark)
+        request.reply(remark="; ".join(remarks) or None)
+
+    def show(self, request: Request[EmptyHeader]) -> None:
+        """26 GET_BROKER_CONFIG."""
+        version = self._live.version.encode().decode()
+        request.reply(
+            GetBrokerConfigResponse(version=version),
+            body=format_properties(self._live.as_properties()),
+        )

@@ -1,0 +1,237 @@
+"""Topics and what they leave behind, for admin tools.
+
+Requests 17, 21, 215, 305, 306, 316, 321 and 329. A change is answered when it is on disk. Codes and
+remarks are those of RocketMQ 4.9.8 AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+from rmq.broker.config import BrokerRole
+from rmq.broker.filters import filter_for
+from rmq.errors import RefusedError, RmqError
+from rmq.model.names import OP_HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.remoting.bodies import (
+    ConsumeQueueData,
+    QueryConsumeQueueResponseBody,
+    TopicConfig,
+    TopicFilterType,
+    TopicList,
+)
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.headers import (
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    EmptyHeader,
+    QueryConsumeQueueRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.persistence import Keeper
+    from rmq.broker.stats import BrokerStats
+    from rmq.broker.topics import TopicTable
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+QUEUES_MAX: Final = 65_536
+"""Queues a topic may have: each is a directory and some memory."""
+ENTRIES_MAX: Final = 10_000
+"""Entries of a queue that one request gets."""
+_PERM_MAX: Final = 7
+
+
+def refuse_on_slave(config: BrokerConfig) -> None:
+    """Raise `RefusedError` on a slave: what is changed there is gone with the next copy."""
+    if config.role is BrokerRole.SLAVE:
+        raise RefusedError(
+            ResponseCode.SYSTEM_ERROR,
+            "Can't modify topic or subscription group from slave broker,"
+            " please execute it from master broker.",
+        )
+
+
+@final
+class TopicHandlers:
+    """Creates, shows and deletes topics."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        clients: ClientRegistry,
+        keeper: Keeper,
+        stats: BrokerStats,
+        on_deleted: Callable[[str], None],
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._clients = clients
+        self._keeper = keeper
+        self._stats = stats
+        self._on_deleted = on_deleted
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add_async(RequestCode.UPDATE_AND_CREATE_TOPIC, self.create, header=CreateTopicRequest)
+        table.add_async(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete, header=DeleteTopicRequest)
+        table.add(RequestCode.GET_ALL_TOPIC_CONFIG, self.list_all)
+        table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.list_system)
+        table.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_queues)
+        table.add(RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused)
+        table.add(RequestCode.DELETE_EXPIRED_COMMITLOG, self.delete_expired_log)
+        table.add(RequestCode.QUERY_CONSUME_QUEUE, self.show_queue, header=QueryConsumeQueueRequest)
+
+    async def create(self, request: Request[CreateTopicRequest]) -> None:
+        """17 UPDATE_AND_CREATE_TOPIC. `order` is not applied, as in 4.9.8: nameservers say so."""
+        refuse_on_slave(self._live.current)
+        header = request.header
+        self._refuse_protected(header.topic)
+        for name, queues in (
+            ("readQueueNums", header.read_queue_nums),
+            ("writeQueueNums", header.write_queue_nums),
+        ):
+            if not 0 <= queues <= QUEUES_MAX:
+                raise RefusedError(
+                    ResponseCode.SYSTEM_ERROR, f"{name} {queues} is not between 0 and {QUEUES_MAX}"
+                )
+        if not 0 <= header.perm <= _PERM_MAX:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"perm {header.perm} is not between 0 and {_PERM_MAX}"
+            )
+        try:
+            filter_type = TopicFilterType(header.topic_filter_type)
+        except ValueError:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topicFilterType {header.topic_filter_type!r} is not SINGLE_TAG or MULTI_TAG",
+            ) from None
+        logger.info("topic %s created or changed by %s", header.topic, request.channel.peer)
+        self._topics.put(
+            TopicConfig(
+                topic_name=header.topic,
+                read_queue_nums=header.read_queue_nums,
+                write_queue_nums=header.write_queue_nums,
+                perm=header.perm,
+                topic_filter_type=filter_type,
+                topic_sys_flag=header.topic_sys_flag or 0,
+            )
+        )
+        await self._keeper.wait_saved(self._keeper.mark())
+        request.reply()
+
+    async def delete(self, request: Request[DeleteTopicRequest]) -> None:
+        """215 DELETE_TOPIC_IN_BROKER: its settings and queues go, its messages stay in the log."""
+        refuse_on_slave(self._live.current)
+        topic = request.header.topic
+        self._refuse_protected(topic)
+        logger.info("topic %s deleted by %s", topic, request.channel.peer)
+        self._topics.delete(topic)
+        await self._keeper.wait_saved(self._keeper.mark())
+        self._delete_queues(topic)
+        request.reply()
+
+    def _refuse_protected(self, topic: str) -> None:
+        reason = self._topics.validate_topic(topic)
+        if reason is not None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
+        if self._topics.is_system(topic):
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"The topic[{topic}] is conflict with system topic."
+            )
+
+    def _delete_queues(self, topic: str) -> None:
+        self._store.core.delete_topic(topic)
+        self._on_deleted(topic)
+        if self._live.current.delete_unused_stats:
+            self._stats.remove_topic(topic)
+
+    def list_all(self, request: Request[EmptyHeader]) -> None:
+        """21 GET_ALL_TOPIC_CONFIG, by which slaves follow."""
+        request.reply(EmptyHeader(), body=self._topics.to_body().encode())
+
+    def list_system(self, request: Request[EmptyHeader]) -> None:
+        """305 GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
+        request.reply(body=TopicList(topic_list=self._topics.system_topics).encode())
+
+    # --- what is left behind -----------------------------------------------------------------
+
+    def clean_expired_queues(self, request: Request[EmptyHeader]) -> None:
+        """306 CLEAN_EXPIRED_CONSUMEQUEUE: queues all of whose messages are gone from the log."""
+        deleted = self._store.core.delete_expired_queues(keep=frozenset({SCHEDULE_TOPIC}))
+        for topic, queue_id in deleted:
+            logger.info("queue %d of %s deleted: its messages have expired", queue_id, topic)
+        request.reply()
+
+    def clean_unused(self, request: Request[EmptyHeader]) -> None:
+        """316 CLEAN_UNUSED_TOPIC: queues of topics that were deleted."""
+        kept = {SCHEDULE_TOPIC, OP_HALF_TOPIC, *self._topics.names()}
+        for topic in sorted({queue.topic for queue in self._store.core.queues} - kept):
+            logger.info("queues of %s deleted: there is no such topic", topic)
+            self._delete_queues(topic)
+        request.reply()
+
+    def delete_expired_log(self, request: Request[EmptyHeader]) -> None:
+        """329 DELETE_EXPIRED_COMMITLOG: expired files go in the next rounds, at whatever hour."""
+        self._store.core.retention.arm_manual_deletion()
+        request.reply()
+
+    # --- a look inside -----------------------------------------------------------------------
+
+    def show_queue(self, request: Request[QueryConsumeQueueRequest]) -> None:
+        """321 QUERY_CONSUME_QUEUE: raw entries of a queue."""
+        header = request.header
+        queue = self._store.core.queues.get(header.topic, header.queue_id)
+        if queue is None:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"
+            )
+        subscription = filter_text = None
+        message_filter = None
+        if header.consumer_group is not None:
+            group = self._clients.consumer_group(header.consumer_group)
+            subscription = None if group is None else group.subscription(header.topic)
+            if subscription is None:
+                filter_text = f"{header.consumer_group}@{header.topic} is not online!"
+            else:
+                filter_text = "null"
+                try:
+                    message_filter = filter_for(subscription)
+                except RmqError as exc:
+                    filter_text = str(exc)
+        if not queue.min_offset <= header.index < queue.next_offset:
+            request.reply(
+                remark=f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
+            )
+            return
+        rows: list[ConsumeQueueData] = []
+        for offset in range(header.index, header.index + max(0, min(header.count, ENTRIES_MAX))):
+            entry = queue.entry(offset) if offset < queue.next_offset else None
+            if entry is None:
+                break
+            physical, size, tags_code = entry
+            rows.append(
+                ConsumeQueueData(
+                    physic_offset=physical,
+                    physic_size=size,
+                    tags_code=tags_code,
+                    eval=message_filter is not None and message_filter.matches_tags_code(tags_code),
+                )
+            )
+        body = QueryConsumeQueueResponseBody(
+            subscription_data=subscription,
+            filter_data=filter_text,
+            queue_data=tuple(rows),
+            max_queue_index=queue.next_offset,
+            min_queue_index=queue.min_offset,
+        )
+        request.reply(body=body.encode())
