@@ -159,7 +159,9 @@ class Broker:
         self.clients = ClientRegistry(
             self.notifier.notify_members, expired_s=config.channel_expired_ms / 1000
         )
-        self.delay = DelayDelivery(store, config.store.delay_levels_ms, self.stats, now_ms=now_ms)
+        self.delay = DelayDelivery(
+            store, config.store.delay_levels_ms, self.stats, self.store_stats, now_ms=now_ms
+        )
         self.delay_keeper = Keeper(
             tables.delays_file,
             self.delay.render,
@@ -217,6 +219,7 @@ class Broker:
             self.creation,
             self.acknowledger,
             self.stats,
+            self.store_stats,
         ).add_to(table)
         self.pulls.add_to(table)
         OffsetHandlers(store, self.offsets).add_to(table)

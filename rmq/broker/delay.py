@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmq.broker.stats import BrokerStats
+    from rmq.broker.store_stats import StoreStats
     from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.record import StoredRecord
     from rmq.store.store import MessageStore
@@ -54,12 +55,14 @@ class DelayDelivery:
         store: MessageStore,
         levels_ms: tuple[int, ...],
         stats: BrokerStats,
+        store_stats: StoreStats,
         *,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._levels_ms = levels_ms
         self._stats = stats
+        self._store_stats = store_stats
         self._now_ms = now_ms
         self._offsets: dict[int, int] = {}
         """By level, the queue offset of the first message not yet delivered."""
@@ -233,6 +236,7 @@ class DelayDelivery:
         if taken:
             self._stats.get_delayed(GROUP, level - 1, taken, size)
             self._stats.broker_put(taken)
+            self._store_stats.put(taken, size)
         return next_due
 
     def _offset_in(self, queue: ConsumeQueue, level: int) -> int:

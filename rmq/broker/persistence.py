@@ -210,6 +210,8 @@ class Keeper:
 
     async def _save(self) -> None:
         async with self._writing:
+            if not self.is_unsaved:  # the write that had to be waited for saved it all
+                return
             attempt, self._next = self._next, _Attempt()
             self._current = attempt
             attempt.marked = self._marked

@@ -107,7 +107,7 @@ class ClientHandlers:
         """34 HEART_BEAT: the groups of a client."""
         data = _read(HeartbeatData, request)
         channel = request.channel
-        if False:
+        if not channel.is_open:
             # It ended after the heartbeat was read. Nobody would tell the registry again.
             return
         command = request.command

@@ -406,7 +406,7 @@ class PullHandlers:
             offset_new=result.next_offset,
         )
         properties = {"KEYS": header.consumer_group, "DELAY": "0", "TAGS": header.consumer_group}
-        self._store.append(
+        (stored,) = self._store.append(
             [
                 NewMessage(
                     OFFSET_MOVED_TOPIC,
@@ -418,6 +418,7 @@ class PullHandlers:
                 )
             ]
         )
+        self._store_stats.put(1, stored.size)
 
     def _count(self, header: PullMessageRequest, result: GetResult, started: float) -> None:
         count = result.count
@@ -433,3 +434,14 @@ class PullHandlers:
                 elapsed_ms,
             )
             self._stats.broker_get(count)
+        if count and self._live.current.fall_recorded:
+            stored_ms = self._reads.store_time(
+                header.topic, header.queue_id, result.next_offset - 1
+            )
+            self._stats.record_fall(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                self._now_ms() - stored_ms if stored_ms > 0 else 0,
+                result.behind_bytes,
+            )

@@ -489,7 +489,8 @@ class SendHandlers:
             msg_region=self._region,
         )
         size = sum([result.size for result in results])
-        self._count({(messages[0].topic, messages[0].queue_id): [len(results), size]})
+        key = (messages[0].topic, messages[0].queue_id)
+        self._count({key: [len(results), size]}, is_batch=True)
         if self._acknowledger.is_immediate or not prepared.waits:
             request.reply(answer)
         else:
@@ -538,12 +539,14 @@ class SendHandlers:
             )
         return ResponseCode.SYSTEM_ERROR, f"{status.value} {result.reason}".rstrip()
 
-    def _count(self, counts: dict[tuple[str, int], list[int]]) -> None:
+    def _count(self, counts: dict[tuple[str, int], list[int]], *, is_batch: bool = False) -> None:
+        """Count stored messages, by topic and queue; a batch is one send."""
         stats = self._stats
         total = 0
         size_total = 0
         for (topic, queue_id), (count, size) in counts.items():
-            stats.put(topic, queue_id, count, size)
+            times = 1 if is_batch else count
+            stats.put(topic, queue_id, count, size, times)
             total += count
             size_total += size
         if total:
@@ -552,7 +555,7 @@ class SendHandlers:
 
     def _notice_duration(self, seconds: float, count: int) -> None:
         """Note how long the store took; refuse sends for a while when it was far too long."""
-        self._store_stats.put_took(seconds * 1000, count)
+        self._store_stats.put_took(int(seconds * 1000), count)
         if seconds > self._busy_s:
             self._busy_until = time.perf_counter() + min(seconds, self._busy_s)
             logger.warning(

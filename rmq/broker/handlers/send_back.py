@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rmq.broker.config import LiveConfig
     from rmq.broker.groups import GroupTable
     from rmq.broker.stats import BrokerStats
+    from rmq.broker.store_stats import StoreStats
     from rmq.broker.topic_creation import TopicCreation
     from rmq.broker.topics import TopicTable
     from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
@@ -59,6 +60,7 @@ class SendBackHandlers:
         creation: TopicCreation,
         acknowledger: Acknowledger,
         stats: BrokerStats,
+        store_stats: StoreStats,
     ) -> None:
         self._live = live
         self._store = store
@@ -67,6 +69,7 @@ class SendBackHandlers:
         self._creation = creation
         self._acknowledger = acknowledger
         self._stats = stats
+        self._store_stats = store_stats
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(
@@ -172,6 +175,7 @@ class SendBackHandlers:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"{result.status.value} {result.reason}".rstrip()
             )
+        self._store_stats.put(1, result.size)
         if message.topic == SCHEDULE_TOPIC:
             self._stats.put(message.topic, message.queue_id, 1, result.size)
         self._stats.send_back(header.group, origin_topic)
