@@ -73,6 +73,7 @@ class Registration:
         self._topics = topics
         self._on_registered = on_registered
         self._client: RemotingClient | None = None
+        self._has_left = False
         self._nameservers: dict[str, _Nameserver] = {}
         self._encoded: tuple[int, int, bytes] | None = None
 
@@ -146,7 +147,11 @@ class Registration:
     _addresses_changed: trio.Event
 
     async def unregister_all(self) -> None:
-        """Tell all nameservers that the broker goes, each within a few seconds."""
+        """Tell all nameservers that the broker goes, each within a few seconds.
+
+        Nothing is registered after that.
+        """
+        self._has_left = True
         async with trio.open_nursery() as nursery:
             for nameserver in self._nameservers.values():
                 nursery.start_soon(self._unregister, nameserver)
@@ -172,10 +177,14 @@ class Registration:
 
     async def _register(self, nameserver: _Nameserver) -> None:
         nameserver.woken = trio.Event()
+        if self._has_left:
+            return
         config = self._live.current
         try:
             answer = await self._send(nameserver, config)
         except (ClientError, ProtocolError) as exc:
+            if self._has_left:
+                return
             nameserver.holds_the_rest = None
             nameserver.failures += 1
             if nameserver.failures == 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import signal
 import time
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.cli.command import Command
 from rmq.cli.exit_codes import ExitCode
+from rmq.cli.stopping import serving
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -43,22 +43,19 @@ def run(args: Namespace) -> int:
 
 async def _serve(live: LiveConfig) -> None:
     config = live.current
-    async with trio.open_nursery() as nursery:
-        # Signals are taken over before the store opens: from then on none of them kills.
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            broker = await nursery.start(partial(serve_broker, live, on_progress=_show_progress))
-            settle_garbage_collector()
-            nameservers = ";".join(config.namesrv_addrs)
-            told = f" and name server is {nameservers}" if nameservers else ""
-            # Scripts made for the original wait for this line.
-            _say(
-                f"The broker[{config.broker_name}, {config.address}] boot success."
-                f" serializeType=JSON{told}"
-            )
-            async for _ in signals:
-                break
-            _say("stopping; a second signal ends it at once")
-            broker.stop()
+    async with serving() as (nursery, stopping):
+        broker = await nursery.start(partial(serve_broker, live, on_progress=_show_progress))
+        settle_garbage_collector()
+        nameservers = ";".join(config.namesrv_addrs)
+        told = f" and name server is {nameservers}" if nameservers else ""
+        # Scripts made for the original wait for this line.
+        _say(
+            f"The broker[{config.broker_name}, {config.address}] boot success."
+            f" serializeType=JSON{told}"
+        )
+        await stopping.wait()
+        _say("stopping")
+        broker.stop()
 
 
 def settle_garbage_collector() -> None:

@@ -1,183 +1,172 @@
-"""`rmq dev`: what there is of rmq, running on this machine, with a self-check.
+"""`rmq dev`: a nameserver and a broker on this machine, with a self-check.
 
-Today that is a remoting server with the key-value settings of a nameserver, kept in memory: enough
-for a request to go through every layer of the wire and come back. Beside it a message store in a
-temporary directory is written, opened again and read. It grows with rmq.
+Both are processes of their own, as in earnest: what is shown here is what `rmq namesrv` and
+`rmq broker` do.
 """
 
 from __future__ import annotations
 
 import signal
-import time
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmq.cli.command import Command
-from rmq.cli.dev_store import check_store
+from rmq.cli.dev_check import check
+from rmq.cli.dev_processes import Child, ChildFailedError, free_port
 from rmq.cli.exit_codes import ExitCode
-from rmq.errors import ResponseError
-from rmq.remoting.client import ClientConfig, open_client
-from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
-from rmq.remoting.dispatch import HandlerTable
-from rmq.remoting.headers import (
-    DeleteKvConfigRequest,
-    GetKvConfigRequest,
-    GetKvConfigResponse,
-    PutKvConfigRequest,
-)
-from rmq.remoting.server import RemotingServer, ServerConfig
+from rmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import AsyncIterator, Sequence
 
-    from rmq.remoting.client import RemotingClient
-    from rmq.remoting.command import Command as RemotingCommand
-    from rmq.remoting.header import Header
-    from rmq.remoting.request import Request
+MESSAGES: Final = 10_000
+BROKER_PORT: Final = 10911
+PORTS_BESIDE: Final = (-2, 1)
+"""Relative to the broker's port: the second one for clients, and the one for slaves."""
 
-NAMESPACE: Final = "SELF_CHECK"
-PIPELINED: Final = 1_000
-STOP_GRACE_S: Final = 5.0
+_CONF: Final = """\
+# Written by `rmq dev`; start the same broker yourself with: rmq broker -c {path}
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerIP1={host}
+brokerIP2={host}
+bindAddress={host}
+listenPort={port}
+namesrvAddr={nameserver}
+storePathRootDir={store}
+mappedFileSizeCommitLog=134217728
+maxHashSlotNum=500000
+maxIndexNum=2000000
+"""
 
-
-class KeyValues:
-    """Key-value settings as a nameserver serves them, in memory."""
-
-    def __init__(self) -> None:
-        self._values: dict[tuple[str, str], str] = {}
-
-    def table(self) -> HandlerTable:
-        table = HandlerTable()
-        table.add(RequestCode.PUT_KV_CONFIG, self._put, header=PutKvConfigRequest)
-        table.add(RequestCode.GET_KV_CONFIG, self._get, header=GetKvConfigRequest)
-        table.add(RequestCode.DELETE_KV_CONFIG, self._delete, header=DeleteKvConfigRequest)
-        return table
-
-    def _put(self, request: Request[PutKvConfigRequest]) -> None:
-        header = request.header
-        self._values[header.namespace, header.key] = header.value
-        request.reply()
-
-    def _get(self, request: Request[GetKvConfigRequest]) -> None:
-        header = request.header
-        value = self._values.get((header.namespace, header.key))
-        if value is None:
-            request.reply(
-                GetKvConfigResponse(),
-                code=ResponseCode.QUERY_NOT_FOUND,
-                remark=f"No config item, Namespace: {header.namespace} Key: {header.key}",
-            )
-        else:
-            request.reply(GetKvConfigResponse(value=value))
-
-    def _delete(self, request: Request[DeleteKvConfigRequest]) -> None:
-        header = request.header
-        self._values.pop((header.namespace, header.key), None)
-        request.reply()
+_WHAT_TO_TRY: Final = """
+Point any RocketMQ 4.x client at the nameserver {nameserver}, or try
+  mqadmin clusterList -n {nameserver}
+  mqadmin sendMessage -n {nameserver} -t Hello -p 'good morning'
+Settings of the broker: {conf}
+Ctrl-C stops."""
 
 
-async def check(address: str) -> None:
-    """Talk to the server as a client would, in both header serializations; raise if it errs."""
-    for serialization in Serialization:
-        async with open_client(ClientConfig(serialization=serialization)) as client:
-            await _check_values(client, address, serialization)
-            await _check_pipelining(client, address, serialization)
-
-
-async def _check_values(client: RemotingClient, address: str, serialization: Serialization) -> None:
-    key = f"written-in-{serialization.name}"
-    put = PutKvConfigRequest(namespace=NAMESPACE, key=key, value="héllo")
-    get = GetKvConfigRequest(namespace=NAMESPACE, key=key)
-    delete = DeleteKvConfigRequest(namespace=NAMESPACE, key=key)
-    await _call(client, address, serialization, RequestCode.PUT_KV_CONFIG, put)
-    answer = await _call(client, address, serialization, RequestCode.GET_KV_CONFIG, get)
-    if answer.header(GetKvConfigResponse).value != put.value:
-        raise ResponseError(address, "GET_KV_CONFIG", answer.code, f"{answer.ext_fields} is wrong")
-    await _call(client, address, serialization, RequestCode.DELETE_KV_CONFIG, delete)
-    await _call(
-        client,
-        address,
-        serialization,
-        RequestCode.GET_KV_CONFIG,
-        get,
-        expected=ResponseCode.QUERY_NOT_FOUND,
+async def _run(host: str, port: int, broker_port: int, data: Path, *, only_check: bool) -> None:
+    nameserver = f"{host}:{port or free_port(host)}"
+    broker_port = broker_port or free_port(host, *PORTS_BESIDE)
+    conf = data / "broker.conf"
+    conf.write_text(
+        _CONF.format(
+            path=conf, host=host, port=broker_port, nameserver=nameserver, store=data / "store"
+        )
     )
+    children = [
+        Child(
+            "nameserver",
+            ["--log-level", "warning", "namesrv", "-c", str(_nameserver_conf(data, nameserver))],
+        ),
+        Child("broker", ["--log-level", "warning", "broker", "-c", str(conf)]),
+    ]
+    # Signals are taken over before anything starts: from then on none of them kills. Ctrl-C reaches
+    # the children, too, as they are of the same process group.
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            working = trio.CancelScope()
+            nursery.start_soon(_stop_on_signal, signals, children, working)
+            with working:
+                for child in children:
+                    await nursery.start(child.run)
+                _say(f"nameserver  {nameserver}")
+                _say(f"broker      {host}:{broker_port}  data in {data}")
+                _say(f"self-check: {MESSAGES} messages through both of them")
+                await check(nameserver, MESSAGES, _say)
+                _say("self-check passed")
+                if not only_check:
+                    _say(_WHAT_TO_TRY.format(nameserver=nameserver, conf=conf))
+                    await trio.sleep_forever()
+            for child in reversed(children):
+                # The broker first: it says goodbye to the nameserver.
+                await child.stop()
+            nursery.cancel_scope.cancel()
+    if working.cancelled_caught and only_check:
+        raise KeyboardInterrupt
 
 
-async def _check_pipelining(
-    client: RemotingClient, address: str, serialization: Serialization
+async def _stop_on_signal(
+    signals: AsyncIterator[int], children: Sequence[Child], working: trio.CancelScope
 ) -> None:
-    """Have many requests under way at once on the one connection."""
-    started = time.perf_counter()
-
-    async def put(number: int) -> None:
-        header = PutKvConfigRequest(namespace=NAMESPACE, key="pipelined", value=str(number))
-        answer = await client.request(address, RequestCode.PUT_KV_CONFIG, header, timeout_s=10)
-        if answer.code != ResponseCode.SUCCESS:
-            raise ResponseError(address, "PUT_KV_CONFIG", answer.code, answer.remark)
-
-    async with trio.open_nursery() as nursery:
-        for number in range(PIPELINED):
-            nursery.start_soon(put, number)
-    took_ms = (time.perf_counter() - started) * 1000
-    delete = DeleteKvConfigRequest(namespace=NAMESPACE, key="pipelined")
-    await client.request(address, RequestCode.DELETE_KV_CONFIG, delete)
-    _say(f"  {serialization.name:<8}  {PIPELINED} requests at once  all answered  {took_ms:.0f} ms")
+    async for _ in signals:
+        for child in children:
+            child.expect_end()
+        _say("stopping")
+        working.cancel()
+        return
 
 
-async def _call(
-    client: RemotingClient,
-    address: str,
-    serialization: Serialization,
-    code: RequestCode,
-    header: Header,
-    *,
-    expected: ResponseCode = ResponseCode.SUCCESS,
-) -> RemotingCommand:
-    started = time.perf_counter()
-    answer = await client.request(address, code, header)
-    took_ms = (time.perf_counter() - started) * 1000
-    if answer.code != expected:
-        raise ResponseError(address, code.name, answer.code, answer.remark)
-    _say(f"  {serialization.name:<8}  {code.name:<16}  {expected.name:<15}  {took_ms:.1f} ms")
-    return answer
-
-
-async def _run(host: str, port: int, *, only_check: bool) -> None:
-    server = RemotingServer(KeyValues().table(), ServerConfig(host=host, port=port))
-    async with trio.open_nursery() as nursery:
-        # Signals are taken over before the port opens: from then on none of them kills.
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            await nursery.start(server.run)
-            address = f"{host}:{server.port}"
-            _say(f"remoting server listens on {address}")
-            _say("self-check: requests over the wire and their answers")
-            await check(address)
-            _say("self-check: messages into a store on disk and back")
-            await check_store(_say)
-            _say("self-check passed")
-            if not only_check:
-                _say(
-                    "\nThe key-value settings of a nameserver are served, from memory, so a stock\n"
-                    f"`mqadmin updateKvConfig -n {address} -s NAMESPACE -k KEY -v VALUE` works.\n"
-                    "Ctrl-C stops."
-                )
-                async for _ in signals:
-                    break
-                _say("stopping")
-            server.stop(grace_s=STOP_GRACE_S)
+def _nameserver_conf(data: Path, address: str) -> Path:
+    host, _, port = address.rpartition(":")
+    path = data / "namesrv.conf"
+    path.write_text(
+        f"bindAddress={host}\nlistenPort={port}\nkvConfigPath={data / 'kvConfig.json'}\n"
+    )
+    return path
 
 
 def run(args: Namespace) -> int:
-    trio.run(lambda: _run(args.host, args.port, only_check=args.check))
+    for name, port in (("--port", args.port), ("--broker-port", args.broker_port)):
+        if not 0 <= port <= 65_535:
+            raise ConfigError(name, f"{port} is not between 0 and 65535")
+    broker_port = args.broker_port
+    if args.port == 0 and broker_port == BROKER_PORT:
+        broker_port = 0
+    with ExitStack() as stack:
+        if args.data is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-dev-"))
+            data = Path(folder)
+        else:
+            data = args.data.absolute()
+            try:
+                data.mkdir(parents=True, exist_ok=True)
+            except OSError as exc:
+                raise ConfigError("--data", f"{data}: {exc.strerror}") from exc
+        try:
+            trio.run(lambda: _run(args.host, args.port, broker_port, data, only_check=args.check))
+        except BaseExceptionGroup as errors:
+            # A child that failed has said why itself.
+            failed, rest = errors.split(ChildFailedError)
+            if failed is None or rest is not None:
+                raise
+            return next(iter(_exit_codes(failed)))
     return ExitCode.OK
+
+
+def _exit_codes(errors: BaseExceptionGroup[ChildFailedError]) -> list[int]:
+    codes: list[int] = []
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            codes += _exit_codes(error)
+        else:
+            codes.append(error.exit_code if error.exit_code > 0 else ExitCode.FAILURE)
+    return codes
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument(
-        "--port", type=int, default=9876, help="port to listen on; 0 takes a free one (%(default)s)"
+        "--port",
+        type=int,
+        default=9876,
+        help="port of the nameserver; 0 takes free ones for all (%(default)s)",
+    )
+    parser.add_argument(
+        "--broker-port",
+        type=int,
+        default=BROKER_PORT,
+        help="port of the broker, which uses its neighbours 2 below and 1 above, too (%(default)s)",
+    )
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="keep data here (default: gone at the end)"
     )
     parser.add_argument("--check", action="store_true", help="exit after the self-check")
 
@@ -190,11 +179,10 @@ COMMAND: Final = Command(
     name="dev",
     help="run rmq on this machine and check that it works",
     description=(
-        "Starts what there is of rmq (today: a remoting server that keeps a nameserver's key-value"
-        " settings in memory, and a message store in a temporary directory), sends requests and"
-        " messages to it, shows what came back, and stays up until Ctrl-C."
+        "Starts a nameserver and a broker, sends 10,000 messages through them and reads them back,"
+        " and stays up until Ctrl-C."
     ),
     add_arguments=add_arguments,
     run=run,
-    examples=("rmq dev", "rmq dev --check", "rmq dev --port 0"),
+    examples=("rmq dev", "rmq dev --check", "rmq dev --port 0", "rmq dev --data data"),
 )

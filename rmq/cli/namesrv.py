@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ import trio
 
 from rmq.cli.command import Command
 from rmq.cli.exit_codes import ExitCode
+from rmq.cli.stopping import serving
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
 
@@ -42,26 +42,30 @@ def run(args: Namespace) -> int:
 
 
 async def _serve(config: NameserverConfig) -> None:
-    async with trio.open_nursery() as nursery:
-        # Signals are taken over before the port opens: from then on none of them kills.
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            nameserver = await nursery.start(serve_nameserver, config)
-            _say(f"nameserver listens on {', '.join(nameserver.server.addresses)}")
-            # Scripts made for the original wait for this line.
-            _say("The Name Server boot success. serializeType=JSON")
-            async for _ in signals:
-                break
-            _say("stopping")
-            nameserver.stop(STOP_GRACE_S)
+    async with serving() as (nursery, stopping):
+        nameserver = await nursery.start(serve_nameserver, config)
+        _say(f"nameserver listens on {', '.join(nameserver.server.addresses)}")
+        # Scripts made for the original wait for this line.
+        _say("The Name Server boot success. serializeType=JSON")
+        await stopping.wait()
+        _say("stopping")
+        nameserver.stop(STOP_GRACE_S)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    # The second long names are those of the original `mqnamesrv`.
     parser.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="settings, usually namesrv.conf"
+        "-c",
+        "--config",
+        "--configFile",
+        type=Path,
+        metavar="FILE",
+        help="settings, usually namesrv.conf",
     )
     parser.add_argument(
         "-p",
         "--print-config",
+        "--printConfigItem",
         action="store_true",
         help="print all settings as they would be used, and exit",
     )

@@ -1,0 +1,104 @@
+"""Child processes of `rmq dev`: each runs one `rmq` command and says when it is up."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmq.errors import RmqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+READY: Final = "boot success"
+STOP_S: Final = 12.0
+"""How long a child may take to stop before it is killed."""
+_PORT_TRIES: Final = 50
+
+
+class ChildFailedError(RmqError):
+    """A child process ended although nobody told it to."""
+
+    def __init__(self, name: str, exit_code: int) -> None:
+        super().__init__(f"the {name} ended with exit code {exit_code}")
+        self.exit_code = exit_code
+
+
+class Child:
+    """A running `rmq` command. What it logs goes to our own standard error."""
+
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        self.name = name
+        self.arguments = [sys.executable, "-m", "rmq", *arguments]
+        self._process: trio.Process | None = None
+        self._is_stopping = False
+        self._was_told = False
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run until it ends; `started` when it serves. Raises `ChildFailedError`."""
+        process = await trio.lowlevel.open_process(self.arguments, stdout=subprocess.PIPE)
+        self._process = process
+        assert process.stdout is not None
+        try:
+            seen = b""
+            while READY.encode() not in seen:
+                chunk = await process.stdout.receive_some()
+                if not chunk:
+                    raise ChildFailedError(self.name, await process.wait())
+                seen += chunk
+            task_status.started()
+            # Nobody reads it, but a full pipe would stop the child.
+            while await process.stdout.receive_some():
+                pass
+            exit_code = await process.wait()
+            # Told twice, it may be killed by the second signal while it is just going.
+            if not self._is_stopping or exit_code not in (0, -signal.SIGTERM):
+                raise ChildFailedError(self.name, exit_code)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._end(process)
+                await process.stdout.aclose()
+
+    def expect_end(self) -> None:
+        """Know that it may end from now on."""
+        self._is_stopping = True
+
+    async def stop(self) -> None:
+        """Tell it to stop, and wait until it has; it is killed if that takes too long."""
+        self.expect_end()
+        if self._process is not None:
+            await self._end(self._process)
+
+    async def _end(self, process: trio.Process) -> None:
+        if process.returncode is None:
+            if not self._was_told:
+                self._was_told = True
+                process.terminate()
+            with trio.move_on_after(STOP_S):
+                await process.wait()
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def free_port(host: str, *offsets: int) -> int:
+    """Return a free port whose neighbours at `offsets` are free, too."""
+    for _ in range(_PORT_TRIES):
+        with socket.create_server((host, 0)) as first:
+            port: int = first.getsockname()[1]
+            if all(_is_free(host, port + offset) for offset in offsets):
+                return port
+    raise RmqError(f"no free ports at {host}")
+
+
+def _is_free(host: str, port: int) -> bool:
+    try:
+        with socket.create_server((host, port)):
+            return True
+    except (OSError, OverflowError):
+        return False
