@@ -98,7 +98,7 @@ class Tables:
         self.groups_keeper = Keeper(self.groups_file, self.groups.render, "groups")
         self.offsets_keeper = Keeper(
             self.offsets_file,
-            self.offsets.render,
+            self.offsets.render_pieces,
             "consumer offsets",
             changes=lambda: self.offsets.changes,
         )
@@ -381,7 +381,9 @@ class Broker:
         self._tables.groups_keeper.mark()
 
     def _registered(self, answer: Registered) -> None:
-        if answer.order_topics is not None:
+        # One nameserver's word counts: two of them may not agree on which topics are ordered.
+        first = next(iter(self.registration.registered_at), None)
+        if answer.order_topics is not None and answer.nameserver == first:
             self.topics.update_order_topics(answer.order_topics)
 
     def _config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:

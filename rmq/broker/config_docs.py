@@ -94,7 +94,11 @@ def _line(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def main(pages: Sequence[str]) -> None:
+    """Bring the tables of the given pages up to date."""
+    for page in pages:
+        Path(page).write_text(with_tables(Path(page).read_text()))
+
+
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(with_tables(path.read_text()))
+    main(sys.argv[1:])

@@ -15,6 +15,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rmq.errors import ConfigError, StorageError
 from rmq.model.properties_file import with_changes
 from rmq.model.settings import decode_settings
 from rmq.store.storage import storage_error
@@ -34,7 +35,7 @@ def change_file(path: Path, changes: Mapping[str, str]) -> None:
     new = path.with_name(path.name + ".tmp")
     try:
         old_data = path.read_bytes() if path.exists() else None
-        old_text = NEW_FILE_TEXT if old_data is None else decode_settings(old_data, str(path))
+        old_text = NEW_FILE_TEXT if old_data is None else _decoded(old_data, path)
         text = with_changes(old_text, changes)
         if old_data is not None and text == old_text:
             return
@@ -50,6 +51,13 @@ def change_file(path: Path, changes: Mapping[str, str]) -> None:
         with contextlib.suppress(OSError):
             new.unlink()
         raise storage_error("write", path, exc) from exc
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    try:
+        return decode_settings(data, str(path))
+    except ConfigError as exc:
+        raise StorageError("change", str(path), str(exc), hint=exc.hint) from exc
 
 
 def _write_synced(path: Path, data: bytes) -> None:

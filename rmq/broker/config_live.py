@@ -92,10 +92,7 @@ class LiveConfig:
                 raise ConfigError(key, f"is {format_value(configured[key])}, whatever is set")
         in_force = dict.fromkeys((*wanted.now, *wanted.ignored))
         running = self._running.with_changes({key: configured[key] for key in in_force})
-        path = self.current.config_path
-        # What is only for later must make sense, too: it would keep the broker from starting.
-        build_config(configured, path)
-        new = build_config(running, path)
+        new = build_config(running, self.current.config_path)
         if new.store.transient_pool_enabled != self.current.store.transient_pool_enabled:
             raise ConfigError("flushDiskType", POOL_REASON)
         self._configured, self._running = configured, running

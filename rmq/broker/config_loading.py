@@ -50,7 +50,8 @@ def load_broker_config(
 
     `overrides` are values of the command line, under the keys of the file.
     """
-    defaults = machine_defaults(environ)
+    addresses = environ.get("NAMESRV_ADDR", "").strip() or None
+    defaults = {**machine_defaults(environ), "namesrvAddr": addresses}
     if path is None:
         root = overrides.get("storePathRootDir", "").strip() or str(defaults["storePathRootDir"])
         path = Path(root) / KEPT_FILE
@@ -58,17 +59,13 @@ def load_broker_config(
     else:
         text = _read(path)
     loaded = load(SCHEMA, text, str(path), overrides=overrides, defaults=defaults)
-    given = loaded.values
-    addresses = environ.get("NAMESRV_ADDR", "").strip()
-    if addresses and "namesrvAddr" not in loaded.origins:
-        given = given.with_changes({"namesrvAddr": _addresses(addresses)})
-    values = adjusted(given)
-    try:
-        config = build_config(values, path)
-    except ConfigError as error:
-        raise loaded.problem(error) from None
+    if addresses is not None and "namesrvAddr" not in loaded.origins:
+        _check_environment(addresses)
+    values = adjusted(loaded.values)
     return LoadedConfig(
-        config=config, values=values, warnings=(*loaded.warnings, *adjustments(given))
+        config=build_config(values, path),
+        values=values,
+        warnings=(*loaded.warnings, *adjustments(loaded.values)),
     )
 
 
@@ -81,10 +78,9 @@ def _read(path: Path) -> str:
     return decode_settings(data, str(path))
 
 
-def _addresses(text: str) -> str:
+def _check_environment(addresses: str) -> None:
     try:
-        SCHEMA["namesrvAddr"].parse(text)
+        SCHEMA["namesrvAddr"].parse(addresses)
     except ConfigError as error:
         problem = Problem("environment variable NAMESRV_ADDR", "", error.reason)
         raise SettingsError([problem]) from None
-    return text

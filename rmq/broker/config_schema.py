@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.broker.config_ignored import ignored_settings
 from rmq.broker.config_setting import attributes
-from rmq.broker.config_store import STORE_KEYS, pool_is_possible, store_config
+from rmq.broker.config_store import STORE_KEYS, pool_is_possible, split_paths, store_config
 from rmq.broker.config_tls import TLS_SETTINGS, tls_client_config, tls_server_config
 from rmq.broker.config_values import BrokerConfig
 from rmq.model.settings import Rule, Schema, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from rmq.model.settings import Value, Values
 
@@ -26,7 +26,7 @@ _RECORD_ROOM_BYTES: Final = 64 * 1024 + 8
 
 
 def build_config(values: Values, config_path: Path | None) -> BrokerConfig:
-    """Make the attributes of the values; raise `ConfigError` where parts of them contradict."""
+    """Make the attributes of values that the rules found nothing wrong with."""
     given: dict[str, Any] = {}
     for each in _ATTRIBUTES:
         value = values[each.setting.key]
@@ -42,11 +42,10 @@ def build_config(values: Values, config_path: Path | None) -> BrokerConfig:
 
 def adjusted(values: Values) -> Values:
     """The values as a broker prints them: what is the case whatever the file says."""
-    changes: dict[str, Value] = {}
+    port = values.integer("listenPort")
+    changes: dict[str, Value] = {"haListenPort": port + 1 if port else 0}
     if values["brokerRole"] != "SLAVE":
         changes["brokerId"] = 0
-    if values.integer("listenPort"):
-        changes["haListenPort"] = values.integer("listenPort") + 1
     return values.with_changes(changes)
 
 
@@ -84,8 +83,21 @@ def _settings() -> Iterable[Setting]:
     return sorted(every, key=lambda setting: SECTIONS.index(setting.section))
 
 
+def _keys_of_tls(prefix: str) -> tuple[str, ...]:
+    return tuple(setting.key for setting in TLS_SETTINGS if setting.key.startswith(prefix))
+
+
 def _must_be_set(key: str) -> Rule:
     return Rule(keys=(key,), check=lambda values: None if values[key] else "must not be empty")
+
+
+def _makes(part: Callable[[Values], object]) -> Callable[[Values], str | None]:
+    """A check that a part of the settings can be made; it raises `ConfigError` otherwise."""
+
+    def check(values: Values) -> None:
+        part(values)
+
+    return check
 
 
 def _fails(reason: str, when: Callable[[Values], bool]) -> Callable[[Values], str | None]:
@@ -119,7 +131,7 @@ _RULES: Final = (
         check=_fails(
             "there is no address server here; set namesrvAddr",
             lambda values: (
-                values.flag("fetchNamesrvAddrByAddressServer") and not values["namesrvAddr"]
+                values["fetchNamesrvAddrByAddressServer"] is True and not values["namesrvAddr"]
             ),
         ),
     ),
@@ -151,14 +163,15 @@ _RULES: Final = (
         check=_fails(
             "must not be storePathRootDir itself, where other files are",
             lambda values: (
-                values.text("storePathRootDir").rstrip("/")
-                in [
-                    part.strip().rstrip("/")
-                    for part in values.text("storePathCommitLog").split(",")
-                ]
+                Path(values.text("storePathRootDir")) in split_paths(values["storePathCommitLog"])
             ),
         ),
     ),
+    Rule(
+        keys=(*(each.setting.key for each in STORE_KEYS), "brokerRole"), check=_makes(store_config)
+    ),
+    Rule(keys=_keys_of_tls("tls.server."), check=_makes(tls_server_config)),
+    Rule(keys=("useTLS", *_keys_of_tls("tls.client.")), check=_makes(tls_client_config)),
 )
 
 SCHEMA: Final = Schema(_settings(), _RULES)

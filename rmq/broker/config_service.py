@@ -33,10 +33,6 @@ class BrokerRole(enum.Enum):
     """A send is answered when a slave has the message, too."""
     SLAVE = "SLAVE"
 
-    @property
-    def is_master(self) -> bool:
-        return self is not BrokerRole.SLAVE
-
 
 def _role_effect(old: Value, new: Value) -> Effect:
     """Two kinds of master differ in what a send waits for; a slave is another program."""

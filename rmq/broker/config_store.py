@@ -83,8 +83,9 @@ def _row(
     return StoreKey(attribute, setting, read)
 
 
-def _paths(text: str | None) -> tuple[Path, ...]:
-    return tuple(Path(part.strip()) for part in (text or "").split(",") if part.strip())
+def split_paths(text: Value) -> tuple[Path, ...]:
+    """Read `storePathCommitLog`, directories separated by commas."""
+    return tuple(Path(part.strip()) for part in str(text or "").split(",") if part.strip())
 
 
 def _hours(text: str) -> frozenset[int]:
@@ -124,7 +125,7 @@ STORE_KEYS: Final = (
         None,
         "Directories of CommitLog segments, several separated by commas.",
         RESTART,
-        read=_paths,
+        read=split_paths,
         important=True,
         default_text="directory commitlog in storePathRootDir",
     ),

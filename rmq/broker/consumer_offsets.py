@@ -119,13 +119,17 @@ class ConsumerOffsets:
         """Return the offsets of a group by the queues of a topic; a copy."""
         return dict(self._tables.get(f"{topic}@{group}", ()))
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return topic and group of everything stored whose two names can be told apart."""
+        return list(self._pairs(""))
+
     def topics_of(self, group: str) -> set[str]:
         """Return the topics of which a group has stored offsets."""
-        return {topic for topic, other in self._pairs(f"@{group}", at_end=True) if other == group}
+        return {topic for topic, _ in self._pairs(f"@{group}", at_end=True)}
 
     def groups_of(self, topic: str) -> set[str]:
         """Return the groups that have stored offsets of a topic."""
-        return {group for other, group in self._pairs(f"{topic}@") if other == topic}
+        return {group for _, group in self._pairs(f"{topic}@")}
 
     def clone(self, source_group: str, target_group: str, topic: str) -> bool:
         """Let a group begin where another one is, forgetting where it was.
@@ -167,7 +171,7 @@ class ConsumerOffsets:
         """
         gone = [
             (topic, group)
-            for topic, group in self._pairs("")
+            for topic, group in self.pairs()
             if not is_subscribed(group, topic)
             and all(
                 offset <= first_offset(topic, queue_id)
@@ -199,7 +203,7 @@ class ConsumerOffsets:
 
     def _pairs(self, part: str, *, at_end: bool = False) -> Iterator[tuple[str, str]]:
         """Yield topic and group of the keys that have `part` at one end and one `@`."""
-        for key in list(self._tables):
+        for key in self._tables:
             if key.endswith(part) if at_end else key.startswith(part):
                 topic, _, group = key.partition(_SEPARATOR)
                 if group and _SEPARATOR not in group:

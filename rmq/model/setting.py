@@ -21,6 +21,7 @@ Value: TypeAlias = str | int | float | None
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _FRACTION: Final = re.compile(
     r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?", re.ASCII
@@ -92,6 +93,9 @@ class Setting:
     def parse(self, text: str) -> Value:
         """Read a value; raise `ConfigError` with the key and what is wrong."""
         text = text.strip()
+        if _CONTROL.search(text):
+            # It could not be shown in the form the stock tools read, which knows no escapes.
+            raise ConfigError(self.key, f"{text!r} contains control characters")
         try:
             value = self._parse_kind(text)
         except ConfigError:

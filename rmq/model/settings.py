@@ -98,11 +98,12 @@ class Values(Mapping[str, Value]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What must hold between settings. The problem is reported at the first of its keys."""
+    """What must hold between settings. What is wrong is said of the first of its keys."""
 
     keys: tuple[str, ...]
+    """What the check looks at; it is not made where one of them is wrong already."""
     check: Callable[[Values], str | None]
-    """Says what is wrong, or None."""
+    """Says what is wrong, or None; or raises `ConfigError` to say it of another key."""
 
 
 @final
@@ -186,11 +187,6 @@ class Loaded:
     origins: Mapping[str, str]
     """Where the value of a key came from; keys that are not in here have their default."""
     warnings: tuple[str, ...]
-
-    def problem(self, error: ConfigError) -> SettingsError:
-        """An error of a single setting, with the place its value came from."""
-        where = self.origins.get(error.key, "")
-        return SettingsError([Problem(where, error.key, error.reason)], hint=error.hint)
 
 
 def decode_settings(data: bytes, source_name: str) -> str:
@@ -312,12 +308,19 @@ class _Reading:
 
     def apply_rules(self, values: Values) -> None:
         for rule in self.schema.rules:
-            if self.failed.isdisjoint(rule.keys):
+            if not self.failed.isdisjoint(rule.keys):
+                continue
+            key = rule.keys[0]
+            try:
                 reason = rule.check(values)
-                if reason is not None:
-                    given = [key for key in rule.keys if key in self.origins]
-                    where = self.origins[given[0]] if given else ""
-                    self.problems.append(Problem(where, rule.keys[0], reason))
+            except ConfigError as error:
+                key = error.key
+                reason = f"{error.reason}; {error.hint}" if error.hint else error.reason
+            if reason is not None:
+                given = [each for each in (key, *rule.keys) if each in self.origins]
+                where = self.origins[given[0]] if given else ""
+                self.problems.append(Problem(where, key, reason))
+                self.failed.update(rule.keys)
 
     def ignored_warnings(self, source_name: str, defaults: Values) -> list[str]:
         """One warning for all keys that mean nothing here and are not as they are anyway."""

@@ -49,13 +49,13 @@ class Nameserver:
         self.config = LiveConfig(config)
         self._routes: RouteTable[Channel] = RouteTable()
         self._kv = KvKeeper(config.kv_path)
-        table = HandlerTable()
+        self.table = HandlerTable()
         answers = RouteAnswers(self._routes)
-        RouteHandlers(self._routes, answers, self._kv, self.config).add_to(table)
-        KvHandlers(self._kv).add_to(table)
-        ConfigHandlers(self.config).add_to(table)
+        RouteHandlers(self._routes, answers, self._kv, self.config).add_to(self.table)
+        KvHandlers(self._kv).add_to(self.table)
+        ConfigHandlers(self.config).add_to(self.table)
         self.server = RemotingServer(
-            table,
+            self.table,
             config.server,
             tls=tls,
             listeners=[_Housekeeper(self._routes)],

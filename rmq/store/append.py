@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from rmq.errors import StorageError
 from rmq.model import flags
 from rmq.model.offsets import PhysicalOffset
+from rmq.model.properties import PAIR
 from rmq.store.crc import crc32
 from rmq.store.layout import (
     BLANK_BYTES,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
+    from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.dispatcher import Dispatcher, WrittenRecord
     from rmq.store.index_file import Index
     from rmq.store.queue_table import QueueTable
@@ -50,7 +52,8 @@ _HEAD_SIZES: Final = {
 }
 _BORN_FLAGS: Final = {HOST_V4_BYTES: 0, HOST_V6_BYTES: flags.BORN_HOST_V6}
 _STORE_FLAGS: Final = {HOST_V4_BYTES: 0, HOST_V6_BYTES: flags.STORE_HOST_V6}
-_LENGTHS: Final = tuple(PROPERTIES_LENGTH.pack(length) for length in range(1024))
+_LENGTHS_KNOWN: Final = 1024
+_LENGTHS: Final = tuple(PROPERTIES_LENGTH.pack(length) for length in range(_LENGTHS_KNOWN))
 _UNQUEUED_FLAG: Final = flags.TRANSACTION_PREPARED
 _OTHER_FLAGS: Final = ~HOST_FLAGS
 
@@ -88,6 +91,40 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     def end_offset(self) -> PhysicalOffset:
         """The offset that must be flushed for this message to be on disk."""
         return PhysicalOffset(self.physical_offset + self.size)
+
+
+class _BatchRecords(NamedTuple):
+    """The records of a batch, ready to be written."""
+
+    parts: list[bytes]
+    written: list[WrittenRecord]
+    size: int
+
+
+class _RefusedBatch(Exception):
+    """One message of a batch is refused, and with it all of them."""
+
+    def __init__(self, refusal: AppendResult) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+class BatchResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of a batch; the offsets mean something when it was put."""
+
+    status: AppendStatus
+    physical_offsets: list[int] = []
+    queue_offset: int = -1
+    """That of the first message; the others follow."""
+    size: int = 0
+    store_ms: int = 0
+    reason: str = ""
+    """Why it was refused, for people."""
+
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """The offset that must be flushed for the batch to be on disk."""
+        return PhysicalOffset(self.physical_offsets[0] + self.size)
 
 
 class Appender:
@@ -256,6 +293,113 @@ class Appender:
         results = self.append(messages, now_ms, self._record_bytes_max)
         assert all(result.status is AppendStatus.PUT_OK for result in results), results
         return results
+
+    def append_entries(
+        self, shared: NewMessage, entries: Sequence[tuple[int, bytes, bytes]], now_ms: int
+    ) -> BatchResult:
+        """Append a batch as `append_batch` does, given as clients send it: per message only flag,
+        body and properties, everything else shared.
+
+        The properties in `shared` stand behind each message's own; its body and flag do not count.
+        """
+        refusal = self._refusal_of(shared)
+        if refusal is not None:
+            return BatchResult(refusal.status, reason=refusal.reason)
+        if not entries:
+            return BatchResult(AppendStatus.MESSAGE_ILLEGAL, reason="the batch is empty")
+        log = self._log
+        queue = self._queues.open(shared.topic, shared.queue_id)
+        try:
+            records = self._records_of(shared, entries, queue, log.written, now_ms)
+            if records.size + BLANK_BYTES > log.room():
+                self._roll()
+                records = self._records_of(shared, entries, queue, log.written, now_ms)
+        except _RefusedBatch as exc:
+            return BatchResult(exc.refusal.status, reason=exc.refusal.reason)
+        except StorageError as exc:
+            return BatchResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=str(exc))
+        written = records.written
+        if not shared.sys_flag & _UNQUEUED_FLAG:
+            queue.assigned += len(written)
+        start = log.written - log.segment_first
+        # Joined however long, so that a process killed meanwhile leaves all of it or nothing.
+        self._write(records.parts, start, start + records.size)
+        self._dispatch(written)
+        return BatchResult(
+            _PUT_OK, [record[1] for record in written], written[0][3], records.size, now_ms
+        )
+
+    def _records_of(
+        self,
+        shared: NewMessage,
+        entries: Sequence[tuple[int, bytes, bytes]],
+        queue: ConsumeQueue,
+        physical: int,
+        now_ms: int,
+    ) -> _BatchRecords:
+        """Encode a batch for a place in the log; raise `_RefusedBatch`."""
+        hosts = self._store_flag | _BORN_FLAGS[len(shared.born_host)]
+        sys_flag = shared.sys_flag & _OTHER_FLAGS | hosts
+        step = 0 if sys_flag & _UNQUEUED_FLAG else 1
+        queue_offset = queue.assigned if step else 0
+        pack_head = _HEAD_PACKERS[hosts]
+        topic_field = queue.topic_field
+        size_fixed = _HEAD_SIZES[hosts] + len(topic_field)
+        born_ms, born_host, store_host = shared.born_ms, shared.born_host, self._store_host
+        queue_id, times, prepared = shared.queue_id, shared.reconsume_times, shared.prepared_offset
+        tail = shared.properties
+        pair_and_tail = PAIR + tail if tail else b""
+        body_bytes_max = self._body_bytes_max
+        parts: list[bytes] = []
+        written: list[WrittenRecord] = []
+        start = physical
+        for flag, body, properties in entries:
+            if not properties:
+                properties = tail
+            elif properties[-1:] == PAIR:
+                properties += tail
+            else:
+                properties += pair_and_tail
+            body_length, properties_length = len(body), len(properties)
+            size = size_fixed + body_length + properties_length
+            if body_length > body_bytes_max or properties_length > PROPERTIES_BYTES_MAX:
+                raise _RefusedBatch(self._refusal_of_size(body_length, properties_length, size))
+            try:
+                head = pack_head(
+                    size,
+                    MESSAGE_MAGIC,
+                    crc32(body) & 0x7FFFFFFF,
+                    queue_id,
+                    flag,
+                    queue_offset,
+                    physical,
+                    sys_flag,
+                    born_ms,
+                    born_host,
+                    now_ms,
+                    store_host,
+                    times,
+                    prepared,
+                    body_length,
+                )
+            except struct.error as exc:
+                reason = f"a field has a value the record cannot hold: {exc}"
+                refusal = AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason)
+                raise _RefusedBatch(refusal) from None
+            length_field = (
+                _LENGTHS[properties_length]
+                if properties_length < _LENGTHS_KNOWN
+                else PROPERTIES_LENGTH.pack(properties_length)
+            )
+            parts += (head, body, topic_field, length_field, properties)
+            written.append((queue, physical, size, queue_offset, sys_flag, now_ms, properties))
+            queue_offset += step
+            physical += size
+        total = physical - start
+        if total > self._record_bytes_max:
+            reason = f"the batch takes {total} bytes, the limit is {self._record_bytes_max}"
+            raise _RefusedBatch(AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason))
+        return _BatchRecords(parts, written, total)
 
     def _write(self, parts: list[bytes], start: int, stop: int) -> None:
         """Copy whole records into the log.

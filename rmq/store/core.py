@@ -24,7 +24,7 @@ from rmq.errors import (
     StoreUnavailableError,
 )
 from rmq.model.offsets import PhysicalOffset
-from rmq.store.append import Appender, AppendResult, AppendStatus
+from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
 from rmq.store.dispatcher import BadLogError, Dispatcher
@@ -398,6 +398,15 @@ class StoreCore:
         if self._refusals or self.dispatcher.error is not None:
             return [self._refusal_result()] * len(messages)
         return self.appender.append_batch(messages, self.now_ms())
+
+    def append_entries(
+        self, shared: NewMessage, entries: Sequence[tuple[int, bytes, bytes]]
+    ) -> BatchResult:
+        """Append a batch as clients send it, all of it or nothing; see `Appender`."""
+        if self._refusals or self.dispatcher.error is not None:
+            refusal = self._refusal_result()
+            return BatchResult(refusal.status, reason=refusal.reason)
+        return self.appender.append_entries(shared, entries, self.now_ms())
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> None:
         """Add bytes of the master's log; `dispatcher.catch_up` makes them messages."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from rmq.model.offsets import PhysicalOffset
+    from rmq.store.append import BatchResult
     from rmq.store.config import StoreConfig
     from rmq.store.core import StoreStatistics
     from rmq.store.reads import MessageReads
@@ -139,6 +140,14 @@ class MessageStore:
         results = self.core.append_batch(messages)
         self._look_after_append()
         return results
+
+    def append_entries(
+        self, shared: NewMessage, entries: Sequence[tuple[int, bytes, bytes]]
+    ) -> BatchResult:
+        """Append a batch as clients send it, all or none; nothing waits for the disk."""
+        result = self.core.append_entries(shared, entries)
+        self._look_after_append()
+        return result
 
     async def put(
         self, messages: Sequence[NewMessage], *, batch: bool = False

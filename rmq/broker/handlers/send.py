@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
-    from rmq.store.append import AppendResult
+    from rmq.store.append import AppendResult, BatchResult
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
@@ -82,13 +82,15 @@ class _Target(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """Checked sends of one request."""
+    """A checked send."""
 
-    messages: list[NewMessage]
+    message: NewMessage
+    """The message, or what all messages of a batch share."""
     queue_id: int
     """What the producer is told; the message itself may rest elsewhere."""
     waits: bool
-    is_batch: bool
+    entries: Sequence[tuple[int, bytes, bytes]] | None = None
+    """Of a batch: flag, body and properties of each message."""
 
 
 class _TopicMissing(Exception):
@@ -385,7 +387,7 @@ class SendHandlers:
         if header.topic.startswith(RETRY_PREFIX):
             dead = self._dead_letter(request, message, pairs)
             if dead is not None:
-                return _Prepared([dead], queue_id, waits, False)
+                return _Prepared(dead, queue_id, waits)
         with_cluster = inbound.joined_properties(received, self._cluster_pair)
         if pairs.get("TRAN_MSG", "").lower() == "true":
             config = self._live.current
@@ -394,11 +396,11 @@ class SendHandlers:
                     ResponseCode.NO_PERMISSION,
                     f"the broker[{config.broker_ip1}] sending transaction message is forbidden",
                 )
-            return _Prepared([inbound.half(message, with_cluster)], queue_id, waits, False)
+            return _Prepared(inbound.half(message, with_cluster), queue_id, waits)
         level = _level(received)
         if level > 0 and inbound.is_delayable(message.sys_flag):
             message = inbound.parked(message, level, self._level_max, with_cluster)
-        return _Prepared([message], queue_id, waits, False)
+        return _Prepared(message, queue_id, waits)
 
     def _dead_letter(
         self, request: SendRequest, message: NewMessage, pairs: dict[str, str]
@@ -447,54 +449,47 @@ class SendHandlers:
             entries = decode_batch(body)
         except BatchError as exc:
             raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(exc)) from None
-        tail = inbound.joined_properties(outer, self._cluster_pair)
-        name, born_ms, born_host = header.topic, header.born_timestamp, _born_host(request.channel)
-        sys_flag = header.sys_flag | _tag_flag(topic)
-        times = header.reconsume_times or 0
-        with_pair = PAIR + tail
-        messages = [
-            NewMessage(
-                name,
-                queue_id,
-                entry_body,
-                properties + (tail if properties.endswith(PAIR) else with_pair)
-                if properties
-                else tail,
-                flag,
-                sys_flag,
-                born_ms,
-                born_host,
-                times,
-            )
-            for flag, entry_body, properties in entries
-        ]
-        return _Prepared(messages, queue_id, inbound.waits_for_replicas(header.properties), True)
+        shared = NewMessage(
+            header.topic,
+            queue_id,
+            b"",
+            inbound.joined_properties(outer, self._cluster_pair),
+            0,
+            header.sys_flag | _tag_flag(topic),
+            header.born_timestamp,
+            _born_host(request.channel),
+            header.reconsume_times or 0,
+        )
+        waits = inbound.waits_for_replicas(header.properties)
+        return _Prepared(shared, queue_id, waits, entries)
 
     def _put_prepared(self, request: SendRequest, prepared: _Prepared) -> None:
-        messages = prepared.messages
-        if prepared.is_batch:
-            results = self._store.append_batch(messages)
-        else:
-            results = self._store.append(messages)
-        first = results[0]
-        if first.status is not _PUT_OK:
-            self._answer_failure(request, first)
-            return
+        message, entries = prepared.message, prepared.entries
         prefix = self._id_prefix
+        result: AppendResult | BatchResult
+        if entries is None:
+            (result,) = self._store.append([message])
+            ids = f"{prefix}{result.physical_offset:016X}"
+        else:
+            result = self._store.append_entries(message, entries)
+            ids = ",".join([f"{prefix}{offset:016X}" for offset in result.physical_offsets])
+        if result.status is not _PUT_OK:
+            self._answer_failure(request, result)
+            return
         answer = SendMessageResponse(
-            msg_id=",".join([f"{prefix}{result.physical_offset:016X}" for result in results]),
+            msg_id=ids,
             queue_id=prepared.queue_id,
-            queue_offset=first.queue_offset,
+            queue_offset=result.queue_offset,
             trace_on=self._trace_on,
             msg_region=self._region,
         )
-        size = sum([result.size for result in results])
-        key = (messages[0].topic, messages[0].queue_id)
-        self._count({key: [len(results), size]}, is_batch=True)
+        count = 1 if entries is None else len(entries)
+        key = (message.topic, message.queue_id)
+        self._count({key: [count, result.size]}, is_batch=True)
         if self._acknowledger.is_immediate or not prepared.waits:
             request.reply(answer)
         else:
-            self._answer_when_safe([(request, answer)], results[-1].end_offset)
+            self._answer_when_safe([(request, answer)], result.end_offset)
 
     # --- answers -----------------------------------------------------------------------------
 
@@ -509,12 +504,12 @@ class SendHandlers:
 
         self._acknowledger.when_safe(end_offset, answer)
 
-    def _answer_failure(self, request: SendRequest, result: AppendResult) -> None:
+    def _answer_failure(self, request: SendRequest, result: AppendResult | BatchResult) -> None:
         code, remark = self._explain(result)
         self._store_stats.put_failed()
         request.reply(self._error_header, code=code, remark=remark)
 
-    def _explain(self, result: AppendResult) -> tuple[int, str]:
+    def _explain(self, result: AppendResult | BatchResult) -> tuple[int, str]:
         """Return the code and the remark for a message that was not stored."""
         status = result.status
         if status is AppendStatus.CREATE_MAPPED_FILE_FAILED:

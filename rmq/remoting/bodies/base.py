@@ -76,7 +76,7 @@ B = TypeVar("B", bound=Body)
 
 # A body with references or nulls may be standard JSON, but msgspec would read them as what they
 # look like: members named "$ref", and None where the default is meant.
-_NOT_PLAIN: Final = (b"$ref", b"null")
+_NOT_PLAIN: Final = (b"$ref", b":null", b"[null", b",null", b" null", b"\nnull", b"\tnull")
 
 # Java writes integer keys bare. Quoting them makes standard JSON. Should this match inside a
 # string, the new quote ends the string right before a number, which is never JSON: a wrong guess is
