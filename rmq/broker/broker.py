@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -52,7 +53,9 @@ from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import LanguageCode, RequestCode
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.server import RemotingServer
+from rmq.remoting.tls import TlsServer, client_context
 from rmq.store.record import pack_host
 from rmq.store.store import open_store
 
@@ -63,15 +66,15 @@ if TYPE_CHECKING:
     from rmq.broker.registration import Registered
     from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
     from rmq.remoting.channel import Channel
-    from rmq.remoting.groups import GroupStatistics
+    from rmq.remoting.groups import GroupStatistics, HandlerGroup
     from rmq.store.dispatcher import Dispatched
     from rmq.store.recovery import Progress
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
-STOP_ANSWER_S: Final = 4.0
-"""How long a stopping broker goes on answering what it has taken."""
+PROTECT_INTERVAL_S: Final = 180.0
+"""How often groups that read too slowly are looked for."""
 _SAVE_S: Final = 3.0
 _PERM_READ_WRITE: Final = 6
 _UNIT_SUB_FLAG: Final = 2
@@ -183,13 +186,20 @@ class Broker:
             store_host=store_host,
             now_ms=now_ms,
         )
-        self.table = self._handlers(store_host)
-        self.server = RemotingServer(self.table, config.server, listeners=[self])
+        self.table = self._handlers(store_host).with_groups(_bounds(config))
+        tls = None if config.tls_server is None else TlsServer(config.tls_server)
+        self.server = RemotingServer(self.table, config.server, tls=tls, listeners=[self])
         self.vip_server = RemotingServer(
-            self.table.without(RequestCode.PULL_MESSAGE), config.vip_server, listeners=[self]
+            self.table.without(RequestCode.PULL_MESSAGE),
+            config.vip_server,
+            tls=tls,
+            listeners=[self],
         )
         self._client = RemotingClient(
-            config.client, listeners=[self.registration], language=LanguageCode.JAVA
+            config.client,
+            listeners=[self.registration],
+            tls_context=None if config.tls_client is None else client_context(config.tls_client),
+            language=LanguageCode.JAVA,
         )
         self.topics.on_change = self._topic_changed
         self.groups.on_change = self._group_changed
@@ -321,11 +331,26 @@ class Broker:
             self._tables.offsets_keeper.run, config.flush_consumer_offset_interval_ms / 1000
         )
         tasks.start_soon(self.stats.run)
+        tasks.start_soon(self._protect)
         tasks.start_soon(self.store_stats.run)
         if config.role is not BrokerRole.SLAVE:
             self.delay.start()
             tasks.start_soon(self.delay.run)
             tasks.start_soon(self.delay_keeper.run, config.flush_delay_offset_interval_ms / 1000)
+
+    async def _protect(self) -> None:
+        """Take the right to consume from groups that are so far behind that they read from disk.
+
+        Only if `disableConsumeIfConsumerReadSlowly` says so.
+        """
+        while True:
+            await trio.sleep(PROTECT_INTERVAL_S)
+            config = self.live.current
+            if config.disable_consume_if_slow:
+                behind = self.stats.groups_behind(config.consumer_fallbehind_threshold)
+                for group, size in behind.items():
+                    logger.warning("group %s is %d bytes behind and may not consume", group, size)
+                    self.groups.disable_consume(group)
 
     async def _stop_serving(self) -> None:
         """Send clients elsewhere, answer those who wait, finish what is in hand."""
@@ -333,8 +358,9 @@ class Broker:
         await self.registration.unregister_all()
         logger.info("unregistered after %.1f s", trio.current_time() - started)
         self.pulls.stop_holding()
-        self.server.stop(grace_s=STOP_ANSWER_S)
-        self.vip_server.stop(grace_s=STOP_ANSWER_S)
+        grace_s = self.live.current.shutdown_drain_ms / 1000
+        self.server.stop(grace_s=grace_s)
+        self.vip_server.stop(grace_s=grace_s)
 
     async def _save(self) -> None:
         """Save what changed; the store has to be flushed first, see `DelayDelivery`."""
@@ -396,6 +422,21 @@ class Broker:
     def _create_retry_topic(self, group: str, queues: int, is_unit: bool) -> None:
         flag = _UNIT_SUB_FLAG if is_unit else 0
         self.topics.create_on_send_back(retry_topic(group), queues, _PERM_READ_WRITE, flag)
+
+
+def _bounds(config: BrokerConfig) -> dict[HandlerGroup, HandlerGroup]:
+    """Return the groups of request codes with the bounds that are configured."""
+    capacities = {
+        SEND: config.send_queue_capacity,
+        PULL: config.pull_queue_capacity,
+        QUERY: config.query_queue_capacity,
+        CLIENT_MANAGEMENT: config.client_manager_queue_capacity,
+        HEARTBEAT: config.heartbeat_queue_capacity,
+    }
+    return {
+        group: replace(group, capacity=capacity, per_connection=min(group.per_connection, capacity))
+        for group, capacity in capacities.items()
+    }
 
 
 @asynccontextmanager

@@ -97,37 +97,6 @@ class RunningSettings:
 
     # --- bounds of what waits ----------------------------------------------------------------
 
-    fast_failure: bool = setting(
-        "brokerFastFailureEnable", True, "Requests that waited too long are answered busy.", NOW
-    )
-    send_wait_ms: int = setting(
-        "waitTimeMillsInSendQueue",
-        200,
-        "Milliseconds that are too long for a send.",
-        NOW,
-        maximum=LONG_MAX,
-    )
-    pull_wait_ms: int = setting(
-        "waitTimeMillsInPullQueue",
-        5000,
-        "Milliseconds that are too long for a pull.",
-        NOW,
-        maximum=LONG_MAX,
-    )
-    heartbeat_wait_ms: int = setting(
-        "waitTimeMillsInHeartbeatQueue",
-        31_000,
-        "Milliseconds that are too long for a heartbeat.",
-        NOW,
-        maximum=LONG_MAX,
-    )
-    transaction_wait_ms: int = setting(
-        "waitTimeMillsInTransactionQueue",
-        3000,
-        "Milliseconds that are too long for the end of a transaction.",
-        NOW,
-        maximum=LONG_MAX,
-    )
     send_queue_capacity: int = setting(
         "sendThreadPoolQueueCapacity", 10_000, "Sends that may be unanswered.", RESTART, minimum=1
     )

@@ -245,9 +245,6 @@ class ServiceSettings:
     enable_property_filter: bool = setting(
         "enablePropertyFilter", False, "Consumers may filter with SQL expressions.", NOW
     )
-    filter_support_retry: bool = setting(
-        "filterSupportRetry", False, "SQL filters apply to retried messages, too.", NOW
-    )
     slave_read_enabled: bool = setting(
         "slaveReadEnable", False, "Consumers that are far behind are sent to a slave.", NOW
     )

@@ -9,6 +9,7 @@ the order, and sorting would cost as much as storing.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from rmq.model.properties import (
     NAME_VALUE,
     PAIR,
     decode_properties,
+    decode_text,
     encode_properties,
     find_delay,
 )
@@ -32,7 +34,8 @@ WAIT: Final = "WAIT"
 CLUSTER: Final = "CLUSTER"
 
 _WAIT_MARK: Final = WAIT + "\x01"
-_WAIT_FALSE: Final = _WAIT_MARK + "false"
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,10}")
+_INT_MAX: Final = 2**31 - 1
 _DELAYABLE: Final = (0, flags.TRANSACTION_COMMIT)
 
 
@@ -67,15 +70,28 @@ def joined_properties(first: bytes, second: bytes) -> bytes:
 
 def waits_for_replicas(received: str | None) -> bool:
     """Tell whether the producer wants its answer only when the message is safe (`WAIT`)."""
-    if not received or _WAIT_FALSE not in received:
+    if not received:
         return True
-    return decode_properties(received.encode("utf-8", "replace")).get(WAIT) != "false"
+    before, mark, rest = received.rpartition(_WAIT_MARK)
+    if not mark:
+        return True
+    value: str | None = rest.partition("\x02")[0]
+    if not value or before[-1:] not in ("", "\x02"):
+        # An empty one does not count, nor does part of something else: an earlier one may.
+        value = decode_properties(received.encode("utf-8", "replace")).get(WAIT)
+    return value is None or value.lower() == "true"
 
 
 def delay_level(properties: bytes) -> int:
     """Return the delay level a message asks for, 0 if none; raise ValueError if it is no number."""
     text = find_delay(properties)
-    return int(text) if text else 0
+    if not text:
+        return 0
+    # `int` takes more than Java does: blanks, underscores, any length.
+    level = int(text) if _NUMBER.fullmatch(text) else _INT_MAX + 1
+    if level > _INT_MAX:
+        raise ValueError(f'For input string: "{decode_text(text)}"')
+    return level
 
 
 def parked(message: NewMessage, level: int, level_max: int, properties: bytes) -> NewMessage:

@@ -86,8 +86,16 @@ class TopicTable(VersionedTable[TopicConfig]):
         )
 
     def reconfigure(self, config: TopicSettings) -> None:
-        """Go by other settings from now on; built-in topics stay what they were at the start."""
+        """Go by other settings from now on; built-in topics stay what they were at the start.
+
+        Only the one that others are created after is added when it is wanted and missing, because
+        topics could not be created on demand without it.
+        """
         self._config = config
+        model = self.get(AUTO_CREATE_TOPIC)
+        if config.auto_create_topic and (model is None or not model.perm & PERM_INHERIT):
+            built_in = {topic.topic_name: topic for topic in _built_in_topics(config)}
+            self._put(AUTO_CREATE_TOPIC, built_in[AUTO_CREATE_TOPIC])
 
     def is_system(self, topic: str) -> bool:
         """Tell whether a topic belongs to the broker: clients may not create or change it."""

@@ -33,7 +33,7 @@ from rmq.remoting.layout import FRAME_PREFIX
 from rmq.remoting.request import Request, name_of, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rmq.remoting.channel import Channel
 
@@ -101,6 +101,13 @@ class HandlerTable:
         """Return a table that serves all but `codes`, for a second port with fewer rights."""
         table = HandlerTable()
         table.entries = {code: e for code, e in self.entries.items() if code not in codes}
+        return table
+
+    def with_groups(self, groups: Mapping[HandlerGroup, HandlerGroup]) -> HandlerTable:
+        """Return a table whose codes belong to other groups, for bounds that are configured."""
+        table = HandlerTable()
+        for code, entry in self.entries.items():
+            table.entries[code] = entry.in_group(groups.get(entry.group, entry.group))
         return table
 
     def _put(self, code: RequestCode, entry: _Entry) -> None:
@@ -296,6 +303,15 @@ class _Entry:
         self.group = group
         self.handle_batch = handle_batch
         self.handle_async = handle_async
+
+    def in_group(self, group: HandlerGroup) -> _Entry:
+        return _Entry(
+            self.header_class,
+            group,
+            handle_batch=self.handle_batch,
+            handle_async=self.handle_async,
+            comes_in_runs=self.comes_in_runs,
+        )
 
 
 @final

@@ -1,0 +1,206 @@
+"""The route table, and its answers kept as bytes, against the naive rules over random histories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from rmq.nameserver.route_answers import RouteAnswers
+from rmq.nameserver.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTable
+from tests.nameserver.kit import saying, topic
+from tests.nameserver.naive_routes import NaiveRoutes, Queues
+
+if TYPE_CHECKING:
+    from rmq.remoting.bodies.topics import TopicConfig
+
+SILENCE_S = 120.0
+
+names = st.sampled_from(["a", "b"])
+addresses = st.sampled_from(["x:1", "y:1", "z:1"])
+clusters = st.sampled_from(["c", "d"])
+connections = st.sampled_from(["one", "two", "three"])
+topics = st.sampled_from(["T", "U", "V"])
+configs = st.builds(
+    topic,
+    topics,
+    perm=st.sampled_from([7, 6, 4]),
+    queues=st.integers(1, 2),
+    flag=st.integers(0, 3),
+)
+
+
+class RouteHistory(RuleBasedStateMachine):
+    """Anything brokers and operators may do, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.table: RouteTable[str] = RouteTable()
+        self.answers = RouteAnswers(self.table)
+        self.model = NaiveRoutes()
+
+    @rule(
+        name=names,
+        broker_id=st.sampled_from([0, 0, 1, 2]),
+        address=addresses,
+        cluster=clusters,
+        version=st.integers(1, 2),
+        configs=st.lists(configs, max_size=3, unique_by=lambda config: config.topic_name),
+        filter_servers=st.sampled_from([None, (), ("f:1",), ("f:1", "f:2")]),
+        connection=connections,
+    )
+    def register(
+        self,
+        name: str,
+        broker_id: int,
+        address: str,
+        cluster: str,
+        version: int,
+        configs: list[TopicConfig],
+        filter_servers: tuple[str, ...] | None,
+        connection: str,
+    ) -> None:
+        said = saying(
+            name,
+            broker_id,
+            address,
+            cluster=cluster,
+            version=version,
+            topics=configs,
+            filter_servers=filter_servers,
+        )
+        is_new = address not in self.model.alive
+        master = self.model.register(said, connection, self.now)
+        outcome = self.table.register(said, connection, self.now)
+        assert (outcome.is_new, outcome.master) == (is_new, master)
+
+    @rule(address=addresses)
+    def unregister(self, address: str) -> None:
+        assert self.table.unregister(address) == self.model.unregister(address)
+
+    @rule(address=addresses, connection=connections)
+    def hear_of(self, address: str, connection: str) -> None:
+        self.table.heard_of(address, connection, self.now)
+        self.model.heard_of(address, connection, self.now)
+
+    @rule(connection=connections)
+    def lose_connection(self, connection: str) -> None:
+        lost = self.table.connection_lost(connection)
+        assert lost == self.model.connection_lost(connection)
+
+    @rule(seconds=st.sampled_from([1.0, 60.0, 120.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def expire(self) -> None:
+        expired = self.table.expire(self.now, SILENCE_S)
+        assert sorted((each.address, each.connection) for each in expired) == self.model.expire(
+            self.now, SILENCE_S
+        )
+
+    @rule(name=names, wipe=st.booleans())
+    def change_permissions(self, name: str, wipe: bool) -> None:
+        change = self.table.wipe_write_perm if wipe else self.table.add_write_perm
+        assert change(name) == self.model.set_perms(name, wipe=wipe)
+
+    @rule(name=topics, cluster=st.none() | clusters)
+    def delete_topic(self, name: str, cluster: str | None) -> None:
+        assert self.table.delete_topic(name, cluster) == self.model.delete_topic(name, cluster)
+
+    @invariant()
+    def brokers_agree(self) -> None:
+        info = self.table.cluster_info()
+        assert {
+            (name, broker_id, address)
+            for name, data in info.broker_addr_table.items()
+            for broker_id, address in data.broker_addrs.items()
+        } == self.model.places
+        assert {
+            name: data.cluster for name, data in info.broker_addr_table.items()
+        } == self.model.first_cluster
+        assert {
+            (cluster, name) for cluster, names in info.cluster_addr_table.items() for name in names
+        } == self.model.members
+        assert self.table.address_count == len(self.model.alive)
+        for address in ("x:1", "y:1", "z:1"):
+            alive = self.model.alive.get(address)
+            assert self.table.data_version(address) == (alive and alive.version)
+
+    @invariant()
+    def routes_agree(self) -> None:
+        for name in ("T", "U", "V"):
+            route = self.table.route(name, "order")
+            brokers = {broker for known, broker in self.model.queues if known == name}
+            if not brokers:
+                assert route is None
+                continue
+            assert route is not None
+            assert route.order_topic_conf == "order"
+            assert {
+                data.broker_name: Queues(
+                    data.read_queue_nums, data.write_queue_nums, data.perm, data.topic_sys_flag
+                )
+                for data in route.queue_datas
+            } == {broker: self.model.queues[name, broker] for broker in brokers}
+            assert {data.broker_name for data in route.broker_datas} == brokers
+            assert route.filter_server_table == {
+                address: servers
+                for broker, _, address in self.model.places
+                if broker in brokers and (servers := self.model.filter_servers.get(address))
+            }
+
+    @invariant()
+    def lists_agree(self) -> None:
+        assert self.table.topics().topic_list == self.model.topics
+        assert self.table.topic_count == len(self.model.topics)
+        for cluster in ("c", "d", "unknown"):
+            assert self.table.topics_of_cluster(cluster).topic_list == {
+                name
+                for name, broker in self.model.queues
+                if (cluster, broker) in self.model.members
+            }
+        system = self.table.system_topics()
+        assert system.topic_list == {name for member in self.model.members for name in member}
+        assert (system.broker_addr is None) == (not self.model.places)
+        for set_bits, clear_bits in ((1, 0), (2, 0), (2, 1)):
+            found = self.table.topics_flagged(set_bits=set_bits, clear_bits=clear_bits).topic_list
+            for name in self.model.topics:
+                # Any one broker's flag may decide.
+                verdicts = {
+                    queues.flag & set_bits == set_bits and not queues.flag & clear_bits
+                    for (known, _), queues in self.model.queues.items()
+                    if known == name
+                }
+                assert (name in found) in verdicts
+            assert found <= self.model.topics
+
+    @invariant()
+    def kept_answers_are_as_good_as_new_ones(self) -> None:
+        table, answers = self.table, self.answers
+        for name in ("T", "U", "V"):
+            for standard in (False, True):
+                for order in (None, "a:4"):
+                    fresh = table.route(name, order)
+                    assert answers.route(name, standard=standard, order_topic_conf=order) == (
+                        fresh and fresh.encode(standard=standard)
+                    )
+        assert answers.cluster_info() == table.cluster_info().encode()
+        assert answers.topics() == table.topics().encode()
+        assert answers.system_topics() == table.system_topics().encode()
+        assert answers.unit_topics() == table.topics_flagged(set_bits=UNIT_FLAG).encode()
+        assert answers.unit_sub_topics() == table.topics_flagged(set_bits=UNIT_SUB_FLAG).encode()
+        assert (
+            answers.unit_sub_topics_not_unit()
+            == table.topics_flagged(set_bits=UNIT_SUB_FLAG, clear_bits=UNIT_FLAG).encode()
+        )
+        for cluster in ("c", "d", "unknown"):
+            fresh_topics = table.topics_of_cluster(cluster)
+            assert answers.topics_of_cluster(cluster) == fresh_topics.encode()
+
+
+TestRouteHistory = RouteHistory.TestCase
+TestRouteHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
