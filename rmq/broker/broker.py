@@ -42,7 +42,7 @@ from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.housekeeping import ClientHousekeeping
 from rmq.broker.locks import QueueLocks
-from rmq.broker.persistence import ConfigFile, Keeper
+from rmq.broker.persistence import Keeper
 from rmq.broker.registration import Registration
 from rmq.broker.stats import BrokerStats
 from rmq.broker.store_stats import StoreStats
@@ -56,6 +56,7 @@ from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer, client_context
+from rmq.store.config_file import ConfigFile
 from rmq.store.record import pack_host
 from rmq.store.store import open_store
 

@@ -19,10 +19,10 @@ from rmq.model.properties_file import with_changes
 from rmq.model.settings import Change, Effect, Rule, Schema, Setting, Values, decode_settings
 from rmq.model.settings import change as change_settings
 from rmq.model.settings import load as load_settings
-from rmq.nameserver.files import write_text
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.server import ServerConfig
+from rmq.store.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -255,7 +255,7 @@ class LiveConfig:
         text = _read(path) if path.exists() else ""
         updated = with_changes(text, changes)
         if updated != text:
-            write_text(path, updated)
+            ConfigFile(path).write(updated)
 
     def apply(self, change: Change) -> None:
         """Let an update count, as far as it needs no restart."""

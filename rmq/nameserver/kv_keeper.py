@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 import trio
 
 from rmq.errors import RefusedError, StorageError
-from rmq.nameserver.files import read_with_backup, write_text
 from rmq.nameserver.kv import KvTable
 from rmq.remoting.codes import ResponseCode
+from rmq.store.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,9 +58,9 @@ class _Pending(NamedTuple):
 class KvKeeper:
     """The one who changes the KV config. `run` must run for `submit` to come to anything."""
 
-    def __init__(self, path: Path, *, write: Callable[[Path, str], None] = write_text) -> None:
-        self._path: Final = path
-        self._write: Final = write
+    def __init__(self, path: Path, *, write: Callable[[str], None] | None = None) -> None:
+        self._file: Final = ConfigFile(path)
+        self._write: Final = write or self._file.write
         self._pending: list[_Pending] = []
         self._work = trio.lowlevel.ParkingLot()
         self.table = KvTable()
@@ -68,9 +68,7 @@ class KvKeeper:
 
     async def load(self) -> None:
         """Read the file; raise `ConfigError` when it, and its backup, cannot be read."""
-        table, warning = await trio.to_thread.run_sync(read_with_backup, self._path, KvTable.parse)
-        if warning is not None:
-            logger.warning("KV config: %s", warning)
+        table = await trio.to_thread.run_sync(self._file.load, KvTable.parse)
         self.table = table or KvTable()
 
     def submit(self, edit: Edit, on_outcome: Callable[[RefusedError | None], None]) -> None:
@@ -101,7 +99,7 @@ class KvKeeper:
                 outcomes.append(refusal)
         if is_changed:
             try:
-                await trio.to_thread.run_sync(self._write, self._path, table.render())
+                await trio.to_thread.run_sync(self._write, table.render())
             except StorageError as exc:
                 logger.error("KV config: %s; %d changes refused", exc, len(batch))
                 failure = RefusedError(ResponseCode.SYSTEM_ERROR, f"{exc}; nothing was changed")

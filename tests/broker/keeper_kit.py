@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.broker.persistence import ConfigFile
+from rmq.store.config_file import ConfigFile
 from rmq.store.storage import storage_error
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import trio
 
 from rmq.errors import ConfigError, RefusedError, StorageError
 from rmq.nameserver import kv
-from rmq.nameserver.files import write_text
 from rmq.nameserver.kv import KvTable
 from rmq.nameserver.kv_keeper import Delete, KvKeeper, Put
+from rmq.store.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,20 +43,21 @@ class Outcomes:
 class Writes:
     """Stands in front of the real write: counts, and lets a test hold it up or fail it."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.texts: list[str] = []
         self.begun = trio.Event()
         self.go = threading.Event()
         self.go.set()
         self.error: StorageError | None = None
 
-    def __call__(self, path: Path, text: str) -> None:
+    def __call__(self, text: str) -> None:
         self.texts.append(text)
         trio.from_thread.run_sync(self.begun.set)
         assert self.go.wait(5)
         if self.error is not None:
             raise self.error
-        write_text(path, text)
+        ConfigFile(self.path).write(text)
 
 
 async def test_a_change_is_on_disk_when_its_outcome_is_told(
@@ -82,7 +83,7 @@ async def test_a_change_is_on_disk_when_its_outcome_is_told(
 async def test_changes_that_come_during_a_write_share_the_next_one(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    writes = Writes()
+    writes = Writes(tmp_path / "kv.json")
     writes.go.clear()
     keeper = KvKeeper(tmp_path / "kv.json", write=writes)
     nursery.start_soon(keeper.run)
@@ -102,7 +103,7 @@ async def test_changes_that_come_during_a_write_share_the_next_one(
 async def test_what_changes_nothing_is_told_without_a_write(
     tmp_path: Path, nursery: trio.Nursery
 ) -> None:
-    writes = Writes()
+    writes = Writes(tmp_path / "kv.json")
     keeper = KvKeeper(tmp_path / "kv.json", write=writes)
     nursery.start_soon(keeper.run)
     outcomes = Outcomes()
@@ -117,7 +118,7 @@ async def test_a_write_that_fails_changes_nothing_and_says_so(
     nursery: trio.Nursery,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    writes = Writes()
+    writes = Writes(tmp_path / "kv.json")
     keeper = KvKeeper(tmp_path / "kv.json", write=writes)
     nursery.start_soon(keeper.run)
     outcomes = Outcomes()

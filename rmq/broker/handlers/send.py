@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
 from rmq.broker import inbound
+from rmq.broker.config import BrokerRole
 from rmq.errors import RefusedError
 from rmq.model import flags
 from rmq.model.names import RETRY_PREFIX, dlq_topic
@@ -32,7 +33,7 @@ from rmq.remoting.headers import (
     SendMessageRequestV2,
     SendMessageResponse,
 )
-from rmq.store.append import AppendStatus
+from rmq.store.append import AppendResult, AppendStatus
 from rmq.store.record import NewMessage, pack_host
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
-    from rmq.store.append import AppendResult, BatchResult
+    from rmq.store.append import BatchResult
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,10 @@ _STORED: Final = {
     AppendStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
 BUSY_REMARK: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+SEE_FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+_SLAVE: Final = AppendResult(
+    AppendStatus.SERVICE_NOT_AVAILABLE, reason="this broker is a slave, only its master takes them"
+)
 
 
 class _Target(NamedTuple):
@@ -118,6 +123,7 @@ class SendHandlers:
         *,
         store_host: bytes,
         now_ms: Callable[[], int],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._live = live
         self._store = store
@@ -128,6 +134,7 @@ class SendHandlers:
         self._stats = stats
         self._store_stats = store_stats
         self._now_ms = now_ms
+        self._clock = clock
         self._id_prefix = store_host.hex().upper()
         self._targets: dict[str, _Target] = {}
         self._targets_at = -1
@@ -154,16 +161,23 @@ class SendHandlers:
         self._region = config.region_id
         self._level_max = len(config.store.delay_levels_ms)
         self._busy_s = config.page_cache_busy_timeout_ms / 1000
-        # Where every send must pass more checks there is no short way.
-        self._has_short_way = (
-            bool(config.permission & _PERM_WRITE) and config.start_accept_send_ms <= self._now_ms()
+        self._is_slave = config.role is BrokerRole.SLAVE
+        self._has_short_way = self._is_open(config) and (
+            config.start_accept_send_ms <= self._now_ms()
         )
         self._targets_at = -1
+
+    def _is_open(self, config: BrokerConfig) -> bool:
+        """Tell whether no send has to pass more checks than the others, so that most can be short.
+
+        The time from which sends are taken is left out.
+        """
+        return bool(config.permission & _PERM_WRITE) and not self._is_slave
 
     # --- all sends of one read ---------------------------------------------------------------
 
     def _send(self, requests: Sequence[SendRequest]) -> Sequence[Header | None] | None:
-        started = time.perf_counter()
+        started = self._clock()
         if started < self._busy_until:
             for request in requests:
                 request.refuse(ResponseCode.SYSTEM_BUSY, BUSY_REMARK)
@@ -216,7 +230,7 @@ class SendHandlers:
             )
         if messages:
             self._put_plain(taken, messages)
-        self._notice_duration(time.perf_counter() - started, len(requests))
+        self._notice_duration(self._clock() - started, len(requests))
         return None
 
     def _put_plain(self, requests: list[SendRequest], messages: list[NewMessage]) -> None:
@@ -338,7 +352,7 @@ class SendHandlers:
         if topic is None or self._creation.is_under_way(header.topic):
             return None
         _check_queue_id(request, topic)
-        self._has_short_way = bool(config.permission & _PERM_WRITE)
+        self._has_short_way = self._is_open(config)
         return topic
 
     def _create_topic(self, request: SendRequest) -> None:
@@ -367,7 +381,9 @@ class SendHandlers:
         header = request.header
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = random.randrange(max(1, topic.write_queue_nums))
+            if topic.write_queue_nums < 1:
+                raise _illegal_queue(request, topic)
+            queue_id = random.randrange(topic.write_queue_nums)
         if header.batch:
             return self._prepare_batch(request, topic, queue_id)
         received = (header.properties or "").encode("utf-8", "replace")
@@ -412,7 +428,7 @@ class SendHandlers:
         if group is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {group_name}",
+                f"subscription group not exist, {group_name} {SEE_FAQ}",
             )
         times_max = group.retry_max_times
         if request.command.version >= _VERSION_3_4_9 and header.max_reconsume_times is not None:
@@ -464,6 +480,9 @@ class SendHandlers:
         return _Prepared(shared, queue_id, waits, entries)
 
     def _put_prepared(self, request: SendRequest, prepared: _Prepared) -> None:
+        if self._is_slave:
+            self._answer_failure(request, _SLAVE)
+            return
         message, entries = prepared.message, prepared.entries
         prefix = self._id_prefix
         result: AppendResult | BatchResult
@@ -523,9 +542,9 @@ class SendHandlers:
         if status is AppendStatus.SERVICE_NOT_AVAILABLE:
             return (
                 ResponseCode.SERVICE_NOT_AVAILABLE,
-                f"service not available now: {result.reason}. It may be caused by one of the"
-                " following reasons: the broker's disk is full, messages are put to the slave,"
-                " message store has been shut down, etc.",
+                "service not available now. It may be caused by one of the following reasons:"
+                " the broker's disk is full, messages are put to the slave, message store has been"
+                f" shut down, etc. Here: {result.reason}",
             )
         if status is AppendStatus.OS_PAGE_CACHE_BUSY:
             return (
@@ -552,7 +571,7 @@ class SendHandlers:
         """Note how long the store took; refuse sends for a while when it was far too long."""
         self._store_stats.put_took(int(seconds * 1000), count)
         if seconds > self._busy_s:
-            self._busy_until = time.perf_counter() + min(seconds, self._busy_s)
+            self._busy_until = self._clock() + min(seconds, self._busy_s)
             logger.warning(
                 "storing %d messages took %.1f s; sends are refused for %.1f s so that the disk"
                 " can catch up",
@@ -583,19 +602,29 @@ def _tag_flag(topic: TopicConfig) -> int:
 
 
 def _check_queue_id(request: SendRequest, topic: TopicConfig) -> None:
-    queue_id = request.header.queue_id
-    if queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
-        raise RefusedError(
-            ResponseCode.SYSTEM_ERROR,
-            f"request queueId[{queue_id}] is illegal, {_describe(topic)}"
-            f" Producer: {request.channel.peer}",
-        )
+    if request.header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+        raise _illegal_queue(request, topic)
+
+
+def _illegal_queue(request: SendRequest, topic: TopicConfig) -> RefusedError:
+    return RefusedError(
+        ResponseCode.SYSTEM_ERROR,
+        f"request queueId[{request.header.queue_id}] is illegal, {_describe(topic)}"
+        f" Producer: {request.channel.peer}",
+    )
 
 
 def _describe(topic: TopicConfig) -> str:
+    """Return a topic in the words of Java's TopicConfig."""
+    perm = "".join(
+        letter if topic.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1))
+    )
+    filter_type = topic.topic_filter_type
     return (
         f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums},"
-        f" writeQueueNums={topic.write_queue_nums}, perm={topic.perm}, order={topic.order}]"
+        f" writeQueueNums={topic.write_queue_nums}, perm={perm},"
+        f" topicFilterType={filter_type.value if filter_type else 'null'},"
+        f" topicSysFlag={topic.topic_sys_flag}, order={'true' if topic.order else 'false'}]"
     )
 
 
@@ -609,7 +638,7 @@ def _level(properties: bytes) -> int:
 def _no_topic(topic: str) -> RefusedError:
     return RefusedError(
         ResponseCode.TOPIC_NOT_EXIST,
-        f"topic[{topic}] not exist, apply first please!",
+        f"topic[{topic}] not exist, apply first please!{SEE_FAQ}",
     )
 
 

@@ -92,9 +92,7 @@ async def test_a_send_in_the_binary_serialization_is_answered_in_it(tmp_path: Pa
     async with send_broker(tmp_path) as broker:
         peer = broker.attach()
         answer = await peer.request(
-            send_frame(
-                properties=text(KEYS="k", WAIT="true"), serialization=Serialization.ROCKETMQ
-            )
+            send_frame(properties=text(KEYS="k", WAIT="true"), serialization=Serialization.ROCKETMQ)
         )
         record = broker.record()
         assert (answer.serialization, answer.code) == (Serialization.ROCKETMQ, 0)

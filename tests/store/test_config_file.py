@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rmq.broker.persistence import ConfigFile
+from rmq.store.config_file import ConfigFile
 from rmq.broker.topics import TopicTable
 from rmq.errors import ConfigError, DiskFullError, StorageError
-from tests.broker.file_steps import Killed, Steps, power_cuts
+from tests.store.file_steps import Killed, Steps, power_cuts
 from tests.broker.table_kit import Clock, Settings, golden_files, topic_table
 from tests.store import golden
 
