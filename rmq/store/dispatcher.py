@@ -48,13 +48,15 @@ _TAGS_FIRST: Final = b"TAGS\x01"
 _TAGS: Final = PAIR + _TAGS_FIRST
 _UNIQUE_KEY_FIRST: Final = b"UNIQ_KEY\x01"
 _UNIQUE_KEY: Final = PAIR + _UNIQUE_KEY_FIRST
+_KEYS_FIRST: Final = b"KEYS\x01"
+_KEYS: Final = PAIR + _KEYS_FIRST
 _TAGS_LENGTH: Final = len(_TAGS)
+_KEYS_LENGTH: Final = len(_KEYS)
 _UNIQUE_KEY_LENGTH: Final = len(_UNIQUE_KEY)
 _UNQUEUED_FLAG: Final = flags.TRANSACTION_PREPARED
 """Prepared and rolled back messages have this bit; they are in no queue."""
 _TRANSACTION_MASK: Final = flags.TRANSACTION_MASK
 _ROLLBACK: Final = flags.TRANSACTION_ROLLBACK
-_KEYS_MARK: Final = b"KEYS\x01"
 
 _log = logging.getLogger(__name__)
 _write_entry = QUEUE_ENTRY.pack_into
@@ -123,12 +125,15 @@ class Dispatcher:
     def dispatch(self, records: Sequence[WrittenRecord]) -> None:
         """Add the entries of records that follow each other in the log.
 
-        After an error `dispatched` is at the record that failed, and those before it are done.
+        After an error `dispatched` is where to begin again: at the record that failed, or, if it was
+        the index, at the first of them.
         """
-        # This runs for every message: PropertyFinder, ConsumeQueue.put and Index.file_for are
-        # written out here for the case that nothing is special.
+        # This runs for every message: PropertyFinder and ConsumeQueue.put are written out here for
+        # the case that nothing is special.
         index = self._index
+        is_indexed = index is not None
         tag_codes = self._tag_codes
+        keyed: list[tuple[int, int, int]] = []
         done = 0
         try:
             for queue, physical, size, queue_offset, sys_flag, store_ms, properties in records:
@@ -161,28 +166,39 @@ class Dispatcher:
                         self._put_in_queue(
                             queue, physical, size, queue_offset, store_ms, properties, tags_code
                         )
-                if index is not None:
-                    file = index.current
-                    if file is None or file.count >= file.capacity or physical <= file.end_offset:
-                        file = index.file_for(physical)
-                    if file is not None and sys_flag & _TRANSACTION_MASK != _ROLLBACK:
-                        start = properties.rfind(_UNIQUE_KEY)
-                        if start >= 0:
-                            start += _UNIQUE_KEY_LENGTH
-                        elif properties.startswith(_UNIQUE_KEY_FIRST):
-                            start = _UNIQUE_KEY_LENGTH - 1
-                        if start > 0:
-                            end = properties.find(PAIR, start)
-                            key = properties[start:] if end < 0 else properties[start:end]
-                            key = key or find_unique_key(properties)
+                if is_indexed and sys_flag & _TRANSACTION_MASK != _ROLLBACK:
+                    start = properties.rfind(_UNIQUE_KEY)
+                    if start >= 0:
+                        start += _UNIQUE_KEY_LENGTH
+                    elif properties.startswith(_UNIQUE_KEY_FIRST):
+                        start = _UNIQUE_KEY_LENGTH - 1
+                    if start > 0:
+                        end = properties.find(PAIR, start)
+                        key = properties[start:] if end < 0 else properties[start:end]
+                        key = key or find_unique_key(properties)
+                        if key:
+                            keyed.append((queue.keys.index_hash(key), physical, store_ms))
+                    start = properties.rfind(_KEYS)
+                    if start >= 0:
+                        start += _KEYS_LENGTH
+                    elif properties.startswith(_KEYS_FIRST):
+                        start = _KEYS_LENGTH - 1
+                    if start > 0:
+                        end = properties.find(PAIR, start)
+                        keys = properties[start:] if end < 0 else properties[start:end]
+                        keys = keys or find_keys(properties)
+                        hash_of = queue.keys.index_hash
+                        for key in keys.split(b" ") if b" " in keys else (keys,):
                             if key:
-                                file.put(queue.keys.index_hash(key), physical, store_ms)
-                        if _KEYS_MARK in properties:
-                            keys = find_keys(properties)
-                            if keys:
-                                index.put_keys(queue.keys, physical, store_ms, keys)
+                                keyed.append((hash_of(key), physical, store_ms))
                 done += 1
         finally:
+            if index is not None and done:
+                # All keys of these records at once; should that fail, all of it is done again, and
+                # what is there already is passed over.
+                count, done = done, 0
+                index.put_records(keyed, records[count - 1][1])
+                done = count
             if done:
                 _, physical, size, _, _, store_ms, _ = records[done - 1]
                 self.dispatched = PhysicalOffset(physical + size)

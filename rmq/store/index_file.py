@@ -26,7 +26,7 @@ from rmq.store.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rmq.store.key_hash import TopicKeys
@@ -141,6 +141,42 @@ class IndexFile:
         self.end_offset = self.indexed_until = physical
         self.end_ms = store_ms
         if count - self._published >= PUBLISH_EVERY:
+            self.publish()
+
+    def put_run(self, keyed: Sequence[tuple[int, int, int]]) -> None:
+        """Add entries, each a hash, a physical offset and a store time; the file has room."""
+        if self.count <= 1:
+            self.put(*keyed[0])
+            keyed = keyed[1:]
+            if not keyed:
+                return
+        # `put` for many: what is the same for all of them is looked up once.
+        count = self.count
+        buffer = self.buffer
+        entry_at = self.entries_at + count * INDEX_ENTRY_BYTES
+        end_at = entry_at + len(keyed) * INDEX_ENTRY_BYTES
+        if end_at > self.reserved:
+            self.reserve(end_at)
+        slots, begin_ms = self.slots, self.begin_ms
+        slots_new = 0
+        for key_hash, physical, store_ms in keyed:
+            slot_at = INDEX_HEADER_BYTES + key_hash % slots * INDEX_SLOT_BYTES
+            (previous,) = _read_slot(buffer, slot_at)
+            if previous <= 0 or previous > count:
+                previous = 0
+                slots_new += 1
+            seconds = (store_ms - begin_ms) // 1000 if store_ms > begin_ms > 0 else 0
+            if seconds > _SECONDS_MAX:
+                seconds = _SECONDS_MAX
+            _write_entry(buffer, entry_at, key_hash, physical, seconds, previous)
+            _write_slot(buffer, slot_at, count)
+            entry_at += INDEX_ENTRY_BYTES
+            count += 1
+        self.slots_used += slots_new
+        self.count = count
+        _, self.end_offset, self.end_ms = keyed[-1]
+        self.indexed_until = self.end_offset
+        if count - self._published > PUBLISH_EVERY:
             self.publish()
 
     def reserve(self, stop: int) -> None:
@@ -348,21 +384,31 @@ class Index:
         file.close()
         self._storage.delete(file.path)
 
-    def file_for(self, physical: int) -> IndexFile | None:
-        """Return the file that takes the keys of a record, None if it has them already."""
+    def put_records(self, keyed: Sequence[tuple[int, int, int]], last_physical: int) -> None:
+        """Add the keys of records that follow each other, the last of them at `last_physical`.
+
+        A key is given by its hash, the physical offset and the store time of its record. Keys that
+        are there already are passed over. As in a stock broker, a file is begun by the first record
+        that comes when there is none or the last is full, also if it has no key.
+        """
         file = self._current
         if file is None or file.count >= file.capacity:
             file = self._begin_file()
-        return file if physical >= max(file.indexed_until, self.complete_below) else None
-
-    def put_keys(self, hashes: TopicKeys, physical: int, store_ms: int, keys: bytes) -> None:
-        """Add the keys of a record, separated by blanks; `hashes` is that of its topic."""
-        for key in keys.split(b" "):
-            if key:
-                file = self._current
-                if file is None or file.count >= file.capacity:
-                    file = self._begin_file()
-                file.put(hashes.index_hash(key), physical, store_ms)
+        at, count = 0, len(keyed)
+        while at < count:
+            if file.count >= file.capacity:
+                file = self._begin_file()
+            physical = keyed[at][1]
+            if physical <= file.end_offset and physical < max(
+                file.indexed_until, self.complete_below
+            ):
+                at += 1
+                continue
+            stop = min(count, at + file.capacity - file.count)
+            file.put_run(keyed[at:stop])
+            at = stop
+        if file.count >= file.capacity and (not keyed or keyed[-1][1] < last_physical):
+            self._begin_file()
 
     def _begin_file(self) -> IndexFile:
         previous = self._current

@@ -24,13 +24,15 @@ _REMEMBERED_BYTES_MAX: Final = 256
 
 
 class _Parts(dict[bytes, int]):
-    """Hashes of ASCII texts of four bytes, computed when first asked for."""
+    """Hashes of ASCII texts of up to four bytes, computed when first asked for."""
 
     def __missing__(self, text: bytes) -> int:
         if len(self) >= _REMEMBERED_MAX:
             self.clear()
-        first, second, third, fourth = text
-        code = self[text] = ((first * 31 + second) * 31 + third) * 31 + fourth
+        code = 0
+        for unit in text:
+            code = code * 31 + unit
+        self[text] = code
         return code
 
 
@@ -42,6 +44,10 @@ class TopicKeys(dict[bytes, int]):
 
     def __init__(self, topic: str) -> None:
         self._seed = string_hash(f"{topic}#") & _MASK
+        self._seeds: list[int] = [
+            self._seed * pow(31, length) & _MASK for length in range(_TAIL + 1)
+        ]
+        """What the topic adds to the hash of a short key, by its length."""
 
     def __missing__(self, head: bytes) -> int:
         if len(self) >= _HEADS_MAX:
@@ -54,12 +60,15 @@ class TopicKeys(dict[bytes, int]):
 
     def index_hash(self, key: bytes) -> int:
         """Return the hash of `topic#key` as the index uses it: not negative."""
-        if len(key) > _TAIL and key.isascii():
-            code = (
-                self[key[:-_TAIL]]
-                + _parts[key[-_TAIL:-_PART]] * _PART_WEIGHT
-                + _parts[key[-_PART:]]
-            ) & _MASK
+        if key.isascii():
+            length = len(key)
+            if length <= _PART:
+                code = (self._seeds[length] + _parts[key]) & _MASK
+            else:
+                head = self[key[:-_TAIL]] if length > _TAIL else self._seeds[length]
+                code = (
+                    head + _parts[key[-_TAIL:-_PART]] * _PART_WEIGHT + _parts[key[-_PART:]]
+                ) & _MASK
         else:
             text = decode_text(key)
             units = len(text) + sum(character > "\uffff" for character in text)

@@ -17,7 +17,8 @@ from rmq.store.index_file import (
 from rmq.store.key_hash import TopicKeys
 from rmq.store.layout import INDEX_ENTRY, INDEX_HEADER
 from rmq.testing.storage import MemoryStorage
-from tests.store.store_kit import START_MS, Clock
+from tests.store.store_kit import START_MS, Clock, message, open_core
+from tests.store.store_kit import put as store
 
 FOLDER: Final = Path("index")
 SLOTS: Final = 7
@@ -42,8 +43,8 @@ def new_index(
 
 def put(index: Index, physical: int, *keys: str, store_ms: int = START_MS) -> None:
     """Add the keys of one record, as the dispatcher does."""
-    if index.file_for(physical) is not None:
-        index.put_keys(HASHES, physical, store_ms, " ".join(keys).encode())
+    keyed = [(HASHES.index_hash(key.encode()), physical, store_ms) for key in keys]
+    index.put_records(keyed, physical)
 
 
 def query(index: Index, key: str, begin_ms: int = 0, end_ms: int = 1 << 62) -> list[int]:
@@ -93,17 +94,16 @@ def test_a_file_may_become_full_between_two_keys_of_one_message() -> None:
 
 @pytest.mark.parametrize("keys", ["", " ", "  ", " a  b ", "a b a"])
 def test_keys_are_what_blanks_separate(keys: str) -> None:
-    index = new_index()
-    file = index.file_for(0)
-    assert file is not None
-    index.put_keys(HASHES, 0, START_MS, keys.encode())
+    core = open_core(MemoryStorage())
+    store(core, [message(keys=keys)])
+    assert core.index is not None
+    (file,) = core.index.files
     assert file.count == 1 + len(keys.split())
 
 
 def test_what_lies_below_the_end_of_the_file_is_indexed_already() -> None:
     index = new_index()
     put(index, 500, "a")
-    assert index.file_for(499) is None
     put(index, 499, "early")
     assert query(index, "early") == []
     # The one at the end itself is taken again, so that a message's later keys are not lost.

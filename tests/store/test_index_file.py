@@ -54,8 +54,8 @@ def new_index(
 
 def put(index: Index, physical: int, *keys: str, store_ms: int = START_MS) -> None:
     """Add the keys of one record, as the dispatcher does."""
-    if index.file_for(physical) is not None:
-        index.put_keys(HASHES, physical, store_ms, " ".join(keys).encode())
+    keyed = [(HASHES.index_hash(key.encode()), physical, store_ms) for key in keys]
+    index.put_records(keyed, physical)
 
 
 def query(index: Index, key: str, begin_ms: int = 0, end_ms: int = 1 << 62) -> list[int]:

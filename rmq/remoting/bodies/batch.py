@@ -55,6 +55,8 @@ def decode_batch(data: bytes | None) -> list[BatchMessage]:
         raise BatchError("there is no body", entry=0, position=0)
     messages: list[BatchMessage] = []
     unpack_prefix, unpack_length = _PREFIX.unpack_from, _PROPERTIES_LENGTH.unpack_from
+    # Half the time of the class's own constructor, which reads its arguments by name.
+    new_message = tuple.__new__
     start, end = 0, len(data)
     while start < end:
         body_start = start + _PREFIX.size
@@ -85,7 +87,9 @@ def decode_batch(data: bytes | None) -> list[BatchMessage]:
                 position=start,
             )
         messages.append(
-            BatchMessage(flag, data[body_start:body_end], data[properties_start:next_start])
+            new_message(
+                BatchMessage, (flag, data[body_start:body_end], data[properties_start:next_start])
+            )
         )
         start = next_start
     return messages

@@ -106,15 +106,14 @@ def entries_of(queue: ConsumeQueue) -> list[bytes]:
 def dispatched_of(store: StoreCore, listed: PlainList, key: QueueKey) -> list[Listed]:
     """Return the records of a queue that have been dispatched: all of them, most of the time."""
     dispatched = store.dispatcher.dispatched
+    records = listed.queues.get(key, [])
+    done = [record for record in records if record.end <= dispatched]
     if store.dispatcher.error is not None:
-        # The one at which it failed may have its entry, and lack keys.
-        ends = (record.end for record in listed.records if record.end > dispatched)
-        end_of_next = next(ends, dispatched)
+        # Those that came together with the one at which it failed may have entries, and lack keys.
         queue = store.queues.get(*key)
-        through = [record for record in listed.queues.get(key, ()) if record.end <= end_of_next]
-        if queue is not None and queue.next_offset == len(through):
-            return through
-    return [record for record in listed.queues.get(key, ()) if record.end <= dispatched]
+        if queue is not None and len(done) <= queue.next_offset <= len(records):
+            return list(records[: queue.next_offset])
+    return done
 
 
 def check_queue(store: StoreCore, listed: PlainList, key: QueueKey) -> None:
