@@ -48,14 +48,22 @@ def stored_properties(received: str | None, added: bytes) -> bytes:
     """Return the properties to store of an ordinary message: without WAIT, with `added`."""
     if not received:
         return added
-    if _WAIT_MARK in received:
-        kept = [pair for pair in received.split("\x02") if pair and not pair.startswith(_WAIT_MARK)]
-        received = "\x02".join(kept)
-        if not received:
-            return added
-    elif received[-1] == "\x02":
+    start = received.find(_WAIT_MARK)
+    if start >= 0:
+        # Every stock client sends it, so its one pair is cut out without looking at the others.
+        end = received.find("\x02", start)
+        if received.find(_WAIT_MARK, start + 1) >= 0 or (start and received[start - 1] != "\x02"):
+            pairs = received.split("\x02")
+            received = "\x02".join([pair for pair in pairs if not pair.startswith(_WAIT_MARK)])
+        elif end < 0:
+            received = received[: start - 1] if start else ""
+        else:
+            received = received[:start] + received[end + 1 :]
+    if not received:
+        return added
+    if received[-1] == "\x02":
         # Older clients end the last pair as if another one followed.
-        received = received[:-1]
+        return received.encode("utf-8", "replace") + added
     return received.encode("utf-8", "replace") + PAIR + added
 
 

@@ -125,8 +125,8 @@ class Dispatcher:
     def dispatch(self, records: Sequence[WrittenRecord]) -> None:
         """Add the entries of records that follow each other in the log.
 
-        After an error `dispatched` is where to begin again: at the record that failed, or, if it was
-        the index, at the first of them.
+        After an error `dispatched` is where to begin again: at the record that failed, or at the
+        first of them if it was the index.
         """
         # This runs for every message: PropertyFinder and ConsumeQueue.put are written out here for
         # the case that nothing is special.
@@ -188,9 +188,14 @@ class Dispatcher:
                         keys = properties[start:] if end < 0 else properties[start:end]
                         keys = keys or find_keys(properties)
                         hash_of = queue.keys.index_hash
-                        for key in keys.split(b" ") if b" " in keys else (keys,):
-                            if key:
-                                keyed.append((hash_of(key), physical, store_ms))
+                        if b" " in keys:
+                            keyed += [
+                                (hash_of(key), physical, store_ms)
+                                for key in keys.split(b" ")
+                                if key
+                            ]
+                        elif keys:
+                            keyed.append((hash_of(keys), physical, store_ms))
                 done += 1
         finally:
             if index is not None and done:

@@ -189,4 +189,6 @@ LiveMark = Struct("magic" / Const(LIVE_MARK_MAGIC), "flushed" / Int64sb, "is_raw
 readers in other processes, and whether it is written as raw bytes, as a slave does (1) or not (0).
 It is not synced: only what the slots say counts after a crash.
 """
+LIVE_MARK_VALUES: Final = struct_of(Struct(LiveMark.flushed, LiveMark.is_raw))
+"""What follows its magic."""
 RECOVERY_POINT_FILE_BYTES: Final = 4096
