@@ -21,7 +21,8 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test coverage check format bench bench-store fuzz interop clean
+.PHONY: help install run test coverage check format bench bench-store bench-broker \
+	bench-java fuzz interop clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +62,12 @@ bench: install ## measure the remoting layer (benchmarks/README.md)
 
 bench-store: install ## measure the store (benchmarks/README.md)
 	$(BIN)/python benchmarks/bench_store.py $(ARGS)
+
+bench-broker: install ## measure the broker (benchmarks/README.md)
+	$(BIN)/python benchmarks/bench_broker.py $(ARGS)
+
+bench-java: install ## measure the broker beside the stock Java one, in one run
+	$(BIN)/python benchmarks/bench_broker.py --brokers rmq,java $(ARGS)
 
 fuzz: install ## feed mutated frames to the remoting layer
 	$(BIN)/python -m tests.fuzz.fuzz_remoting $(ARGS)

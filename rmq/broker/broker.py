@@ -35,11 +35,13 @@ from rmq.broker.handlers.groups import GroupHandlers
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.pull import PullHandlers
 from rmq.broker.handlers.queries import QueryHandlers
+from rmq.broker.handlers.replies import REPLY, ReplyHandlers
 from rmq.broker.handlers.send import SendHandlers
 from rmq.broker.handlers.send_back import SendBackHandlers
 from rmq.broker.handlers.settings import SettingHandlers
 from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.handlers.topics import TopicHandlers
+from rmq.broker.handlers.transactions import END_TRANSACTION, TransactionHandlers
 from rmq.broker.housekeeping import ClientHousekeeping
 from rmq.broker.locks import QueueLocks
 from rmq.broker.persistence import Keeper
@@ -48,6 +50,9 @@ from rmq.broker.stats import BrokerStats
 from rmq.broker.store_stats import StoreStats
 from rmq.broker.topic_creation import TopicCreation
 from rmq.broker.topics import TopicTable
+from rmq.broker.transactions.checks import TransactionChecks
+from rmq.broker.transactions.copies import HalfCopies
+from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.remoting.client import RemotingClient
@@ -172,6 +177,19 @@ class Broker:
             "delay offsets",
             changes=lambda: self.delay.changes,
         )
+        self.half_copies = HalfCopies()
+        self.transaction_checks = TransactionChecks(
+            live,
+            store,
+            self.topics,
+            self.clients,
+            self.offsets,
+            self.half_copies,
+            self.stats,
+            self.store_stats,
+            store_host=store_host,
+            now_ms=now_ms,
+        )
         self.calls = ConsumerCalls(live, self.clients, self.topics, self.offsets, store)
         self.registration = Registration(live, self.topics, on_registered=self._registered)
         self.housekeeping = ClientHousekeeping(self.clients, self.locks)
@@ -186,15 +204,23 @@ class Broker:
             self.store_stats,
             store_host=store_host,
             now_ms=now_ms,
+            in_round=lambda: self.server.in_round or self.vip_server.in_round,
         )
         self.table = self._handlers(store_host).with_groups(_bounds(config))
         tls = None if config.tls_server is None else TlsServer(config.tls_server)
-        self.server = RemotingServer(self.table, config.server, tls=tls, listeners=[self])
+        self.server = RemotingServer(
+            self.table,
+            config.server,
+            tls=tls,
+            listeners=[self],
+            on_round=self.pulls.answer_woken,
+        )
         self.vip_server = RemotingServer(
             self.table.without(RequestCode.PULL_MESSAGE),
             config.vip_server,
             tls=tls,
             listeners=[self],
+            on_round=self.pulls.answer_woken,
         )
         self._client = RemotingClient(
             config.client,
@@ -232,6 +258,30 @@ class Broker:
             self.stats,
             self.store_stats,
         ).add_to(table)
+        ReplyHandlers(
+            live,
+            store,
+            self.topics,
+            self.clients,
+            self.creation,
+            self.acknowledger,
+            self.stats,
+            self.store_stats,
+            store_host=store_host,
+            now_ms=now_ms,
+        ).add_to(table)
+        decisions = Decisions(
+            live,
+            store,
+            self.half_copies,
+            self.stats,
+            self.store_stats,
+            store_host=store_host,
+            now_ms=now_ms,
+        )
+        TransactionHandlers(live, store, decisions, self.acknowledger, self.store_stats).add_to(
+            table
+        )
         self.pulls.add_to(table)
         OffsetHandlers(store, self.offsets).add_to(table)
         QueryHandlers(live, store).add_to(table)
@@ -299,11 +349,7 @@ class Broker:
         """Serve until `stop`."""
         self._tables.delays_file.load(self.delay.load)
         try:
-            async with (
-                self._client.running(),
-                trio.open_nursery() as tasks,
-                trio.open_nursery() as servers,
-            ):
+            async with self._client.running(), trio.open_nursery() as tasks:
                 for task in (
                     self.creation.run,
                     self.pulls.run,
@@ -313,13 +359,15 @@ class Broker:
                     tasks.start_soon(task)
                 for keeper in (self._tables.topics_keeper, self._tables.groups_keeper):
                     tasks.start_soon(keeper.run, None)
-                await servers.start(self.server.run)
-                await servers.start(self.vip_server.run)
-                await self.registration.register_once(self._client)
-                self._start_tasks(tasks)
-                task_status.started(self)
-                await self._stop.wait()
-                await self._stop_serving()
+                async with trio.open_nursery() as servers:
+                    await servers.start(self.server.run)
+                    await servers.start(self.vip_server.run)
+                    await self.registration.register_once(self._client)
+                    self._start_tasks(tasks)
+                    task_status.started(self)
+                    await self._stop.wait()
+                    await self._stop_serving()
+                # Only now: what the servers still answer may need the tasks.
                 tasks.cancel_scope.cancel()
         finally:
             with trio.CancelScope(shield=True):
@@ -338,6 +386,7 @@ class Broker:
             self.delay.start()
             tasks.start_soon(self.delay.run)
             tasks.start_soon(self.delay_keeper.run, config.flush_delay_offset_interval_ms / 1000)
+            tasks.start_soon(self.transaction_checks.run)
 
     async def _protect(self) -> None:
         """Take the right to consume from groups that are so far behind that they read from disk.
@@ -416,6 +465,7 @@ class Broker:
     def _config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
         self.topics.reconfigure(new)
         self.groups.reconfigure(new)
+        self.pulls.reconfigure(new)
         self.registration.config_changed(old, new)
         if old.store != new.store:
             self.store.reconfigure(new.store)
@@ -430,6 +480,8 @@ def _bounds(config: BrokerConfig) -> dict[HandlerGroup, HandlerGroup]:
     capacities = {
         SEND: config.send_queue_capacity,
         PULL: config.pull_queue_capacity,
+        REPLY: config.reply_queue_capacity,
+        END_TRANSACTION: config.end_transaction_queue_capacity,
         QUERY: config.query_queue_capacity,
         CLIENT_MANAGEMENT: config.client_manager_queue_capacity,
         HEARTBEAT: config.heartbeat_queue_capacity,

@@ -26,7 +26,7 @@ from rmq.store.append import AppendStatus
 from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rmq.broker.stats import BrokerStats
     from rmq.broker.store_stats import StoreStats
@@ -42,8 +42,9 @@ RETRY_MS: Final = 100
 """After a delivery that the store refused."""
 LOOK_INTERVAL_S: Final = 1.0
 """At least so often the wall clock is looked at: it may have been set."""
-_BATCH_MESSAGES: Final = 256
-_BATCH_BYTES: Final = 4 * 1024 * 1024
+_STEP_MESSAGES: Final = 256
+"""So many take a few milliseconds, in which nothing else happens."""
+_STEP_BYTES: Final = 4 * 1024 * 1024
 
 
 @final
@@ -69,6 +70,8 @@ class DelayDelivery:
         self._undurable: dict[int, deque[tuple[int, int]]] = {}
         """By level, where in the log deliveries end and the queue offset behind them."""
         self._durable: dict[int, int] = {}
+        self._refused: dict[int, str] = {}
+        """By level, why the store does not take its messages."""
         self._next_due_ms: int | None = None
         self._earlier = trio.Event()
         self._changes = 0
@@ -78,12 +81,20 @@ class DelayDelivery:
     def load(self, text: str) -> None:
         """Take over saved progress; raise `BodyError` or `MalformedJsonError`."""
         saved = DelayOffsetSerializeWrapper.decode(text.encode()).offset_table
-        self._offsets = {
-            level: max(0, offset)
-            for level, offset in saved.items()
-            if 0 < level <= len(self._levels_ms)
-        }
+        # Levels that the settings do not have any longer are kept: they may come back.
+        self._offsets = {level: self._within(level, offset) for level, offset in saved.items()}
         self._durable = dict(self._offsets)
+
+    def _within(self, level: int, offset: int) -> int:
+        """Return saved progress as far as its queue goes: what a power cut took was not delivered.
+
+        Saved by this broker it never goes further, by a stock one it may.
+        """
+        queue = self._queue(level)
+        end = 0 if queue is None else queue.next_offset
+        if offset > end:
+            logger.warning("delay level %d was at %d, but its queue ends at %d", level, offset, end)
+        return max(0, min(offset, end))
 
     def render(self) -> str:
         """Return the progress to be saved: as far as its outcome is on disk."""
@@ -130,43 +141,50 @@ class DelayDelivery:
 
     def deliver(self) -> int | None:
         """Deliver what is due by now; return when to come again, None if nothing waits."""
-        now_ms = self._now_ms()
-        dues = [
-            due
-            for level in range(1, len(self._levels_ms) + 1)
-            if (due := self._deliver_level(level, now_ms)) is not None
-        ]
-        self._next_due_ms = min(dues, default=None)
+        for _ in self._delivering():
+            pass
         return self._next_due_ms
 
     async def run(self) -> None:
         """Deliver until cancelled."""
         while True:
             self._earlier = trio.Event()
-            due_ms = self.deliver()
+            for _ in self._delivering():
+                await trio.lowlevel.checkpoint()
             wait_s = LOOK_INTERVAL_S
-            if due_ms is not None:
-                wait_s = min(wait_s, (due_ms - self._now_ms()) / 1000)
+            if self._next_due_ms is not None:
+                wait_s = min(wait_s, (self._next_due_ms - self._now_ms()) / 1000)
             if wait_s <= 0:
                 await trio.lowlevel.checkpoint()
             else:
                 with trio.move_on_after(wait_s):
                     await self._earlier.wait()
 
+    def _delivering(self) -> Iterator[None]:
+        """Deliver some of what is due by now of each level, in steps that do not take long."""
+        self._next_due_ms = None
+        for level in range(1, len(self._levels_ms) + 1):
+            before = self._offsets.get(level)
+            due_ms = self._deliver_level(level, self._now_ms())
+            if due_ms is not None and (self._next_due_ms is None or due_ms < self._next_due_ms):
+                self._next_due_ms = due_ms
+            if self._offsets.get(level) != before:
+                yield
+
     def _deliver_level(self, level: int, now_ms: int) -> int | None:
-        """Deliver one batch of a level; return when its next one is due."""
+        """Deliver a step's worth of one level; return when the next of its messages is due."""
         queue = self._queue(level)
         if queue is None:
             return None
-        offset = self._offset_in(queue, level)
-        if offset >= queue.next_offset:
-            return None
-        due_messages: list[NewMessage] = []
-        offsets_behind: list[int] = []
-        size = 0
-        next_due: int | None = None
+        first = offset = self._offset_in(queue, level)
         delay_ms = self._levels_ms[level - 1]
+        taken = size = 0
+        log_end: int | None = None
+        next_due_ms: int | None = None
         while offset < queue.next_offset:
+            if offset - first >= _STEP_MESSAGES or size >= _STEP_BYTES:
+                next_due_ms = now_ms
+                break
             entry = queue.entry(offset)
             if entry is None:
                 logger.error(
@@ -174,92 +192,70 @@ class DelayDelivery:
                 )
                 offset = min(queue.start_of_next_segment(offset), queue.next_offset)
                 continue
-            physical, record_size, due_ms = entry
+            physical, _, due_ms = entry
             # What lies further ahead than the delay itself was written by another clock.
             if now_ms < due_ms <= now_ms + delay_ms:
-                next_due = due_ms
+                next_due_ms = due_ms
                 break
-            if len(due_messages) >= _BATCH_MESSAGES or size > _BATCH_BYTES:
-                next_due = now_ms
-                break
-            offset += 1
             record = self._store.reads.record_at(physical)
             message = None if record is None else self._restored(record)
             if message is not None:
-                due_messages.append(message)
-                offsets_behind.append(offset)
-                size += record_size
-        if not due_messages:
-            self._advance(level, offset, None)
-            return next_due
-        return self._append(level, due_messages, offsets_behind, offset, now_ms, next_due)
-
-    def _append(
-        self,
-        level: int,
-        messages: list[NewMessage],
-        offsets_behind: list[int],
-        end: int,
-        now_ms: int,
-        next_due: int | None,
-    ) -> int | None:
-        """Append due messages; what the store refuses is tried again."""
-        results = self._store.append(messages)
-        taken = size = 0
-        reached: int | None = None
-        log_end: int | None = None
-        for message, result, behind in zip(messages, results, offsets_behind, strict=True):
-            if result.status is AppendStatus.PUT_OK:
-                log_end = result.end_offset
-                taken += 1
-                size += result.size
-                self._stats.put(message.topic, message.queue_id, 1, result.size)
-            elif _is_hopeless(result.status):
-                logger.error(
-                    "a delayed message of level %d for topic %s cannot be delivered: %s %s",
-                    level,
-                    message.topic,
-                    result.status.value,
-                    result.reason,
-                )
-            else:
-                logger.warning(
-                    "delivery of delay level %d is tried again: %s", level, result.reason
-                )
-                next_due = now_ms + RETRY_MS
-                break
-            reached = behind
-        else:
-            reached = end
-        if reached is not None:
-            self._advance(level, reached, log_end)
+                # One by one: of several, one might be taken although one before it is not.
+                (result,) = self._store.append([message])
+                if result.status is AppendStatus.PUT_OK:
+                    log_end = result.end_offset
+                    taken += 1
+                    size += result.size
+                    self._stats.put(message.topic, message.queue_id, 1, result.size)
+                elif _is_hopeless(result.status):
+                    logger.error(
+                        "the delayed message at physical offset %d cannot be delivered to topic"
+                        " %s, it is left where it is: %s",
+                        physical,
+                        message.topic,
+                        result.reason,
+                    )
+                else:
+                    self._note_refusal(level, result.reason)
+                    next_due_ms = now_ms + RETRY_MS
+                    break
+            offset += 1
+        if offset > first:
+            self._advance(level, offset, log_end)
         if taken:
+            self._refused.pop(level, None)
             self._stats.get_delayed(GROUP, level - 1, taken, size)
             self._stats.broker_put(taken)
             self._store_stats.put(taken, size)
-        return next_due
+        return next_due_ms
+
+    def _note_refusal(self, level: int, reason: str) -> None:
+        """Tell once why deliveries have to wait, not every time that they are tried."""
+        self._store_stats.put_failed()
+        if self._refused.get(level) != reason:
+            self._refused[level] = reason
+            logger.warning("delivery of delay level %d is tried again: %s", level, reason)
 
     def _offset_in(self, queue: ConsumeQueue, level: int) -> int:
         """Return where to go on in a level, within what the queue has."""
         offset = self._offsets.get(level, 0)
-        if offset < queue.min_offset or offset > queue.next_offset:
-            corrected = queue.min_offset if offset < queue.min_offset else queue.next_offset
-            if level in self._offsets:
-                logger.warning(
-                    "delay level %d was at %d, but its queue has %d to %d; going on at %d",
-                    level,
-                    offset,
-                    queue.min_offset,
-                    queue.next_offset,
-                    corrected,
-                )
-            self._advance(level, corrected, None)
-            return corrected
-        return offset
+        if queue.min_offset <= offset <= queue.next_offset:
+            return offset
+        if level in self._offsets:
+            # Its messages expired, or the queue was deleted and has begun again.
+            logger.warning(
+                "delay level %d was at %d, but its queue has %d to %d; going on at %d",
+                level,
+                offset,
+                queue.min_offset,
+                queue.next_offset,
+                queue.min_offset,
+            )
+        self._advance(level, queue.min_offset, None)
+        return queue.min_offset
 
     def _advance(self, level: int, offset: int, log_end: int | None) -> None:
-        if self._offsets.get(level) == offset:
-            return
+        """Note that a level has come to `offset`; what it delivered ends at `log_end`."""
         self._offsets[level] = offset
         done = self._undurable.setdefault(level, deque())
         if log_end is None:

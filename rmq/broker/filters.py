@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
 from rmq.broker.subscriptions import SQL92, filter_of, is_tag_type
+from rmq.model.properties import decode_properties
 from rmq.remoting.bodies import SubscriptionData
 
 if TYPE_CHECKING:
+    from rmq.broker.sql_filter import SqlExpression
     from rmq.store.reads import MessageFilter
 
 _CONDITIONS_KEPT: Final = 1024
@@ -26,7 +28,23 @@ def filter_for(subscription: SubscriptionData) -> MessageFilter | None:
 
 @lru_cache(maxsize=_CONDITIONS_KEPT)
 def _sql_filter(condition: str) -> MessageFilter:
-    return SqlFilter(compile_sql(condition))
+    return ConditionFilter(compile_sql(condition))
+
+
+@final
+class ConditionFilter:
+    """A `SqlFilter` that can also tell whether a message just stored is worth waking for."""
+
+    __slots__ = ("_expression", "matches_record", "matches_tags_code")
+
+    def __init__(self, expression: SqlExpression) -> None:
+        inner = SqlFilter(expression)
+        self.matches_tags_code = inner.matches_tags_code
+        self.matches_record = inner.matches_record
+        self._expression = expression
+
+    def matches_properties(self, properties: bytes) -> bool:
+        return self._expression.evaluate(decode_properties(properties))
 
 
 def check_expression(expression_type: str, expression: str) -> None:

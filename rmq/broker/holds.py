@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from rmq.remoting.channel import Channel
     from rmq.remoting.headers import PullMessageRequest
@@ -69,7 +69,8 @@ class PullHolds:
     def __init__(self, watch: Callable[[str, int, bool], None]) -> None:
         self._watch = watch
         """Called with topic, queue and whether its messages are of interest from now on."""
-        self._by_queue: dict[tuple[str, int], list[Hold]] = {}
+        # Ordered sets: thousands may wait for one queue, and each of them may leave alone.
+        self._by_queue: dict[tuple[str, int], dict[Hold, None]] = {}
         self._by_channel: dict[Channel, set[Hold]] = {}
         self._woken: list[Hold] = []
 
@@ -89,10 +90,11 @@ class PullHolds:
     def add(self, hold: Hold) -> None:
         waiting = self._by_queue.get(hold.key)
         if waiting is None:
-            self._by_queue[hold.key] = [hold]
+            # First of all: a queue that cannot be watched must not be waited for.
             self._watch(*hold.key, True)
+            self._by_queue[hold.key] = {hold: None}
         else:
-            waiting.append(hold)
+            waiting[hold] = None
         channel = hold.request.channel
         if channel in self._by_channel:
             self._by_channel[channel].add(hold)
@@ -103,12 +105,8 @@ class PullHolds:
         """Note a new message; whoever waits for it is woken."""
         key = (message.topic, message.queue_id)
         waiting = self._by_queue.get(key)
-        if waiting is None:
-            return
-        stay = [hold for hold in waiting if not hold.wants(message)]
-        if len(stay) < len(waiting):
-            self._woken += [hold for hold in waiting if hold not in stay] if stay else waiting
-            self._set_waiting(key, stay)
+        if waiting is not None:
+            self._wake(key, [hold for hold in waiting if hold.wants(message)])
 
     def take_woken(self) -> list[Hold]:
         """Return those to be answered now; they wait no longer."""
@@ -121,43 +119,45 @@ class PullHolds:
         """Wake those whose time is up, and those whom no message will tell of what there is."""
         for key, waiting in list(self._by_queue.items()):
             end = max_offset(*key)
-            stay = [hold for hold in waiting if hold.deadline > now and hold.offset >= end]
-            if len(stay) < len(waiting):
-                self._woken += [
-                    hold for hold in waiting if hold.deadline <= now or hold.offset < end
-                ]
-                self._set_waiting(key, stay)
+            self._wake(key, [hold for hold in waiting if hold.deadline <= now or hold.offset < end])
 
     def wake_topic(self, topic: str) -> None:
         """Wake all who wait for a topic, because it changed or went."""
-        for key in [key for key in self._by_queue if key[0] == topic]:
-            self._woken += self._by_queue[key]
-            self._set_waiting(key, [])
+        self._wake_queues([key for key in self._by_queue if key[0] == topic])
 
     def wake_all(self) -> None:
         """Wake everybody, because the broker stops."""
-        for key in list(self._by_queue):
-            self._woken += self._by_queue[key]
-            self._set_waiting(key, [])
+        self._wake_queues(list(self._by_queue))
 
     def forget(self, channel: Channel) -> list[Hold]:
         """Return and drop those of a connection that is gone."""
         gone = self._by_channel.pop(channel, None)
         if not gone:
             return []
-        for key in {hold.key for hold in gone}:
-            waiting = self._by_queue.get(key)
-            if waiting is not None:
-                self._set_waiting(key, [hold for hold in waiting if hold not in gone])
-        self._woken = [hold for hold in self._woken if hold not in gone]
+        for hold in gone:
+            if hold in self._by_queue.get(hold.key, ()):
+                self._remove(hold.key, (hold,))
+        if self._woken:
+            self._woken = [hold for hold in self._woken if hold not in gone]
         return list(gone)
 
-    def _set_waiting(self, key: tuple[str, int], waiting: list[Hold]) -> None:
-        if waiting:
-            self._by_queue[key] = waiting
-        else:
+    def _wake_queues(self, keys: list[tuple[str, int]]) -> None:
+        for key in keys:
+            self._wake(key, list(self._by_queue[key]))
+
+    def _wake(self, key: tuple[str, int], woken: list[Hold]) -> None:
+        if woken:
+            self._woken += woken
+            self._remove(key, woken)
+
+    def _remove(self, key: tuple[str, int], holds: Collection[Hold]) -> None:
+        waiting = self._by_queue[key]
+        if len(holds) == len(waiting):
             del self._by_queue[key]
             self._watch(*key, False)
+        else:
+            for hold in holds:
+                del waiting[hold]
 
     def _leave(self, hold: Hold) -> None:
         channel = hold.request.channel

@@ -39,6 +39,8 @@ class TopicCreation:
         self._keeper = keeper
         self._wishes: list[_Wish] = []
         self._under_way: set[str] = set()
+        self._unsaved: set[str] = set()
+        """Topics that exist, but could not be written to their file so far."""
         self._wanted = trio.Event()
 
     def is_under_way(self, topic: str) -> bool:
@@ -51,7 +53,10 @@ class TopicCreation:
         create: Callable[[], TopicConfig | None],
         then: Callable[[Exception | None], None],
     ) -> None:
-        """Have `create` called, and `then` once its outcome is on disk, or with why it is not."""
+        """Have `create` called, and `then` once its outcome is on disk, or with why it is not.
+
+        Who asks for a topic that another one is just creating gets that one.
+        """
         self._under_way.add(topic)
         self._wishes.append(_Wish(topic, create, then))
         self._wanted.set()
@@ -62,20 +67,36 @@ class TopicCreation:
             await self._wanted.wait()
             self._wanted = trio.Event()
             wishes, self._wishes = self._wishes, []
-            error: Exception | None = None
-            mark: int | None = None
-            for wish in wishes:
-                if wish.create() is not None:
-                    mark = self._keeper.mark()
-            if mark is not None:
+            errors = self._create(wishes)
+            made = {wish.topic for wish in wishes if wish.topic not in errors}
+            self._unsaved |= made
+            if made:
                 try:
-                    await self._keeper.wait_saved(mark)
+                    await self._keeper.wait_saved(self._keeper.mark())
+                    self._unsaved -= made
                 except StorageError as exc:
-                    error = exc
-            # Those who came meanwhile are behind these, and find the topic still under way.
-            self._under_way = {wish.topic for wish in self._wishes}
+                    errors |= dict.fromkeys(made, exc)
+            # Those who came meanwhile for the same topics have nothing more to wait for. If they
+            # went round again, there would always be others behind them.
+            wishes += [wish for wish in self._wishes if wish.topic in made]
+            self._wishes = [wish for wish in self._wishes if wish.topic not in made]
+            self._under_way = self._unsaved.union(wish.topic for wish in self._wishes)
             for wish in wishes:
                 try:
-                    wish.then(error)
+                    wish.then(errors.get(wish.topic))
                 except Exception:
                     logger.exception("what waited for topic %s failed", wish.topic)
+
+    def _create(self, wishes: list[_Wish]) -> dict[str, Exception | None]:
+        """Create topics; return those that were not made, with the error if it was one."""
+        not_made: dict[str, Exception | None] = {}
+        for wish in wishes:
+            try:
+                if wish.create() is None:
+                    not_made[wish.topic] = None
+                else:
+                    not_made.pop(wish.topic, None)
+            except Exception as exc:
+                logger.exception("topic %s could not be created", wish.topic)
+                not_made[wish.topic] = exc
+        return not_made

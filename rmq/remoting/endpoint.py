@@ -75,6 +75,7 @@ class Endpoint:
         dials: bool,
         listeners: Iterable[ConnectionListener] = (),
         held_bytes_max: int = HELD_BYTES_MAX,
+        on_round: Callable[[], None] | None = None,
     ) -> None:
         self.encoder = FrameEncoder(
             language=language, frame_bytes_max=channel_config.frame_bytes_max
@@ -90,6 +91,9 @@ class Endpoint:
         self._held_bytes = 0
         self._nursery: trio.Nursery | None = None
         self._poller: Poller | None = None
+        self._on_round = on_round
+        self.in_round = False
+        """Whether requests are just being read: `on_round` is called at the end of that."""
         self._dirty: list[Channel] = []
         self._flusher = trio.lowlevel.ParkingLot()
         self._deadlines: Deadlines[Call] = Deadlines()
@@ -108,7 +112,7 @@ class Endpoint:
             self.now = trio.lowlevel.current_clock().current_time
             try:
                 if Poller.available:
-                    self._poller = await nursery.start(run_poller)
+                    self._poller = await nursery.start(run_poller, self)
                 await nursery.start(self.dispatcher.run)
                 nursery.start_soon(self._flush_dirty)
                 nursery.start_soon(self._expire_calls)
@@ -157,7 +161,31 @@ class Endpoint:
 
     def schedule_flush(self, channel: Channel) -> None:
         self._dirty.append(channel)
-        self._flusher.unpark()
+        if not self.in_round:
+            self._flusher.unpark()
+
+    # ---- what the poller says --------------------------------------------------------------------
+
+    def begin_round(self) -> None:
+        self.in_round = True
+
+    def end_round(self) -> None:
+        """Let others answer what this round has brought about, and write all of it."""
+        if self._on_round is not None:
+            try:
+                self._on_round()
+            except Exception:
+                logger.exception("what follows a round of requests failed")
+        self.in_round = False
+        dirty = self._dirty
+        if not dirty:
+            return
+        if len(dirty) > _FLUSHES_PER_STEP:
+            self._flusher.unpark()
+            return
+        self._dirty = []
+        for channel in dirty:
+            channel.flush()
 
     def watch(self, deadline: float, call: Call) -> None:
         if self._deadlines.add(deadline, call):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from typing import TYPE_CHECKING, ClassVar, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, final
 
 import trio
 
@@ -35,13 +35,22 @@ _FRAMES_PER_STEP: Final = 512
 """After so many frames the other tasks get their turn: some 2 ms of plain requests."""
 
 
+class Rounds(Protocol):
+    """Who is told when a round of reading begins and when it is over. Must not raise."""
+
+    def begin_round(self) -> None: ...
+
+    def end_round(self) -> None: ...
+
+
 @final
 class Poller:
     """The reading side of plain connections. Linux only; elsewhere each connection has a task."""
 
     available: ClassVar[bool] = hasattr(select, "epoll") and hasattr(os, "eventfd")
 
-    def __init__(self) -> None:
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
         self._now = trio.lowlevel.current_clock().current_time
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -104,6 +113,7 @@ class Poller:
     def _read(self, events: list[tuple[int, int]]) -> int:
         """Read once from each connection that is ready; return how many frames were handled."""
         now = self._now()
+        self._rounds.begin_round()
         share = _share_of(len(events))
         unwritten: list[Channel] = []
         frames = unwritten_frames = 0
@@ -136,6 +146,7 @@ class Poller:
                     each.flush(now)
                 unwritten.clear()
                 unwritten_frames = 0
+        self._rounds.end_round()
         for each in unwritten:
             each.flush(now)
         return frames
@@ -165,8 +176,8 @@ def _share_of(connections: int) -> int:
     return FRAMES_PER_TURN if connections < 2 else max(32, _FRAMES_PER_STEP // connections)
 
 
-async def run_poller(*, task_status: trio.TaskStatus[Poller]) -> None:
+async def run_poller(rounds: Rounds, *, task_status: trio.TaskStatus[Poller]) -> None:
     """Run a poller until cancelled; `started` hands it over."""
-    poller = Poller()
+    poller = Poller(rounds)
     task_status.started(poller)
     await poller.run()

@@ -88,6 +88,7 @@ class RemotingServer:
         listeners: Iterable[ConnectionListener] = (),
         guard: Callable[[Channel, Command], None] | None = None,
         answer_unknown: bool = True,
+        on_round: Callable[[], None] | None = None,
         # A stock client compares nothing with it, but answers are then the bytes of a stock server.
         language: LanguageCode = LanguageCode.JAVA,
     ) -> None:
@@ -100,6 +101,7 @@ class RemotingServer:
             language=language,
             dials=False,
             listeners=listeners,
+            on_round=on_round,
         )
         self._sockets: list[socket.socket] = []
         self._nursery: trio.Nursery | None = None
@@ -127,6 +129,11 @@ class RemotingServer:
     @property
     def _open_connections(self) -> int:
         return len(self._endpoint.channels) + self._handshaking
+
+    @property
+    def in_round(self) -> bool:
+        """Whether requests are just being read; `on_round` is called when that is over."""
+        return self._endpoint.in_round
 
     def statistics(self) -> ServerStatistics:
         return ServerStatistics(

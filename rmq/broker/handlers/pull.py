@@ -17,6 +17,7 @@ import trio
 
 from rmq.broker.config import BrokerRole
 from rmq.broker.filters import filter_for
+from rmq.broker.handlers.send import SEE_FAQ
 from rmq.broker.holds import Hold, PullHolds
 from rmq.broker.sql_filter import SqlSyntaxError
 from rmq.broker.subscriptions import REMARK_PARSE_FAILED, build_subscription, is_tag_type
@@ -28,6 +29,7 @@ from rmq.remoting.bodies import MessageModel, OffsetMovedEvent
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import PULL
 from rmq.remoting.headers import EmptyHeader, PullMessageRequest, PullMessageResponse
+from rmq.store.append import AppendStatus
 from rmq.store.reads import GetStatus
 from rmq.store.record import NewMessage
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmq.broker.clients import ClientRegistry
-    from rmq.broker.config import LiveConfig
+    from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.consumer_offsets import ConsumerOffsets
     from rmq.broker.groups import GroupTable
     from rmq.broker.stats import BrokerStats
@@ -90,6 +92,7 @@ class PullHandlers:
         *,
         store_host: bytes,
         now_ms: Callable[[], int],
+        in_round: Callable[[], bool] = lambda: False,
     ) -> None:
         self._live = live
         self._store = store
@@ -103,10 +106,19 @@ class PullHandlers:
         self._store_host = store_host
         self._now_ms = now_ms
         self.holds = PullHolds(self._watch)
+        self._in_round = in_round
         self._wake_up = trio.Event()
         self._is_stopping = False
         self._cold_limiter = trio.CapacityLimiter(COLD_READERS)
         self._nursery: trio.Nursery | None = None
+        self.reconfigure(live.current)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Go by other settings from now on."""
+        # A slave may be behind its master: what it does not have may be there all the same.
+        self._reads.keeps_offset = (
+            config.role is BrokerRole.SLAVE and not config.offset_check_in_slave
+        )
 
     def add_to(self, table: HandlerTable) -> None:
         table.add_batch(RequestCode.PULL_MESSAGE, self._pull, header=PullMessageRequest, group=PULL)
@@ -138,8 +150,14 @@ class PullHandlers:
     def message_arrived(self, message: Dispatched) -> None:
         """A watched queue has a new entry."""
         self.holds.arrived(message)
-        if self.holds.has_woken:
+        # In a round of requests `answer_woken` follows; a task would cost more than the answer.
+        if self.holds.has_woken and not self._in_round():
             self._wake_up.set()
+
+    def answer_woken(self) -> None:
+        """Answer those whom the requests of a round have woken, in the same step."""
+        if self.holds.has_woken:
+            self._answer_woken()
 
     def topic_changed(self, topic: str) -> None:
         """Let those who wait for a topic find out what became of it."""
@@ -160,7 +178,7 @@ class PullHandlers:
     def _answer_woken(self) -> None:
         for hold in self.holds.take_woken():
             if hold.request.channel.is_open:
-                self._serve(hold.request, may_hold=False)
+                self._serve(hold.request, is_new=False)
             else:
                 hold.request.drop()
 
@@ -180,12 +198,12 @@ class PullHandlers:
 
     def _pull(self, requests: Sequence[Request[PullMessageRequest]]) -> None:
         for request in requests:
-            self._serve(request, may_hold=not self._is_stopping)
+            self._serve(request, is_new=True)
 
-    def _serve(self, request: Request[PullMessageRequest], *, may_hold: bool) -> None:
-        """Answer a pull, or hold it. Never raises."""
+    def _serve(self, request: Request[PullMessageRequest], *, is_new: bool) -> None:
+        """Answer a pull, or hold it if it is new. Never raises."""
         try:
-            self._read_and_answer(request, may_hold)
+            self._read_and_answer(request, is_new)
         except RefusedError as exc:
             request.reply(_EMPTY, code=exc.code, remark=exc.remark)
         except Exception as exc:
@@ -197,7 +215,7 @@ class PullHandlers:
                     remark=f"{type(exc).__name__}: {exc}",
                 )
 
-    def _read_and_answer(self, request: Request[PullMessageRequest], may_hold: bool) -> None:
+    def _read_and_answer(self, request: Request[PullMessageRequest], is_new: bool) -> None:
         header = request.header
         started = time.perf_counter()
         config = self._live.current
@@ -210,6 +228,8 @@ class PullHandlers:
         status = result.status
         code = _CODES.get(status)
         if code is None:
+            # To 4.9.8 a queue that nobody has written to is an empty one.
+            status = GetStatus.NO_MESSAGE_IN_QUEUE
             code = (
                 ResponseCode.PULL_OFFSET_MOVED
                 if header.queue_offset
@@ -221,23 +241,29 @@ class PullHandlers:
                 group.which_broker_when_consume_slowly if result.suggests_slave else group.broker_id
             )
         is_slave = config.role is BrokerRole.SLAVE
-        if may_hold and header.sys_flag & FLAG_COMMIT_OFFSET and not is_slave:
-            self._offsets.commit(
-                request.channel.peer,
-                header.consumer_group,
-                header.topic,
-                header.queue_id,
-                header.commit_offset,
-            )
-        if code is ResponseCode.PULL_NOT_FOUND and may_hold and header.sys_flag & FLAG_SUSPEND:
-            self._hold(request, message_filter)
-            return
+        if is_new:
+            # 4.9.8 stores a negative offset, too, and from then on has none for the queue.
+            if header.sys_flag & FLAG_COMMIT_OFFSET and header.commit_offset >= 0 and not is_slave:
+                self._offsets.commit(
+                    request.channel.peer,
+                    header.consumer_group,
+                    header.topic,
+                    header.queue_id,
+                    header.commit_offset,
+                )
+            if (
+                code is ResponseCode.PULL_NOT_FOUND
+                and header.sys_flag & FLAG_SUSPEND
+                and not self._is_stopping
+            ):
+                self._hold(request, message_filter)
+                return
         if code is ResponseCode.PULL_OFFSET_MOVED:
-            if is_slave and not config.offset_check_in_slave:
+            if not is_slave:
+                self._report_moved(header, result)
+            elif not config.offset_check_in_slave:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
                 suggested = group.broker_id
-            else:
-                self._report_moved(header, result)
         answer = PullMessageResponse(
             suggest_which_broker_id=suggested,
             next_begin_offset=result.next_offset,
@@ -262,7 +288,7 @@ class PullHandlers:
         if group is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist",
+                f"subscription group [{header.consumer_group}] does not exist, {SEE_FAQ}",
             )
         if not group.consume_enable:
             raise RefusedError(
@@ -273,7 +299,7 @@ class PullHandlers:
         if topic is None:
             raise RefusedError(
                 ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please!",
+                f"topic[{header.topic}] not exist, apply first please! {SEE_FAQ}",
             )
         if not topic.perm & _PERM_READ:
             raise RefusedError(
@@ -300,7 +326,7 @@ class PullHandlers:
         members = self._clients.consumer_group(header.consumer_group)
         if members is None:
             raise RefusedError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{SEE_FAQ}"
             )
         if (
             not group.consume_broadcast_enable
@@ -313,7 +339,8 @@ class PullHandlers:
         subscription = members.subscription(header.topic)
         if subscription is None:
             raise RefusedError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist{SEE_FAQ}",
             )
         if subscription.sub_version < header.sub_version:
             raise RefusedError(
@@ -418,7 +445,10 @@ class PullHandlers:
                 )
             ]
         )
-        self._store_stats.put(1, stored.size)
+        if stored.status is AppendStatus.PUT_OK:
+            self._store_stats.put(1, stored.size)
+        else:
+            logger.warning("the moved offset was not reported: %s", stored.reason)
 
     def _count(self, header: PullMessageRequest, result: GetResult, started: float) -> None:
         count = result.count

@@ -74,9 +74,10 @@ _STORED: Final = {
 }
 BUSY_REMARK: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 SEE_FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-_SLAVE: Final = AppendResult(
+SLAVE: Final = AppendResult(
     AppendStatus.SERVICE_NOT_AVAILABLE, reason="this broker is a slave, only its master takes them"
 )
+"""What becomes of a message that is sent to a slave."""
 
 
 class _Target(NamedTuple):
@@ -319,6 +320,11 @@ class SendHandlers:
             self._create_dead_letter_topic(request, missing.topic)
         except RefusedError as exc:
             request.reply(self._error_header, code=exc.code, remark=exc.remark)
+        except Exception as exc:
+            # Who sent it waits; nobody else would say that it is in vain.
+            if not request.answered:
+                request.refuse(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
+            raise
 
     def _create_dead_letter_topic(self, request: SendRequest, topic: str) -> None:
         self._creation.submit(
@@ -405,7 +411,9 @@ class SendHandlers:
             if dead is not None:
                 return _Prepared(dead, queue_id, waits)
         with_cluster = inbound.joined_properties(received, self._cluster_pair)
-        if pairs.get("TRAN_MSG", "").lower() == "true":
+        # Clients before 4.6.1 leave the mark on messages that they send again themselves.
+        is_retry = message.reconsume_times > 0 and _level(received) > 0
+        if pairs.get("TRAN_MSG", "").lower() == "true" and not is_retry:
             config = self._live.current
             if config.reject_transaction_messages:
                 raise RefusedError(
@@ -481,7 +489,7 @@ class SendHandlers:
 
     def _put_prepared(self, request: SendRequest, prepared: _Prepared) -> None:
         if self._is_slave:
-            self._answer_failure(request, _SLAVE)
+            self._answer_failure(request, SLAVE)
             return
         message, entries = prepared.message, prepared.entries
         prefix = self._id_prefix

@@ -12,6 +12,8 @@ import random
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker import inbound
+from rmq.broker.config import BrokerRole
+from rmq.broker.handlers.send import SEE_FAQ, SLAVE
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
 from rmq.model.properties import encode_properties
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from rmq.broker.store_stats import StoreStats
     from rmq.broker.topic_creation import TopicCreation
     from rmq.broker.topics import TopicTable
-    from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
+    from rmq.remoting.bodies import SubscriptionGroupConfig
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.record import StoredRecord
@@ -86,7 +88,7 @@ class SendBackHandlers:
         if group is None:
             raise RefusedError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {header.group}",
+                f"subscription group not exist, {header.group} {SEE_FAQ}",
             )
         if not config.permission & _PERM_WRITE:
             raise RefusedError(
@@ -103,75 +105,96 @@ class SendBackHandlers:
         is_dead = record is not None and (
             record.reconsume_times >= times_max or header.delay_level < 0
         )
-        topic = dlq_topic(header.group) if is_dead else retry_topic(header.group)
-        if self._topics.get(topic) is not None and not self._creation.is_under_way(topic):
-            self._store_again(request, group, record, topic, is_dead=is_dead)
-            return
-        request.defer()
-        self._creation.submit(
-            topic,
-            lambda: self._create(header, group, topic, is_dead=is_dead),
-            lambda error: self._go_on(request, group, record, topic, is_dead, error),
-        )
+        self._take(request, group, record, is_dead=is_dead)
 
-    def _create(
-        self,
-        header: ConsumerSendMsgBackRequest,
-        group: SubscriptionGroupConfig,
-        topic: str,
-        *,
-        is_dead: bool,
-    ) -> TopicConfig:
-        if is_dead:
-            return self._topics.create_on_send_back(topic, 1, _PERM_READ_WRITE, 0)
-        sys_flag = _UNIT_SUB_FLAG if header.unit_mode else 0
-        return self._topics.create_on_send_back(
-            topic, group.retry_queue_nums, _PERM_READ_WRITE, sys_flag
-        )
-
-    def _go_on(
+    def _take(
         self,
         request: Request[ConsumerSendMsgBackRequest],
         group: SubscriptionGroupConfig,
         record: StoredRecord | None,
-        topic: str,
+        *,
         is_dead: bool,
-        error: Exception | None,
     ) -> None:
-        """Go on with a message whose topic was to be created."""
-        try:
-            if error is not None:
-                raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error))
-            self._store_again(request, group, record, topic, is_dead=is_dead)
-        except RefusedError as exc:
-            request.reply(code=exc.code, remark=exc.remark)
+        """Store a message again, once its topics are there; a dead letter needs both of them.
+
+        Of a group without a retry topic the admin tools would not find the brokers.
+        """
+        retry, dead = retry_topic(request.header.group), dlq_topic(request.header.group)
+        reason = self._topics.validate_topic(retry)
+        if reason is not None:
+            # Taken now, it could not be delivered when its time has come.
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
+        settings = self._topics.get(retry)
+        if settings is None or self._creation.is_under_way(retry):
+            sys_flag = _UNIT_SUB_FLAG if request.header.unit_mode else 0
+            self._create(request, group, record, is_dead, retry, group.retry_queue_nums, sys_flag)
+            return
+        if not settings.perm & _PERM_WRITE:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION, f"the topic[{retry}] sending message is forbidden"
+            )
+        if not is_dead:
+            # Not beyond what consumers read, should the group have more queues than its topic.
+            queues = max(1, min(group.retry_queue_nums, settings.read_queue_nums))
+            self._store_again(request, record, retry, queues, is_dead=False)
+        elif self._topics.get(dead) is None or self._creation.is_under_way(dead):
+            self._create(request, group, record, is_dead, dead, 1, 0)
+        else:
+            self._store_again(request, record, dead, 1, is_dead=True)
+
+    def _create(
+        self,
+        request: Request[ConsumerSendMsgBackRequest],
+        group: SubscriptionGroupConfig,
+        record: StoredRecord | None,
+        is_dead: bool,
+        topic: str,
+        queues: int,
+        sys_flag: int,
+    ) -> None:
+        """Have a topic created, and go on when it is there."""
+
+        def go_on(error: Exception | None) -> None:
+            try:
+                if error is not None:
+                    raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error))
+                self._take(request, group, record, is_dead=is_dead)
+            except RefusedError as exc:
+                request.reply(code=exc.code, remark=exc.remark)
+            except Exception as exc:
+                # Who sent it waits; nobody else would say that it is in vain.
+                if not request.answered:
+                    request.refuse(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
+                raise
+
+        request.defer()
+        self._creation.submit(
+            topic,
+            lambda: self._topics.create_on_send_back(topic, queues, _PERM_READ_WRITE, sys_flag),
+            go_on,
+        )
 
     def _store_again(
         self,
         request: Request[ConsumerSendMsgBackRequest],
-        group: SubscriptionGroupConfig,
         record: StoredRecord | None,
         topic: str,
+        queues: int,
         *,
         is_dead: bool,
     ) -> None:
         header = request.header
-        settings = self._topics.get(topic)
-        if settings is None:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"topic[{topic}] not exist")
-        if not settings.perm & _PERM_WRITE and not is_dead:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic}] sending message is forbidden"
-            )
         if record is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
-        queues = 1 if is_dead else group.retry_queue_nums
         level = 0 if is_dead else header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
         message, origin_topic = self._again(record, topic, random.randrange(queues), level)
+        if self._live.current.role is BrokerRole.SLAVE:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{SLAVE.status.value} {SLAVE.reason}")
         (result,) = self._store.append([message])
         if result.status is not AppendStatus.PUT_OK:
+            self._store_stats.put_failed()
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"{result.status.value} {result.reason}".rstrip()
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.broker.config import BrokerRole
 from rmq.broker.filters import filter_for
 from rmq.errors import RefusedError, RmqError
-from rmq.model.names import OP_HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.names import SCHEDULE_TOPIC
 from rmq.remoting.bodies import (
     ConsumeQueueData,
     QueryConsumeQueueResponseBody,
@@ -136,8 +136,9 @@ class TopicHandlers:
         self._refuse_protected(topic)
         logger.info("topic %s deleted by %s", topic, request.channel.peer)
         self._topics.delete(topic)
-        await self._keeper.wait_saved(self._keeper.mark())
+        # In the same step: what is sent from here on belongs to a new topic of that name.
         self._delete_queues(topic)
+        await self._keeper.wait_saved(self._keeper.mark())
         request.reply()
 
     def _refuse_protected(self, topic: str) -> None:
@@ -170,14 +171,19 @@ class TopicHandlers:
         deleted = self._store.core.delete_expired_queues(keep=frozenset({SCHEDULE_TOPIC}))
         for topic, queue_id in deleted:
             logger.info("queue %d of %s deleted: its messages have expired", queue_id, topic)
+        for topic in {topic for topic, _ in deleted}:
+            # Pulls that wait for such a queue would not hear of its next message.
+            self._on_deleted(topic)
         request.reply()
 
     def clean_unused(self, request: Request[EmptyHeader]) -> None:
         """316 CLEAN_UNUSED_TOPIC: queues of topics that were deleted."""
-        kept = {SCHEDULE_TOPIC, OP_HALF_TOPIC, *self._topics.names()}
-        for topic in sorted({queue.topic for queue in self._store.core.queues} - kept):
-            logger.info("queues of %s deleted: there is no such topic", topic)
-            self._delete_queues(topic)
+        stored = {queue.topic for queue in self._store.core.queues}
+        for topic in sorted(stored.difference(self._topics.names())):
+            # Some of the broker's own have messages and no settings.
+            if not self._topics.is_system(topic):
+                logger.info("queues of %s deleted: there is no such topic", topic)
+                self._delete_queues(topic)
         request.reply()
 
     def delete_expired_log(self, request: Request[EmptyHeader]) -> None:

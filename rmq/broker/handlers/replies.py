@@ -1,0 +1,355 @@
+"""Replies to request messages: SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325).
+
+A reply is not pulled, it is pushed: to the connection of the client that asked, which the reply
+names (PUSH_REPLY_MESSAGE_TO_CLIENT, 326). When that client has confirmed it, or not within 10 s,
+the reply is stored as well if `storeReplyMessageEnable` says so, and the sender is answered. The
+push alone decides whether that is a success. Checks, codes and remarks are those of RocketMQ 4.9.8
+ReplyMessageProcessor, which holds a thread for each reply under way; here nothing waits but the
+request itself.
+
+Unlike there, the stored reply keeps what the sender said of its compression: without it, whoever
+reads the topic cannot read the body.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final, TypeAlias, final
+
+from rmq.broker import inbound
+from rmq.broker.config import BrokerRole
+from rmq.broker.handlers.send import SEE_FAQ
+from rmq.broker.topics import topic_sys_flag
+from rmq.errors import ClientError, ProtocolError, RefusedError
+from rmq.model import flags
+from rmq.model.names import RETRY_PREFIX
+from rmq.model.properties import decode_properties, encode_properties
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.groups import HandlerGroup
+from rmq.remoting.headers import (
+    PushReplyMessageRequest,
+    SendMessageErrorResponse,
+    SendMessageRequest,
+    SendMessageRequestV2,
+    SendMessageResponse,
+)
+from rmq.store.append import AppendStatus
+from rmq.store.record import NewMessage, message_id, pack_host, unpack_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.broker.acknowledgement import Acknowledger
+    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.config import LiveConfig
+    from rmq.broker.stats import BrokerStats
+    from rmq.broker.store_stats import StoreStats
+    from rmq.broker.topic_creation import TopicCreation
+    from rmq.broker.topics import TopicTable
+    from rmq.remoting.bodies import TopicConfig
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.command import Command
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+ReplyRequest: TypeAlias = "Request[SendMessageRequest] | Request[SendMessageRequestV2]"
+
+REPLY: Final = HandlerGroup(name="reply", concurrency=1, capacity=10_000, per_connection=5_000)
+PUSH_TIMEOUT_S: Final = 10.0
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+_NOT_STORED_ID: Final = "0"
+"""What stands for a message id when there is none: clients cannot do without."""
+_PERM_WRITE: Final = 2
+
+
+@final
+class ReplyHandlers:
+    """Hands replies on to who asked."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        topics: TopicTable,
+        clients: ClientRegistry,
+        creation: TopicCreation,
+        acknowledger: Acknowledger,
+        stats: BrokerStats,
+        store_stats: StoreStats,
+        *,
+        store_host: bytes,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._topics = topics
+        self._clients = clients
+        self._creation = creation
+        self._acknowledger = acknowledger
+        self._stats = stats
+        self._store_stats = store_stats
+        self._store_host = store_host
+        self._now_ms = now_ms
+
+    def add_to(self, table: HandlerTable) -> None:
+        table.add(
+            RequestCode.SEND_REPLY_MESSAGE, self.reply, header=SendMessageRequest, group=REPLY
+        )
+        table.add(
+            RequestCode.SEND_REPLY_MESSAGE_V2, self.reply, header=SendMessageRequestV2, group=REPLY
+        )
+
+    def reply(self, request: ReplyRequest) -> None:
+        """324 SEND_REPLY_MESSAGE and 325 SEND_REPLY_MESSAGE_V2."""
+        try:
+            self._check(request)
+            topic = request.header.topic
+            if self._topics.get(topic) is None or self._creation.is_under_way(topic):
+                request.defer()
+                self._create_topic(request)
+            else:
+                self._hand_on(request)
+        except RefusedError as exc:
+            self._refuse(request, exc)
+
+    # --- checks ------------------------------------------------------------------------------
+
+    def _check(self, request: ReplyRequest) -> None:
+        """Raise `RefusedError` if a reply is not to be taken, whether its topic exists or not."""
+        header, config = request.header, self._live.current
+        if self._now_ms() < config.start_accept_send_ms:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until {_human_time(config.start_accept_send_ms)}",
+            )
+        topic = self._topics.get(header.topic)
+        if not config.permission & _PERM_WRITE and topic is not None and topic.order:
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"the broker[{config.broker_ip1}] sending message is forbidden",
+            )
+        reason = self._topics.validate_topic(header.topic)
+        if reason is not None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
+        if self._topics.is_send_forbidden(header.topic):
+            raise RefusedError(
+                ResponseCode.NO_PERMISSION,
+                f"Sending message to topic [{header.topic}] is forbidden.",
+            )
+
+    def _create_topic(self, request: ReplyRequest) -> None:
+        header = request.header
+        is_retry = header.topic.startswith(RETRY_PREFIX)
+        sys_flag = topic_sys_flag(
+            unit=header.unit_mode and not is_retry, unit_sub=header.unit_mode and is_retry
+        )
+
+        def create() -> TopicConfig | None:
+            created = self._topics.create_on_send(
+                header.topic,
+                header.default_topic,
+                header.default_topic_queue_nums,
+                sys_flag,
+                request.channel.peer,
+            )
+            if created is None and is_retry:
+                created = self._topics.create_on_send_back(header.topic, 1, sys_flag=sys_flag)
+            return created
+
+        def then(error: Exception | None) -> None:
+            try:
+                if error is not None:
+                    raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error))
+                self._hand_on(request)
+            except RefusedError as exc:
+                self._refuse(request, exc)
+
+        self._creation.submit(header.topic, create, then)
+
+    def _refuse(self, request: ReplyRequest, why: RefusedError) -> None:
+        request.reply(self._error_header(), code=why.code, remark=why.remark)
+
+    # --- the way to who asked ----------------------------------------------------------------
+
+    def _hand_on(self, request: ReplyRequest) -> None:
+        header = request.header
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            raise RefusedError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{header.topic}] not exist, apply first please!{SEE_FAQ}",
+            )
+        if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{header.queue_id}] is illegal, {_describe(topic)}"
+                f" Producer: {request.channel.peer}",
+            )
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = random.randrange(max(1, topic.write_queue_nums))
+        born_host = _born_host(request.channel)
+        message = NewMessage(
+            header.topic,
+            queue_id,
+            request.body or b"",
+            (header.properties or "").encode("utf-8", "replace"),
+            header.flag,
+            header.sys_flag & ~flags.TRANSACTION_MASK,
+            header.born_timestamp,
+            born_host,
+            header.reconsume_times or 0,
+        )
+        pairs = decode_properties(message.properties)
+        client_id = pairs.get(REPLY_TO_CLIENT)
+        if client_id is None:
+            self._finish(request, message, f"reply message properties[{REPLY_TO_CLIENT}] is null")
+            return
+        channel = self._clients.find_producer(client_id)
+        if channel is None:
+            self._finish(
+                request,
+                message,
+                f"push reply message fail, channel of <{client_id}> not found.",
+            )
+            return
+        pairs[PUSH_REPLY_TIME] = str(self._now_ms())
+        pushed = self._push_header(header, born_host, encode_properties(pairs).decode())
+        not_pushed = f"push reply message to {client_id}fail."
+
+        def on_outcome(outcome: Command | ClientError) -> None:
+            if isinstance(outcome, ClientError):
+                logger.warning("reply not pushed to %s: %s", client_id, outcome)
+                self._finish(request, message, not_pushed)
+            elif outcome.code != ResponseCode.SUCCESS:
+                logger.warning("reply refused by %s: %s", client_id, outcome.remark)
+                self._finish(request, message, not_pushed)
+            else:
+                self._finish(request, message, None)
+
+        request.defer()
+        try:
+            channel.submit(
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+                pushed,
+                body=request.body,
+                timeout_s=PUSH_TIMEOUT_S,
+                on_outcome=on_outcome,
+            )
+        except (ClientError, ProtocolError) as exc:
+            logger.warning("reply not pushed to %s: %s", client_id, exc)
+            self._finish(request, message, not_pushed)
+
+    def _push_header(
+        self,
+        header: SendMessageRequest | SendMessageRequestV2,
+        born_host: bytes,
+        properties: str,
+    ) -> PushReplyMessageRequest:
+        return PushReplyMessageRequest(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            properties=properties,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=header.queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            reconsume_times=header.reconsume_times,
+            unit_mode=header.unit_mode,
+            born_host=_host_text(born_host),
+            store_host=_host_text(self._store_host),
+            store_timestamp=self._now_ms(),
+        )
+
+    # --- storing and answering ---------------------------------------------------------------
+
+    def _finish(self, request: ReplyRequest, message: NewMessage, failure: str | None) -> None:
+        """Store a reply that was pushed, or was not for the reason given, and answer its sender."""
+        code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
+        config = self._live.current
+        header: SendMessageResponse | SendMessageErrorResponse = self._error_header()
+        if failure is None:
+            header = self._header(_NOT_STORED_ID, message.queue_id, 0)
+        if not config.store_reply_messages or config.role is BrokerRole.SLAVE:
+            request.reply(header, code=code, remark=failure)
+            return
+        (result,) = self._store.append([message])
+        if result.status is not AppendStatus.PUT_OK:
+            self._store_stats.put_failed()
+            logger.warning("reply not stored: %s %s", result.status.value, result.reason)
+            request.reply(header, code=code, remark=failure)
+            return
+        self._stats.put(message.topic, message.queue_id, 1, result.size)
+        self._stats.broker_put(1)
+        self._store_stats.put(1, result.size)
+        stored = self._header(
+            message_id(self._store_host, result.physical_offset),
+            message.queue_id,
+            result.queue_offset,
+        )
+        if self._acknowledger.is_immediate or not inbound.waits_for_replicas(
+            request.header.properties
+        ):
+            request.reply(stored, code=code, remark=failure)
+            return
+        # How the wait ends is not told: the reply has arrived, or has not, whatever is stored.
+        request.defer()
+        self._acknowledger.when_safe(
+            result.end_offset, lambda _: request.reply(stored, code=code, remark=failure)
+        )
+
+    def _header(self, msg_id: str, queue_id: int, queue_offset: int) -> SendMessageResponse:
+        config = self._live.current
+        return SendMessageResponse(
+            msg_id=msg_id,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+            trace_on=config.trace_on,
+            msg_region=config.region_id,
+        )
+
+    def _error_header(self) -> SendMessageErrorResponse:
+        config = self._live.current
+        return SendMessageErrorResponse(trace_on=config.trace_on, msg_region=config.region_id)
+
+
+def _born_host(channel: Channel) -> bytes:
+    """Return the address of a client as records hold it."""
+    host, _, port = channel.peer.rpartition(":")
+    try:
+        return pack_host(host.strip("[]").partition("%")[0], int(port))
+    except ValueError:
+        # A connection within the process has no address.
+        return pack_host("127.0.0.1", 0)
+
+
+def _describe(topic: TopicConfig) -> str:
+    """Return a topic in the words of Java's TopicConfig."""
+    perm = "".join(
+        letter if topic.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1))
+    )
+    filter_type = topic.topic_filter_type
+    return (
+        f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums},"
+        f" writeQueueNums={topic.write_queue_nums}, perm={perm},"
+        f" topicFilterType={filter_type.value if filter_type else 'null'},"
+        f" topicSysFlag={topic.topic_sys_flag}, order={'true' if topic.order else 'false'}]"
+    )
+
+
+def _host_text(host: bytes) -> str:
+    address, port = unpack_host(host)
+    return f"{address}:{port}"
+
+
+def _human_time(time_ms: int) -> str:
+    parts = time.localtime(time_ms / 1000)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', parts)},{time_ms % 1000:03d}"
