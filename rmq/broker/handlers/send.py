@@ -521,12 +521,18 @@ class SendHandlers:
     # --- answers -----------------------------------------------------------------------------
 
     def _answer_when_safe(self, waiting: list[tuple[SendRequest, Header]], end_offset: int) -> None:
-        for request, _ in waiting:
+        """Answer sends of one connection when the log is safe up to `end_offset`."""
+        requests = [request for request, _ in waiting]
+        headers = [header for _, header in waiting]
+        for request in requests:
             request.defer()
 
         def answer(status: AppendStatus) -> None:
+            if status is _PUT_OK:
+                reply_all(requests[0].channel, requests, headers)
+                return
             code = _STORED[status]
-            for request, header in waiting:
+            for request, header in zip(requests, headers, strict=True):
                 request.reply(header, code=code)
 
         self._acknowledger.when_safe(end_offset, answer)

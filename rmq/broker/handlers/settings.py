@@ -8,10 +8,11 @@ value that makes no sense is refused as a whole.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from rmq.broker.config_live import BLACK_LIST_REMARK
 from rmq.errors import ConfigError, ProtocolError, RefusedError, StorageError
 from rmq.remoting.bodies import format_properties, parse_properties
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from rmq.remoting.request import Request
 
 logger = logging.getLogger(__name__)
+
+ALWAYS_BLACK_LISTED: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+"""What cannot be changed this way, whatever the black list of the settings says."""
 
 
 @final
@@ -43,6 +47,8 @@ class SettingHandlers:
         """25 UPDATE_BROKER_CONFIG."""
         try:
             changes = parse_properties(request.body)
+            if not ALWAYS_BLACK_LISTED.isdisjoint(changes):
+                raise RefusedError(ResponseCode.NO_PERMISSION, BLACK_LIST_REMARK)
             outcome = self._live.update(changes, now_ms=self._now_ms())
         except (ConfigError, ProtocolError) as exc:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, str(exc)) from None

@@ -53,9 +53,9 @@ ROUND_MS_MAX: Final = 60_000
 """After so long a round ends wherever it is."""
 OPS_PER_READ: Final = 32
 _TURNS_PER_STEP: Final = 8
+_PASSED_PER_TURN: Final = 200
 _HOUR_MS: Final = 3_600_000
 _HOPELESS: Final = (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_SIZE_EXCEEDED)
-_NOTHING_NEW: Final = (GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_ONE)
 
 
 class CheckRules(NamedTuple):
@@ -181,15 +181,16 @@ class CheckRound:
 
     def _pass_decided(self) -> bool:
         """Go past half messages that are known to be decided; tell whether there was one."""
-        op_offset = self._open_ops.pop(self._half_offset, None)
-        if op_offset is None:
-            return False
-        while op_offset is not None:
-            self._finish_op(op_offset)
-            self._decided += 1
-            self._go_on()
+        passed = 0
+        while passed < _PASSED_PER_TURN:
             op_offset = self._open_ops.pop(self._half_offset, None)
-        return True
+            if op_offset is None:
+                break
+            self._finish_op(op_offset)
+            self._go_on()
+            passed += 1
+        self._decided += passed
+        return passed > 0
 
     def _go_on(self) -> None:
         self._half_offset += 1
@@ -213,25 +214,23 @@ class CheckRound:
                 self._half_offset = record.queue_offset
                 self._record = record
             return True
-        if found.status in _NOTHING_NEW or self._has_jumped:
+        if found.next_offset == self._half_offset or self._has_jumped:
             return False
-        return self._jump(found)
-
-    def _jump(self, found: GetResult) -> bool:
-        """Go on where the queue goes on; once, as what leads nowhere must have an end."""
-        self._has_jumped = True
-        if found.next_offset != self._half_offset:
-            logger.warning(
-                "there is no half message at offset %d (%s), the queue has %d to %d;"
-                " going on at %d",
-                self._half_offset,
-                found.status.value,
-                found.min_offset,
-                found.max_offset,
-                found.next_offset,
-            )
-        self._half_offset = found.next_offset
+        self._jump(found)
         return True
+
+    def _jump(self, found: GetResult) -> None:
+        """Go on where the queue goes on; once, as what leads nowhere must have an end."""
+        logger.warning(
+            "there is no half message at offset %d (%s), the queue has %d to %d; going on at %d",
+            self._half_offset,
+            found.status.value,
+            found.min_offset,
+            found.max_offset,
+            found.next_offset,
+        )
+        self._has_jumped = True
+        self._half_offset = found.next_offset
 
     # --- what is done about one --------------------------------------------------------------
 
@@ -356,8 +355,8 @@ class CheckRound:
             self._op_done += 1
 
     def _correct_op_offset(self, found: GetResult) -> bool:
-        """Go on where the op queue goes on; tell whether there may be something to read."""
-        if found.status in _NOTHING_NEW or found.next_offset == self._op_next:
+        """Go on where the op queue goes on; tell whether that is somewhere else."""
+        if found.next_offset == self._op_next:
             return False
         logger.warning(
             "there is no op message at offset %d (%s); going on at %d",
@@ -368,7 +367,7 @@ class CheckRound:
         if self._op_done == self._op_next:
             self._op_done = found.next_offset
         self._op_next = found.next_offset
-        return found.status is not GetStatus.NO_MATCHED_LOGIC_QUEUE
+        return True
 
 
 def _immunity_ms(pairs: dict[str, str], timeout_ms: int) -> int:

@@ -75,8 +75,8 @@ def number(properties: Mapping[str, str], name: str) -> int | None:
 def committed(record: StoredRecord, home: Home, level_max: int) -> NewMessage:
     """Return the message that consumers get of a half message.
 
-    One with a delay level is delayed from now on: clients of other languages leave it in, where a
-    stock one takes it out.
+    One with a delay level is delayed from now on. Java clients take the level out, because 4.9.8
+    loses such messages.
     """
     message = NewMessage(
         home.topic,
