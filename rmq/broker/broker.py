@@ -182,6 +182,7 @@ class Broker:
             live,
             store,
             self.topics,
+            self.creation,
             self.clients,
             self.offsets,
             self.half_copies,
@@ -479,7 +480,8 @@ def _bounds(config: BrokerConfig) -> dict[HandlerGroup, HandlerGroup]:
     """Return the groups of request codes with the bounds that are configured."""
     capacities = {
         SEND: config.send_queue_capacity,
-        PULL: config.pull_queue_capacity,
+        # Those that wait for messages count, too, which in 4.9.8 wait elsewhere than in the queue.
+        PULL: max(PULL.capacity, config.pull_queue_capacity),
         REPLY: config.reply_queue_capacity,
         END_TRANSACTION: config.end_transaction_queue_capacity,
         QUERY: config.query_queue_capacity,

@@ -108,9 +108,10 @@ class PullHolds:
         if waiting is not None:
             self._wake(key, [hold for hold in waiting if hold.wants(message)])
 
-    def take_woken(self) -> list[Hold]:
-        """Return those to be answered now; they wait no longer."""
-        woken, self._woken = self._woken, []
+    def take_woken(self, count_max: int) -> list[Hold]:
+        """Return those to be answered now, the first woken first; they wait no longer."""
+        woken = self._woken[:count_max]
+        del self._woken[:count_max]
         for hold in woken:
             self._leave(hold)
         return woken

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
-from rmq.errors import ClientError, ProtocolError, ResponseError
+from rmq.errors import ClientError, ConnectionLostError, ResponseError, RmqError
 from rmq.remoting.bodies import (
     KVTable,
     RegisterBrokerBody,
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PERIOD_MIN_S: Final = 10.0
-PERIOD_MAX_S: Final = 60.0
 RETRY_MIN_S: Final = 1.0
+"""The first pause after a failure; it doubles, up to the period of registrations."""
 UNREGISTER_TIMEOUT_S: Final = 3.0
 
 
@@ -75,7 +74,8 @@ class Registration:
         self._client: RemotingClient | None = None
         self._has_left = False
         self._nameservers: dict[str, _Nameserver] = {}
-        self._encoded: tuple[int, int, bytes] | None = None
+        self._addresses_changed = trio.Event()
+        self._encoded: tuple[tuple[int, int, bool], bytes] | None = None
 
     # --- notices -----------------------------------------------------------------------------
 
@@ -83,9 +83,9 @@ class Registration:
         """A topic is new or different; None: many are, or one is gone."""
         for nameserver in self._nameservers.values():
             if topic is None:
-                nameserver.holds_the_rest = None
-            elif nameserver.holds_the_rest is not None:
-                nameserver.changed[topic.topic_name] = topic
+                nameserver.needs_all = True
+            else:
+                nameserver.changed.add(topic.topic_name)
             nameserver.wake()
 
     def register_again(self) -> None:
@@ -99,6 +99,9 @@ class Registration:
         for nameserver in self._nameservers.values():
             if nameserver.holds_the_rest is channel:
                 nameserver.holds_the_rest = None
+                if trio.current_time() - channel.opened_at < RETRY_MIN_S:
+                    # It may go on like that; not as fast as it can.
+                    nameserver.failures += 1
                 nameserver.wake()
 
     def connection_idle(self, channel: Channel) -> None:
@@ -127,24 +130,25 @@ class Registration:
     async def run(self) -> None:
         """Register again and again, until cancelled; `register_once` comes first."""
         while True:
-            changed = trio.Event()
-            addresses = self._live.current.namesrv_addrs
-            self._adopt(addresses)
-            self._addresses_changed = changed
+            self._addresses_changed = trio.Event()
+            self._adopt(self._live.current.namesrv_addrs)
             async with trio.open_nursery() as nursery:
                 for nameserver in self._nameservers.values():
+                    if nameserver.holds_the_rest is None:
+                        # It is new, or was just being told when the others changed.
+                        nameserver.wake()
                     nursery.start_soon(self._look_after, nameserver)
-                await changed.wait()
+                await self._addresses_changed.wait()
                 nursery.cancel_scope.cancel()
 
     def config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
         """Follow settings that were changed while the broker runs."""
         if old.namesrv_addrs != new.namesrv_addrs:
             self._addresses_changed.set()
-        elif old.permission != new.permission:
+        if old.permission != new.permission:
+            # Nameservers take the topics of a version that they have not seen, and no others.
+            self._topics.put(next(iter(self._topics.items()))[1])
             self.register_again()
-
-    _addresses_changed: trio.Event
 
     async def unregister_all(self) -> None:
         """Tell all nameservers that the broker goes, each within a few seconds.
@@ -162,54 +166,56 @@ class Registration:
         }
 
     async def _look_after(self, nameserver: _Nameserver) -> None:
-        while True:
+        while not self._has_left:
             period_s = self._live.current.register_period_ms / 1000
-            period_s = min(max(period_s, PERIOD_MIN_S), PERIOD_MAX_S)
+            if not nameserver.failures:
+                with trio.move_on_after(period_s):
+                    await nameserver.woken.wait()
             if nameserver.failures:
-                # Sooner than 4.9.8 does: a nameserver that was restarted knows nobody.
-                period_s = min(period_s, RETRY_MIN_S * 2 ** min(nameserver.failures - 1, 6))
-            with trio.move_on_after(period_s) as waiting:
-                await nameserver.woken.wait()
-            if not waiting.cancelled_caught and nameserver.failures:
-                # Changes do not make an unreachable nameserver reachable.
-                await trio.sleep(period_s)
+                # Sooner than 4.9.8 does: a nameserver that was restarted knows nobody. Changes do
+                # not make an unreachable one reachable, so they wake nobody here.
+                await trio.sleep(min(period_s, RETRY_MIN_S * 2 ** min(nameserver.failures - 1, 6)))
             await self._register(nameserver)
 
     async def _register(self, nameserver: _Nameserver) -> None:
         nameserver.woken = trio.Event()
         if self._has_left:
             return
-        config = self._live.current
         try:
-            answer = await self._send(nameserver, config)
-        except (ClientError, ProtocolError) as exc:
+            answer = await self._send(nameserver, self._live.current)
+        except RmqError as exc:
             if self._has_left:
                 return
             nameserver.holds_the_rest = None
             nameserver.failures += 1
-            if nameserver.failures == 1:
+            if nameserver.problem != str(exc):
+                nameserver.problem = str(exc)
                 logger.warning(
                     "cannot register at nameserver %s: %s; trying again", nameserver.address, exc
                 )
             return
-        if nameserver.failures:
+        if nameserver.problem is not None:
             logger.info("registered at nameserver %s again", nameserver.address)
+            nameserver.problem = None
         nameserver.failures = 0
         if answer is not None and self._on_registered is not None:
             self._on_registered(answer)
 
     async def _send(self, nameserver: _Nameserver, config: BrokerConfig) -> Registered | None:
         """Send what the nameserver has to know; None if it knows everything."""
-        assert self._client is not None, "register_once comes first"
-        timeout_s = config.register_timeout_ms / 1000
         address = nameserver.address
+        timeout_s = config.register_timeout_ms / 1000
+        deadline = trio.current_time() + timeout_s
         channel = await self._connect(address, timeout_s)
-        is_rest_known = nameserver.holds_the_rest is channel
-        changed, nameserver.changed = nameserver.changed, {}
-        if not config.force_register and not changed and await self._is_known(channel, config):
-            nameserver.holds_the_rest = channel
+        # What changes from here on is not in what is sent now, and will be sent next.
+        changed, nameserver.changed = nameserver.changed, set()
+        needs_all = nameserver.needs_all or nameserver.holds_the_rest is not channel
+        nameserver.needs_all = False
+        if not (config.force_register or needs_all or changed) and await self._is_known(
+            channel, config, deadline
+        ):
             return None
-        if is_rest_known and changed:
+        if changed and not needs_all:
             body = self._encode(config, changed)
         else:
             body = self._encode_all(config)
@@ -222,25 +228,27 @@ class Registration:
             compressed=config.compressed_register,
             body_crc32=body_crc32(body),
         )
+        # Until it answers nobody knows what it has heard.
         nameserver.holds_the_rest = None
         answer = await channel.request(
-            RequestCode.REGISTER_BROKER, header, body=body, timeout_s=timeout_s
+            RequestCode.REGISTER_BROKER, header, body=body, timeout_s=_left(deadline)
         )
         if answer.code != ResponseCode.SUCCESS:
             raise ResponseError(address, "REGISTER_BROKER", answer.code, answer.remark)
-        if channel.is_open:
-            nameserver.holds_the_rest = channel
         told = answer.header(RegisterBrokerResponse)
         table = KVTable.decode(answer.body).table if answer.body else None
+        if channel.close_reason is not None:
+            raise ConnectionLostError(address, channel.close_reason)
+        nameserver.holds_the_rest = channel
         return Registered(address, told.ha_server_addr, told.master_addr, table)
 
     async def _connect(self, address: str, timeout_s: float) -> Channel:
-        assert self._client is not None
+        assert self._client is not None, "register_once comes first"
         with trio.move_on_after(timeout_s):
             return await self._client.channel(address)
         raise ClientError(address, f"no connection to {address} within {timeout_s:g} s")
 
-    async def _is_known(self, channel: Channel, config: BrokerConfig) -> bool:
+    async def _is_known(self, channel: Channel, config: BrokerConfig, deadline: float) -> bool:
         """Ask whether a nameserver has the present version of the topics."""
         answer = await channel.request(
             RequestCode.QUERY_DATA_VERSION,
@@ -251,14 +259,14 @@ class Registration:
                 broker_id=config.broker_id,
             ),
             body=self._topics.version.encode(),
-            timeout_s=config.register_timeout_ms / 1000,
+            timeout_s=_left(deadline),
         )
         if answer.code != ResponseCode.SUCCESS:
             return False
         return not answer.header(QueryDataVersionResponse).changed
 
     async def _unregister(self, nameserver: _Nameserver) -> None:
-        assert self._client is not None
+        assert self._client is not None, "register_once comes first"
         config = self._live.current
         header = UnregisterBrokerRequest(
             broker_name=config.broker_name,
@@ -266,32 +274,33 @@ class Registration:
             cluster_name=config.cluster_name,
             broker_id=config.broker_id,
         )
+        channel = self._client.open_channel_to(nameserver.address)
+        if channel is None:
+            # It forgot the broker with the connection.
+            return
         try:
-            await self._client.request(
-                nameserver.address,
-                RequestCode.UNREGISTER_BROKER,
-                header,
-                timeout_s=UNREGISTER_TIMEOUT_S,
+            await channel.request(
+                RequestCode.UNREGISTER_BROKER, header, timeout_s=UNREGISTER_TIMEOUT_S
             )
-        except ClientError as exc:
+        except RmqError as exc:
             logger.info("not unregistered at nameserver %s: %s", nameserver.address, exc)
 
     # --- bodies ------------------------------------------------------------------------------
 
     def _encode_all(self, config: BrokerConfig) -> bytes:
         """Return the registration of all topics, encoded once per change for all nameservers."""
-        key = (self._topics.changes, config.permission)
-        if self._encoded is None or self._encoded[:2] != key:
+        key = (self._topics.changes, config.permission, config.compressed_register)
+        if self._encoded is None or self._encoded[0] != key:
             wrapper = self._topics.to_body(config.permission)
-            self._encoded = (*key, self._encode_body(config, wrapper))
-        return self._encoded[2]
+            self._encoded = (key, self._encode_body(config, wrapper))
+        return self._encoded[1]
 
-    def _encode(self, config: BrokerConfig, changed: dict[str, TopicConfig]) -> bytes:
+    def _encode(self, config: BrokerConfig, changed: set[str]) -> bytes:
         whole = self._topics.to_body(config.permission)
         wrapper = TopicConfigSerializeWrapper(
             topic_config_table={
                 name: topic
-                for name in changed
+                for name in sorted(changed)
                 if (topic := whole.topic_config_table.get(name)) is not None
             },
             data_version=whole.data_version,
@@ -307,16 +316,32 @@ class Registration:
 class _Nameserver:
     """What is known of one nameserver."""
 
-    __slots__ = ("address", "changed", "failures", "holds_the_rest", "woken")
+    __slots__ = (
+        "address",
+        "changed",
+        "failures",
+        "holds_the_rest",
+        "needs_all",
+        "problem",
+        "woken",
+    )
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.woken = trio.Event()
         self.failures = 0
-        self.changed: dict[str, TopicConfig] = {}
+        self.problem: str | None = None
+        """Why the last registration failed, as it was logged."""
+        self.changed: set[str] = set()
         """Topics it has not been told of yet."""
+        self.needs_all = False
+        """Whether more changed than that."""
         self.holds_the_rest: Channel | None = None
         """The connection on which it was told everything else; it forgets with the connection."""
 
     def wake(self) -> None:
         self.woken.set()
+
+
+def _left(deadline: float) -> float:
+    return max(0.0, deadline - trio.current_time())

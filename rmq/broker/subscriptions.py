@@ -11,6 +11,7 @@ here, not understood: `filter_of` refuses them.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from rmq.errors import RefusedError
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmq.store.reads import MessageFilter
+
+_EXPRESSIONS_KEPT: Final = 1024
+"""Pull consumers send theirs with every pull."""
+_EXPRESSION_CHARS_KEPT: Final = 1024
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
@@ -44,6 +49,14 @@ def build_subscription(
 
     Raises `RefusedError` with SUBSCRIPTION_PARSE_FAILED for an expression without meaning.
     """
+    if expression is not None and len(expression) > _EXPRESSION_CHARS_KEPT:
+        return _build(topic, expression, expression_type, version)
+    return _build_once(topic, expression, expression_type, version)
+
+
+def _build(
+    topic: str, expression: str | None, expression_type: str | None, version: int
+) -> SubscriptionData:
     if not is_tag_type(expression_type):
         if not expression:
             raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, REMARK_PARSE_FAILED)
@@ -67,6 +80,9 @@ def build_subscription(
         code_set=frozenset(map(string_hash, tags)),
         sub_version=version,
     )
+
+
+_build_once = lru_cache(maxsize=_EXPRESSIONS_KEPT)(_build)
 
 
 class _TagsCodeTest(Protocol):

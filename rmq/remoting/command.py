@@ -190,10 +190,23 @@ def encode_frame(
     return _prefix(len(encoded), body_length, serialization, frame_bytes_max) + encoded
 
 
+_RESPONSE_HEAD: Final = b'{"code":%d,"extFields":'
+_REMARKS_KEPT: Final = 64
+_REMARK_CHARS_KEPT: Final = 64
+
+
 class FrameEncoder:
     """Encodes the frames of one endpoint; what never changes is worked out beforehand."""
 
-    __slots__ = ("_bare_response", "frame_bytes_max", "language", "response_writers", "version")
+    __slots__ = (
+        "_bare_response",
+        "_remarked",
+        "_tail",
+        "frame_bytes_max",
+        "language",
+        "response_writers",
+        "version",
+    )
 
     def __init__(
         self,
@@ -205,17 +218,16 @@ class FrameEncoder:
         self.language = language
         self.version = version
         self.frame_bytes_max = frame_bytes_max
-        tail = (
-            b',"flag":%d,"language":"%b","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
-            % (
-                FLAG_RESPONSE,
-                language.name.encode(),
-                version,
-            )
+        self._tail = (
+            b',"flag":%d,"language":"%b","opaque":%%d' % (FLAG_RESPONSE, language.name.encode()),
+            b',"serializeTypeCurrentRPC":"JSON","version":%d}' % version,
         )
+        tail = b"".join(self._tail)
         self._bare_response = b'{"code":%d' + tail
-        self.response_writers = header_codec.JsonWriters(b'{"code":%d,"extFields":', tail)
+        self.response_writers = header_codec.JsonWriters(_RESPONSE_HEAD, tail)
         """Functions (header, code, opaque) that write the JSON header of a response, by class."""
+        self._remarked: dict[str, header_codec.JsonWriters] = {}
+        """The same for responses with a remark, by remark: there are few that come often."""
 
     def response(
         self,
@@ -228,6 +240,14 @@ class FrameEncoder:
         extra: Mapping[str, str] | None = None,
     ) -> bytes:
         """Return everything of a response before its body."""
+        said = remark
+        writers = self.response_writers
+        if remark is not None and header is not None:
+            found = self._remarked.get(remark)
+            if found is None:
+                found = self._writers_with(remark)
+            if found is not None:
+                writers, remark = found, None
         if remark is not None or extra or serialization is not Serialization.JSON:
             return self.frame(
                 code=code,
@@ -235,7 +255,7 @@ class FrameEncoder:
                 opaque=opaque,
                 header=header,
                 extra=extra,
-                remark=remark,
+                remark=said,
                 body_length=body_length,
                 serialization=serialization,
             )
@@ -244,14 +264,30 @@ class FrameEncoder:
             encoded = self._bare_response % (code, opaque)
         else:
             try:
-                encoded = self.response_writers[type(header)](header, code, opaque)
+                encoded = writers[type(header)](header, code, opaque)
             except UnicodeEncodeError:
-                return self.response(opaque, code, header_codec.as_java_sends(header), body_length)
+                plain = header_codec.as_java_sends(header)
+                return self.response(opaque, code, plain, body_length, remark=said)
         header_length = len(encoded)
         length = 4 + header_length + body_length
         if length + 4 > self.frame_bytes_max or header_length > HEADER_BYTES_MAX:
             raise _too_large(header_length, body_length, self.frame_bytes_max)
         return _pack_prefix(length, header_length) + encoded
+
+    def _writers_with(self, remark: str) -> header_codec.JsonWriters | None:
+        """Return the writers of responses with a remark, None for one that is not to be kept.
+
+        What comes often is the name of a status, FOUND say; sentences name topics and groups.
+        """
+        if (
+            len(self._remarked) >= _REMARKS_KEPT
+            or len(remark) > _REMARK_CHARS_KEPT
+            or not (remark.isascii() and remark.isidentifier())
+        ):
+            return None
+        tail = b'%b,"remark":"%b"%b' % (self._tail[0], remark.encode(), self._tail[1])
+        writers = self._remarked[remark] = header_codec.JsonWriters(_RESPONSE_HEAD, tail)
+        return writers
 
     def frame(
         self,

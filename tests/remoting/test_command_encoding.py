@@ -215,7 +215,7 @@ def some_headers() -> st.SearchStrategy[Header]:
     header=st.none() | some_headers(),
     body_length=st.integers(0, 10_000_000),
     serialization=st.sampled_from(Serialization),
-    remark=st.none() | st.none() | texts(),
+    remark=st.none() | st.sampled_from(["FOUND", "NO_MATCHED_MESSAGE"]) | texts(),
     extra=st.none() | st.dictionaries(texts(1), texts(1), max_size=2),
     language=st.sampled_from(LanguageCode),
     version=st.integers(0, 700),
@@ -277,7 +277,7 @@ def test_writers_of_responses_make_what_follows_the_prefix(
 
 
 @serializations
-@pytest.mark.parametrize("remark", [None, "why not"])
+@pytest.mark.parametrize("remark", [None, "why not", "FOUND"])
 @pytest.mark.parametrize("header", [None, EmptyHeader(), GetKvConfigResponse(value="v" * 100)])
 @pytest.mark.parametrize("body_length", [0, 1000])
 def test_a_response_may_be_as_large_as_the_limit_and_no_larger(

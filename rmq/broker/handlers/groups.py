@@ -14,7 +14,7 @@ import trio
 
 from rmq.broker.groups import GROUP_LENGTH_MAX
 from rmq.broker.handlers.topics import refuse_on_slave
-from rmq.errors import RefusedError
+from rmq.errors import ProtocolError, RefusedError
 from rmq.remoting.bodies import (
     Connection,
     ConsumerConnection,
@@ -98,7 +98,10 @@ class GroupHandlers:
     async def create(self, request: Request[EmptyHeader]) -> None:
         """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         refuse_on_slave(self._live.current)
-        group = SubscriptionGroupConfig.decode(request.body)
+        try:
+            group = SubscriptionGroupConfig.decode(request.body)
+        except ProtocolError as exc:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(exc)) from None
         _check_name(group.group_name)
         if group.retry_queue_nums > RETRY_QUEUES_MAX:
             raise RefusedError(

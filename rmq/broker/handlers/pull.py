@@ -30,6 +30,7 @@ from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import PULL
 from rmq.remoting.headers import EmptyHeader, PullMessageRequest, PullMessageResponse
 from rmq.store.append import AppendStatus
+from rmq.store.queue_table import is_legal_topic
 from rmq.store.reads import GetStatus
 from rmq.store.record import NewMessage
 
@@ -59,6 +60,8 @@ FLAG_SUBSCRIPTION: Final = 0x4
 
 SWEEP_INTERVAL_S: Final = 5.0
 COLD_READERS: Final = 4
+ANSWERS_PER_STEP: Final = 256
+"""After so many answers to pulls that waited, others get their turn: some 5 ms."""
 _PERM_READ: Final = 4
 _MASTER_ID: Final = 0
 _EMPTY: Final = EmptyHeader()
@@ -134,7 +137,9 @@ class PullHandlers:
                 while True:
                     await self._wake_up.wait()
                     self._wake_up = trio.Event()
-                    self._answer_woken()
+                    while self.holds.has_woken:
+                        self._answer_woken(ANSWERS_PER_STEP)
+                        await trio.lowlevel.checkpoint()
             finally:
                 self._nursery = None
 
@@ -145,7 +150,8 @@ class PullHandlers:
                 SWEEP_INTERVAL_S if config.long_polling else config.short_polling_ms / 1000
             )
             self.holds.sweep(trio.current_time(), self._max_offset)
-            self._answer_woken()
+            if self.holds.has_woken:
+                self._wake_up.set()
 
     def message_arrived(self, message: Dispatched) -> None:
         """A watched queue has a new entry."""
@@ -155,9 +161,11 @@ class PullHandlers:
             self._wake_up.set()
 
     def answer_woken(self) -> None:
-        """Answer those whom the requests of a round have woken, in the same step."""
+        """Answer those whom the requests of a round have woken, in the same step unless many."""
         if self.holds.has_woken:
-            self._answer_woken()
+            self._answer_woken(ANSWERS_PER_STEP)
+            if self.holds.has_woken:
+                self._wake_up.set()
 
     def topic_changed(self, topic: str) -> None:
         """Let those who wait for a topic find out what became of it."""
@@ -169,14 +177,14 @@ class PullHandlers:
         """Answer all who wait, and hold nobody from now on: the broker stops."""
         self._is_stopping = True
         self.holds.wake_all()
-        self._answer_woken()
+        self._answer_woken(len(self.holds))
 
     def connection_closed(self, channel: Channel) -> None:
         for hold in self.holds.forget(channel):
             hold.request.drop()
 
-    def _answer_woken(self) -> None:
-        for hold in self.holds.take_woken():
+    def _answer_woken(self, count_max: int) -> None:
+        for hold in self.holds.take_woken(count_max):
             if hold.request.channel.is_open:
                 self._serve(hold.request, is_new=False)
             else:
@@ -185,7 +193,9 @@ class PullHandlers:
     def _watch(self, topic: str, queue_id: int, is_watched: bool) -> None:
         queues = self._store.core.queues
         if is_watched:
-            queues.open(topic, queue_id).is_watched = True
+            # Groups may have names with which no retry topic can be stored: nothing will come.
+            if is_legal_topic(topic):
+                queues.open(topic, queue_id).is_watched = True
         elif topic != SCHEDULE_TOPIC and (queue := queues.get(topic, queue_id)) is not None:
             # Delayed messages are always waited for, by the one who delivers them.
             queue.is_watched = False
@@ -465,13 +475,17 @@ class PullHandlers:
             )
             self._stats.broker_get(count)
         if count and self._live.current.fall_recorded:
-            stored_ms = self._reads.store_time(
-                header.topic, header.queue_id, result.next_offset - 1
-            )
+            behind_ms = 0
+            if result.next_offset < result.max_offset:
+                # Whoever has got everything is not behind, however old the last message is.
+                stored_ms = self._reads.store_time(
+                    header.topic, header.queue_id, result.next_offset - 1
+                )
+                behind_ms = self._now_ms() - stored_ms if stored_ms > 0 else 0
             self._stats.record_fall(
                 header.consumer_group,
                 header.topic,
                 header.queue_id,
-                self._now_ms() - stored_ms if stored_ms > 0 else 0,
+                behind_ms,
                 result.behind_bytes,
             )

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 END_TRANSACTION_GROUP: Final = "end_transaction"
 """The name of the handler group of END_TRANSACTION, on brokers that have one for it."""
 
+_LONG_MAX: Final = 2**63 - 1
 _LATEST_MS: Final = 253_402_214_400_000
 """The last day that a date can have in any time zone."""
 
@@ -229,7 +230,8 @@ class StatisticsHandlers:
         body = ConsumeStatsList(
             consume_stats_list=tuple(found),
             broker_addr=self._live.current.address,
-            total_diff=behind,
+            # A client can commit any offset, and many of them make more than a long holds.
+            total_diff=max(-_LONG_MAX, min(behind, _LONG_MAX)),
         )
         request.reply(body=body.encode())
 

@@ -25,7 +25,7 @@ The rules are those of RocketMQ 4.9.8 TransactionalMessageServiceImpl.check, but
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from rmq.broker.inbound import REAL_TOPIC
 from rmq.broker.topic_names import TRANSACTION_CHECK_MAX_TOPIC
@@ -38,13 +38,12 @@ from rmq.store.reads import GetStatus
 from rmq.store.record import BadRecordError, decode_record, decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
-    from rmq.broker.transactions.store import Store
     from rmq.store.append import AppendResult
-    from rmq.store.reads import GetResult
+    from rmq.store.reads import GetResult, MessageReads
     from rmq.store.record import NewMessage, StoredRecord
 
 logger = logging.getLogger(__name__)
@@ -56,6 +55,15 @@ _TURNS_PER_STEP: Final = 8
 _PASSED_PER_TURN: Final = 200
 _HOUR_MS: Final = 3_600_000
 _HOPELESS: Final = (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+class Store(Protocol):
+    """What transactions need of a store; waiting for the disk is done elsewhere."""
+
+    @property
+    def reads(self) -> MessageReads: ...
+
+    def append(self, messages: Sequence[NewMessage]) -> list[AppendResult]: ...
 
 
 class CheckRules(NamedTuple):
@@ -91,6 +99,9 @@ class CheckRound:
 
     `ask` is called with each question once the copy it is about is stored; `counted` with the
     topic, the number and the size of messages that were read.
+
+    A round that has something to give up for the first time stops before: what is given up needs a
+    topic. With `can_give_up` set it goes on.
     """
 
     def __init__(
@@ -102,9 +113,14 @@ class CheckRound:
         *,
         start_ms: int,
         store_host: bytes,
+        can_give_up: bool,
         ask: Callable[[Question], None],
         counted: Callable[[str, int, int], None],
     ) -> None:
+        self.can_give_up = can_give_up
+        """Whether there is a topic for it."""
+        self.wants_to_give_up = False
+        """Whether the round ended because there was none."""
         self._store = store
         self._copies = copies
         self._rules = rules
@@ -270,17 +286,21 @@ class CheckRound:
         return True
 
     def _give_up(self, record: StoredRecord, why: str) -> bool:
+        if not self.can_give_up:
+            self.wants_to_give_up = True
+            return False
         kept = self._append(half.given_up(record))
         if kept is None:
             return False
-        if kept.status in _HOPELESS:
-            logger.error("a half message cannot be kept: %s", kept.reason)
-        pairs = record.properties
+        if kept.status is AppendStatus.PUT_OK:
+            place = f"kept in {TRANSACTION_CHECK_MAX_TOPIC}"
+        else:
+            place = f"can only be found by its id ({kept.reason})"
         logger.error(
-            "the half message %s for topic %s is given up and kept in %s: %s",
+            "the half message %s for topic %s is given up and %s: %s",
             record.message_id,
-            pairs.get(REAL_TOPIC),
-            TRANSACTION_CHECK_MAX_TOPIC,
+            record.properties.get(REAL_TOPIC),
+            place,
             why,
         )
         self._given_up += 1
@@ -301,10 +321,7 @@ class CheckRound:
 
     def _is_closed(self, half_offset: int) -> bool:
         """Tell whether an op message names a half message whose turn was before."""
-        op_offset = self._open_ops.pop(half_offset, None)
-        if op_offset is not None:
-            self._finish_op(op_offset)
-        return op_offset is not None or half_offset in self._closed_before
+        return half_offset in self._closed_before or half_offset in self._open_ops
 
     def _read_ops(self) -> bool:
         """Read some more op messages; tell whether there were any."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.broker.consumer_offsets import NO_OFFSET
+from rmq.broker.topic_names import TRANSACTION_CHECK_MAX_TOPIC
 from rmq.broker.transactions import half
 from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress
 from rmq.errors import ClientError, ProtocolError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rmq.broker.consumer_offsets import ConsumerOffsets
     from rmq.broker.stats import BrokerStats
     from rmq.broker.store_stats import StoreStats
+    from rmq.broker.topic_creation import TopicCreation
     from rmq.broker.topics import TopicTable
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
@@ -54,6 +56,7 @@ class TransactionChecks:
         live: LiveConfig,
         store: MessageStore,
         topics: TopicTable,
+        creation: TopicCreation,
         clients: ClientRegistry,
         offsets: ConsumerOffsets,
         copies: HalfCopies,
@@ -66,6 +69,7 @@ class TransactionChecks:
         self._live = live
         self._store = store
         self._topics = topics
+        self._creation = creation
         self._clients = clients
         self._offsets = offsets
         self._copies = copies
@@ -106,11 +110,13 @@ class TransactionChecks:
             start,
             start_ms=self._now_ms(),
             store_host=self._store_host,
+            can_give_up=self._topics.get(TRANSACTION_CHECK_MAX_TOPIC) is not None
+            and not self._creation.is_under_way(TRANSACTION_CHECK_MAX_TOPIC),
             ask=self._ask,
             counted=self._count_read,
         )
         try:
-            while checking.step(self._now_ms()):
+            while checking.step(self._now_ms()) or await self._make_room(checking):
                 await trio.lowlevel.checkpoint()
             if checking.progress != start:
                 await self._store.wait_flushed(self._store.core.log.written)
@@ -119,6 +125,27 @@ class TransactionChecks:
             with trio.move_on_after(STOP_SAVE_S, shield=True):
                 await self._save(start, checking.progress)
             self._report(checking)
+
+    async def _make_room(self, checking: CheckRound) -> bool:
+        """Have a topic for what a round gives up, in its file before its first message."""
+        if not checking.wants_to_give_up or checking.can_give_up:
+            return False
+        done = trio.Event()
+        errors: list[Exception] = []
+
+        def then(error: Exception | None) -> None:
+            if error is not None:
+                errors.append(error)
+            done.set()
+
+        self._creation.submit(
+            TRANSACTION_CHECK_MAX_TOPIC, self._topics.create_transaction_check_max, then
+        )
+        await done.wait()
+        for error in errors:
+            logger.error("transactions cannot be given up yet: %s", error)
+        checking.can_give_up = not errors
+        return checking.can_give_up
 
     async def _wait_interval(self) -> None:
         """Wait until the next round is due, by the setting as it is meanwhile."""

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rmq.broker.config import LiveConfig
     from rmq.broker.stats import BrokerStats
     from rmq.broker.store_stats import StoreStats
+    from rmq.broker.transactions.check_round import Store
     from rmq.broker.transactions.copies import HalfCopies
-    from rmq.broker.transactions.store import Store
     from rmq.remoting.headers import EndTransactionRequest
     from rmq.store.append import AppendResult
     from rmq.store.record import StoredRecord
