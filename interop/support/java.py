@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from interop.support.cases import say
+from interop.support.processes import running_process
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -29,7 +30,6 @@ CACHE: Final = Path(__file__).resolve().parent.parent / ".cache"
 _JAVA_MAJOR_MIN: Final = 17
 _DOWNLOAD_TIMEOUT_S: Final = 300
 _COMPILE_TIMEOUT_S: Final = 120
-_STOP_TIMEOUT_S: Final = 10
 _COPY_DEPENDENCIES: Final = (
     "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 )
@@ -130,6 +130,8 @@ class JavaProgram:
     properties: Mapping[str, str] = field(default_factory=dict)
     jvm_options: Sequence[str] = ("-Xms64m", "-Xmx512m")
     environment: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    """Where it runs, if not here."""
 
     def command(self) -> list[str]:
         return [
@@ -149,36 +151,27 @@ class JavaProgram:
 
 
 @asynccontextmanager
-async def running_java(program: JavaProgram, *, log: Path) -> AsyncIterator[trio.Process]:
-    """Run a Java program for the length of a block, its output in `log`. It never outlives it."""
-    with log.open("wb") as output:
-        process = await trio.lowlevel.open_process(
-            program.command(),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**_environment(), **program.environment},
-        )
-    try:
+async def running_java(
+    program: JavaProgram, *, log: Path, talking: bool = False
+) -> AsyncIterator[trio.Process]:
+    """Run a Java program for the length of a block, its output in `log`. It never outlives it.
+
+    With `talking` its standard input and output are pipes, and only its errors go into `log`.
+    """
+    running = running_process(
+        program.command(),
+        log=log,
+        environment={**_environment(), **program.environment},
+        folder=program.folder,
+        talking=talking,
+    )
+    async with running as process:
         yield process
-    finally:
-        with trio.CancelScope(shield=True):
-            await _stop(process)
 
 
 def last_words(log: Path) -> str:
     """Return the end of a program's output."""
     return log.read_text(errors="replace")[-2000:]
-
-
-async def _stop(process: trio.Process) -> None:
-    if process.poll() is None:
-        process.terminate()
-    with trio.move_on_after(_STOP_TIMEOUT_S):
-        await process.wait()
-        return
-    process.kill()
-    await process.wait()
 
 
 def _environment() -> dict[str, str]:

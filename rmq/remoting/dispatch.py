@@ -4,8 +4,9 @@ There are three kinds of handler, all of them given a `Request` and all of them 
 `request.reply`:
 
 - `add`: a plain function for one request. Runs at once, inside the step that read the request.
-- `add_batch`: a plain function for all consecutive requests of its code that one read brought
-  (sends). It may return one response header per request, which is the fastest way to answer.
+- `add_batch`: a plain function for all consecutive requests of its code that one round of reading
+  brought (sends), from one connection or from several, those of a connection in their order. It may
+  return one response header per request, which is the fastest way to answer.
 - `add_async`: a coroutine that may wait. Runs in a worker task of its group.
 
 A handler that cannot answer yet calls `request.defer()` and keeps the request; whoever completes
@@ -81,6 +82,8 @@ class HandlerTable:
     ) -> None:
         """Serve `code` with a plain function that takes many requests at once.
 
+        They may be of several connections, which may even have ended by now.
+
         Where it returns response headers, one per request, the requests are answered SUCCESS with
         them; None stands for a request that the handler has answered or deferred itself.
         """
@@ -141,6 +144,12 @@ class Dispatcher:
             if entry.comes_in_runs
         }
         """How to read the headers of codes that are served in batches, for `FrameDecoder`."""
+        self.collects = False
+        """Whether requests for batch handlers wait for `serve_collected`, to be served with those
+        of other connections: what a handler costs once is then paid once for all of them.
+        """
+        self._collected: list[Request[Any]] = []
+        self._collected_for: _Bound | None = None
         self._nursery: trio.Nursery | None = None
         self._quiet: trio.Event | None = None
         for state in self._groups.values():
@@ -181,6 +190,9 @@ class Dispatcher:
                 stop += 1
             run = commands[start:stop] if stop - start < count else commands
             bound = self._bound.get(code)
+            if bound is not self._collected_for and self._collected:
+                # What came first is served first.
+                self.serve_collected()
             if bound is None:
                 self._refuse_unknown(channel, run)
             else:
@@ -221,15 +233,26 @@ class Dispatcher:
             requests.append(Request(command, header, channel, state))
         if not requests:
             return
-        if bound.handle_batch is not None:
-            try:
-                headers = bound.handle_batch(requests)
-                if headers is not None:
-                    reply_all(channel, requests, headers)
-            except Exception as exc:  # noqa: BLE001 - one bad batch must not end the connection
-                _answer_error(requests, exc)
-        else:
+        if bound.handle_batch is None:
             self._enqueue(bound, requests)
+        elif self.collects and bound.comes_in_runs:
+            self._collected += requests
+            self._collected_for = bound
+        else:
+            _serve(bound.handle_batch, requests)
+
+    @property
+    def collected(self) -> int:
+        """How many requests wait for `serve_collected`."""
+        return len(self._collected)
+
+    def serve_collected(self) -> None:
+        """Serve what was collected. Never raises."""
+        bound, requests = self._collected_for, self._collected
+        if bound is not None and requests:
+            self._collected, self._collected_for = [], None
+            assert bound.handle_batch is not None, "only such requests are collected"
+            _serve(bound.handle_batch, requests)
 
     def _admit(
         self,
@@ -318,13 +341,21 @@ class _Entry:
 class _Bound:
     """A registered handler with the running state of its group."""
 
-    __slots__ = ("decode_json", "handle_async", "handle_batch", "header_class", "state")
+    __slots__ = (
+        "comes_in_runs",
+        "decode_json",
+        "handle_async",
+        "handle_batch",
+        "header_class",
+        "state",
+    )
 
     def __init__(self, entry: _Entry, state: GroupState) -> None:
         self.header_class = entry.header_class
         self.decode_json = json_decoder(entry.header_class)
         self.handle_batch = entry.handle_batch
         self.handle_async = entry.handle_async
+        self.comes_in_runs = entry.comes_in_runs
         self.state = state
 
 
@@ -346,20 +377,24 @@ async def _work(state: GroupState) -> None:
         state.running -= 1
 
 
-def reply_all(
-    channel: Channel, requests: Sequence[Request[Any]], headers: Sequence[Header | None]
-) -> None:
-    """Answer many requests of one connection at once: SUCCESS with its header each, None for those
-    that are answered otherwise.
+def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]) -> None:
+    """Answer many requests at once, SUCCESS with its header each; None for those that are answered
+    otherwise. Those of one connection should stand together: they are answered with one write.
     """
     if len(headers) != len(requests):
         raise RuntimeError(f"{len(headers)} response headers for {len(requests)} requests")
-    writers = channel.encoder.response_writers
-    plain_bytes_max = min(_PLAIN_HEADER_BYTES_MAX, channel.encoder.frame_bytes_max - 8)
+    channel: Channel | None = None
     pieces: list[bytes] = []
     for request, header in zip(requests, headers, strict=True):
         if header is None:
             continue
+        if request.channel is not channel:
+            if channel is not None and pieces:
+                channel.send(b"".join(pieces))
+                pieces = []
+            channel = request.channel
+            writers = channel.encoder.response_writers
+            plain_bytes_max = min(_PLAIN_HEADER_BYTES_MAX, channel.encoder.frame_bytes_max - 8)
         command = request.command
         if request._answered:
             logger.error(
@@ -385,8 +420,20 @@ def reply_all(
                 pieces.append(encoded)
                 continue
         request._send(header)
-    if pieces:
+    if channel is not None and pieces:
         channel.send(b"".join(pieces))
+
+
+def _serve(
+    handle: Callable[[Any], Sequence[Header | None] | None], requests: Sequence[Request[Any]]
+) -> None:
+    """Have a batch handler serve requests, and answer those it leaves unanswered by failing."""
+    try:
+        headers = handle(requests)
+        if headers is not None:
+            reply_all(requests, headers)
+    except Exception as exc:  # noqa: BLE001 - one bad batch must not end the connection
+        _answer_error(requests, exc)
 
 
 def _guarded(handler: Callable[[Request[H]], None], request: Request[H]) -> None:

@@ -166,11 +166,18 @@ class Endpoint:
 
     # ---- what the poller says --------------------------------------------------------------------
 
-    def begin_round(self) -> None:
+    def begin_round(self, connections: int) -> None:
         self.in_round = True
+        # Of a single connection the first answers leave while the rest is being served.
+        self.dispatcher.collects = connections > 1
+
+    def settle(self) -> None:
+        self.dispatcher.serve_collected()
 
     def end_round(self) -> None:
         """Let others answer what this round has brought about, and write all of it."""
+        self.dispatcher.serve_collected()
+        self.dispatcher.collects = False
         if self._on_round is not None:
             try:
                 self._on_round()

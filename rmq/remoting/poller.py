@@ -38,9 +38,14 @@ _FRAMES_PER_STEP: Final = 512
 class Rounds(Protocol):
     """Who is told when a round of reading begins and when it is over. Must not raise."""
 
-    def begin_round(self) -> None: ...
+    def begin_round(self, connections: int) -> None:
+        """So many connections are about to be read."""
 
-    def end_round(self) -> None: ...
+    def settle(self) -> None:
+        """Serve what was read so far; the answers are about to be written."""
+
+    def end_round(self) -> None:
+        """All have been read."""
 
 
 @final
@@ -113,7 +118,7 @@ class Poller:
     def _read(self, events: list[tuple[int, int]]) -> int:
         """Read once from each connection that is ready; return how many frames were handled."""
         now = self._now()
-        self._rounds.begin_round()
+        self._rounds.begin_round(len(events))
         share = _share_of(len(events))
         unwritten: list[Channel] = []
         frames = unwritten_frames = 0
@@ -142,6 +147,7 @@ class Poller:
             if channel.busy:
                 self._hold(fd, channel)
             if unwritten_frames >= _FRAMES_PER_WRITE:
+                self._rounds.settle()
                 for each in unwritten:
                     each.flush(now)
                 unwritten.clear()

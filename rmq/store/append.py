@@ -150,8 +150,9 @@ class Appender:
     def reconfigure(self, config: StoreConfig) -> None:
         """Append by other settings from now on."""
         self._body_bytes_max = config.message_bytes_max
-        # A record and the blank that ends its segment must fit into one segment.
-        self._record_bytes_max = min(config.record_bytes_max, config.segment_bytes - BLANK_BYTES)
+        # A record, or a batch, and the blank that ends its segment must fit into one segment.
+        self._segment_room = config.segment_bytes - BLANK_BYTES
+        self._record_bytes_max = min(config.record_bytes_max, self._segment_room)
 
     def append(
         self, messages: Sequence[NewMessage], now_ms: int, join_bytes_max: int = JOIN_BYTES_MAX
@@ -396,8 +397,8 @@ class Appender:
             queue_offset += step
             physical += size
         total = physical - start
-        if total > self._record_bytes_max:
-            reason = f"the batch takes {total} bytes, the limit is {self._record_bytes_max}"
+        if total > self._segment_room:
+            reason = f"the batch takes {total} bytes, the limit is {self._segment_room}"
             raise _RefusedBatch(AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason))
         return _BatchRecords(parts, written, total)
 

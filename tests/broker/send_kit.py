@@ -8,7 +8,7 @@ to a real folder. Wall-clock time stands still until a test moves it.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -25,7 +25,7 @@ from rmq.remoting.headers import (
     SendMessageRequestV2,
 )
 from rmq.store.core import StoreCore
-from rmq.store.record import StoredRecord, decode_records, pack_host
+from rmq.store.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.store.store import THREADS, MessageStore
 from rmq.testing.storage import MemoryStorage
 from tests.remoting.server_kit import Frame, Peer, Served, serving
@@ -232,6 +232,11 @@ class SendBroker:
         self.core = broker.store.core
         self.served: Served
         self.limiter: trio.CapacityLimiter
+        self.nursery: trio.Nursery
+
+    def start_creation(self) -> None:
+        """Begin to create topics that are sent to."""
+        self.nursery.start_soon(self.broker.creation.run)
 
     def attach(self, name: str = PRODUCER) -> Peer:
         return self.served.attach(name)
@@ -310,11 +315,12 @@ async def send_broker(
         **(settings or {}),
     }
     live = LiveConfig(load_broker_config(None, wanted, {}), now_ms=clock())
-    core = StoreCore(live.current.store, storage=storage, store_host=STORE_HOST, now_ms=clock)
+    store_host = pack_host(live.current.broker_ip1, live.current.listen_port)
+    core = StoreCore(live.current.store, storage=storage, store_host=store_host, now_ms=clock)
     limiter = trio.CapacityLimiter(THREADS)
     store = MessageStore(core, limiter)
     tables = Tables(live.current, clock)
-    broker = Broker(live, tables, store, store_host=STORE_HOST, now_ms=clock)
+    broker = Broker(live, tables, store, store_host=store_host, now_ms=clock)
     kit = SendBroker(broker, tables, storage, clock)
     kit.limiter = limiter
     try:
@@ -325,8 +331,9 @@ async def send_broker(
             for job in store.jobs():
                 nursery.start_soon(job)
             nursery.start_soon(tables.topics_keeper.run, None)
+            kit.nursery = nursery
             if creates_topics:
-                nursery.start_soon(broker.creation.run)
+                kit.start_creation()
             if has_topic:
                 await kit.create_topic()
             await kit.settle()
@@ -348,3 +355,17 @@ def pairs(record: StoredRecord) -> dict[str, str]:
     found = decode_properties(record.properties_bytes)
     assert record.properties_bytes.count(b"\x01") == len(found), record.properties_bytes
     return found
+
+
+def put_work(broker: SendBroker, **fields: Any) -> int:  # noqa: ANN401 - any field of NewMessage
+    """Store a message as a consumer reads it; return its physical offset."""
+    settings: dict[str, Any] = {
+        "topic": TOPIC,
+        "queue_id": 2,
+        "body": b"work",
+        "properties": b"KEYS\x01k\x02TAGS\x01TagA",
+        "born_ms": 77,
+        "born_host": pack_host("10.1.1.1", 5),
+    }
+    (result,) = broker.store.append([NewMessage(**(settings | fields))])
+    return result.physical_offset

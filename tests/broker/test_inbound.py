@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.broker import inbound
@@ -28,6 +28,8 @@ RECEIVED: Final = st.lists(
 ).map("\x02".join)
 """Properties as anybody may send them: sound pairs, and others."""
 
+examples: Final = settings(max_examples=300, deadline=None, derandomize=True)
+
 
 def decoded(text: str) -> dict[str, str]:
     return decode_properties(text.encode())
@@ -43,18 +45,25 @@ def decoded(text: str) -> dict[str, str]:
         pytest.param("", "CLUSTER\x01c", id="empty"),
         pytest.param("KEYS\x01k", "KEYS\x01k\x02CLUSTER\x01c", id="without WAIT"),
         pytest.param("WAIT\x01true", "CLUSTER\x01c", id="only WAIT"),
-        pytest.param("a\x01b\x02WAIT\x01false\x02c\x01d", "a\x01b\x02c\x01d\x02CLUSTER\x01c", id="WAIT inside"),
-        pytest.param("XWAIT\x01true", "XWAIT\x01true\x02CLUSTER\x01c", id="a name that ends as WAIT"),
+        pytest.param(
+            "a\x01b\x02WAIT\x01false\x02c\x01d",
+            "a\x01b\x02c\x01d\x02CLUSTER\x01c",
+            id="WAIT inside",
+        ),
+        pytest.param(
+            "XWAIT\x01true", "XWAIT\x01true\x02CLUSTER\x01c", id="a name that ends as WAIT"
+        ),
         pytest.param("a\x01b\x02", "a\x01b\x02CLUSTER\x01c", id="an old client's last separator"),
         pytest.param("WAIT\x01true\x02a\x01b\x02", "a\x01b\x02CLUSTER\x01c", id="both"),
     ],
-)  # fmt: skip
+)
 def test_an_ordinary_message_loses_wait_and_gains_the_cluster(
     received: str | None, stored: str
 ) -> None:
     assert inbound.stored_properties(received, CLUSTER_PAIR) == stored.encode()
 
 
+@examples
 @given(RECEIVED)
 def test_whatever_is_received_is_stored_as_4_9_8_understands_it(received: str) -> None:
     expected = decoded(received) | {"CLUSTER": "c"}
@@ -70,6 +79,7 @@ def test_a_cluster_name_beyond_ascii_is_stored_in_utf_8() -> None:
     assert inbound.cluster_pair("été") == "CLUSTER\x01été".encode()
 
 
+@examples
 @given(RECEIVED, RECEIVED)
 def test_joined_rows_read_as_one_after_the_other(first: str, second: str) -> None:
     joined = inbound.joined_properties(first.encode(), second.encode())
@@ -116,6 +126,7 @@ def test_a_producer_waits_unless_it_says_that_it_does_not(
     assert inbound.waits_for_replicas(received) is waits
 
 
+@examples
 @given(RECEIVED)
 def test_waiting_is_read_as_4_9_8_reads_it(received: str) -> None:
     value = decoded(received).get("WAIT")
@@ -142,7 +153,9 @@ def test_a_delay_level_is_a_number(text: str, level: int) -> None:
     assert inbound.delay_level(text.encode()) == level
 
 
-@pytest.mark.parametrize("text", ["x", "1.5", " 1", "1 ", "1_0", "0x1", "2147483648", "-", "１x"])
+@pytest.mark.parametrize(
+    "text", ["x", "1.5", " 1", "1 ", "1_0", "0x1", "2147483648", "-", "\uff11"]
+)
 def test_what_java_does_not_take_for_a_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^For input string: "):
         inbound.delay_level(f"DELAY\x01{text}".encode())

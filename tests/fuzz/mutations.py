@@ -91,6 +91,11 @@ def mutated(frame: bytes, other: bytes, chance: random.Random) -> bytes:
     return FRAME_PREFIX.pack(4 + len(header) + len(body), mark) + header + body
 
 
+def mutated_text(data: bytes, chance: random.Random) -> bytes:
+    """Return a text, mostly JSON, with something wrong."""
+    return _applied(_ON_TEXTS, data, chance)
+
+
 def _applied(mutations: Sequence[_Mutation], data: bytes, chance: random.Random) -> bytes:
     for _ in range(chance.choice((1, 1, 1, 1, 2, 4))):
         data = chance.choice(mutations)(data, chance)

@@ -386,6 +386,9 @@ class PullHandlers:
     def _hold(
         self, request: Request[PullMessageRequest], message_filter: MessageFilter | None
     ) -> None:
+        if not request.channel.is_open:
+            # It ended in the same step, and nobody would tell us again.
+            return
         config = self._live.current
         wait_ms = (
             request.header.suspend_timeout_millis

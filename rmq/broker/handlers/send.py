@@ -188,7 +188,8 @@ class SendHandlers:
             self._targets_at = topics.changes
             self._targets.clear()
         targets = self._targets
-        born_host = _born_host(requests[0].channel)
+        channel: Channel | None = None
+        born_host = b""
         cluster_pair = self._cluster_pair
         messages: list[NewMessage] = []
         taken: list[SendRequest] = []
@@ -215,6 +216,9 @@ class SendHandlers:
                     messages, taken = [], []
                 self._send_with_care(request)
                 continue
+            if request.channel is not channel:
+                channel = request.channel
+                born_host = _born_host(channel)
             taken.append(request)
             messages.append(
                 NewMessage(
@@ -269,7 +273,7 @@ class SendHandlers:
                 waiting.append((request, answer))
                 end_offset = result.physical_offset + result.size
         self._count(counts)
-        reply_all(requests[0].channel, requests, headers)
+        reply_all(requests, headers)
         if waiting:
             self._answer_when_safe(waiting, end_offset)
 
@@ -521,7 +525,7 @@ class SendHandlers:
     # --- answers -----------------------------------------------------------------------------
 
     def _answer_when_safe(self, waiting: list[tuple[SendRequest, Header]], end_offset: int) -> None:
-        """Answer sends of one connection when the log is safe up to `end_offset`."""
+        """Answer sends when the log is safe up to `end_offset`."""
         requests = [request for request, _ in waiting]
         headers = [header for _, header in waiting]
         for request in requests:
@@ -529,7 +533,7 @@ class SendHandlers:
 
         def answer(status: AppendStatus) -> None:
             if status is _PUT_OK:
-                reply_all(requests[0].channel, requests, headers)
+                reply_all(requests, headers)
                 return
             code = _STORED[status]
             for request, header in zip(requests, headers, strict=True):

@@ -1,0 +1,362 @@
+"""Does to a nameserver and a broker whatever clients could do, and reports what does not go well.
+
+    python -m tests.fuzz.fuzz_servers [--seconds T] [--seed S] [--rounds N] [--start R] [--steps K]
+
+A round is a pair of servers on an empty store, and some hundred scenarios (`server_scenarios`) in
+an order that comes of the seed and the number of the round: `--seed S --start R --rounds 1` does
+one again, as far as threads let it. Findings are: a request that is not answered, or twice, or with
+a reason that makes no sense; an exception or an error in the log; a server that no longer serves
+after a scenario, or that keeps something of it when the connections are closed; a request that
+keeps the event loop; a message that was acknowledged and is gone, at the end of the round or after
+the store was opened again; files that cannot be read again. The exit code is 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import random
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+import trio.testing
+
+from rmq.broker.broker import Tables, serve_broker
+from rmq.broker.config import load_broker_config
+from rmq.broker.groups import BUILT_IN_GROUPS
+from rmq.nameserver.config import load_nameserver_config
+from rmq.nameserver.kv_keeper import KvKeeper
+from rmq.remoting.client import open_client
+from rmq.store.config import parse_delay_levels
+from rmq.store.reader import Reader
+from rmq.store.verify import Verifier
+from rmq.store.verify_finding import Kind, Severity
+from tests.fuzz.fuzz_remoting import resident_bytes
+from tests.fuzz.server_probe import TOPIC, Probe, verify_ledger
+from tests.fuzz.server_rig import DELAY_LEVELS, HOST, broker_config, running
+from tests.fuzz.server_scenarios import SCENARIOS
+from tests.fuzz.server_values import Values
+from tests.fuzz.server_watch import LogWatch, StepWatch, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rmq.broker.broker import Broker
+    from tests.fuzz.server_rig import Rig
+    from tests.fuzz.server_scenarios import Scenario
+
+SEED: Final = 4098
+STEPS: Final = 200
+FINDINGS_MAX: Final = 60
+LEFTOVER_S: Final = 3.0
+RESIDENT_GROWTH_MAX: Final = 200 << 20
+"""By how much the memory in use may grow from round to round, once caches are warm."""
+
+VARIANTS: Final[tuple[Mapping[str, str], ...]] = (
+    {},
+    {"flushDiskType": "SYNC_FLUSH"},
+    {"enablePropertyFilter": "false", "longPollingEnable": "false"},
+    {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false"},
+    {"storeReplyMessageEnable": "false", "brokerTopicEnable": "false", "traceTopicEnable": "true"},
+    {"notifyConsumerIdsChangedEnable": "false", "slaveReadEnable": "true"},
+)
+"""Settings of the broker, by the number of the round."""
+
+
+@dataclass
+class Report:
+    """What a run has come to."""
+
+    seed: int
+    rounds: int = 0
+    steps: int = 0
+    requests: int = 0
+    acknowledged: int = 0
+    log_lines: int = 0
+    seconds: float = 0.0
+    resident_growth: int = 0
+    where: str = ""
+    answers: Counter[tuple[str, int]] = field(default_factory=Counter)
+    findings: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    watch: StepWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.watch = StepWatch(self.note)
+
+    def note(self, kind: str, what: str) -> None:
+        """Keep the first of each kind of finding, and count all."""
+        self.counts[kind] += 1
+        if self.counts[kind] > 1 or len(self.findings) >= FINDINGS_MAX:
+            return
+        self.findings.append(f"{kind}\n  seed {self.seed}, {self.where}\n  {what[:4000]}")
+
+    def worst(self, count: int = 12) -> list[str]:
+        """Return the requests that kept the event loop longest, by code."""
+        rows = sorted(self.watch.worst.items(), key=lambda row: -row[1].seconds)[:count]
+        return [
+            f"  {code:>4}: {worst.seconds * 1000:7.1f} ms for {worst.requests} requests,"
+            f" {worst.bytes} bytes, {worst.what}"
+            for code, worst in rows
+        ]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rounds} rounds, {self.steps} steps, {self.requests} answers,"
+            f" {self.acknowledged} messages acknowledged, {len(self.counts)} kinds of findings"
+            f" ({self.counts.total()} times), longest step {self.watch.worst_step[0] * 1000:.0f} ms"
+            f" ({self.watch.worst_step[1]}), memory +{self.resident_growth >> 20} MiB,"
+            f" {self.seconds:.0f} s, seed {self.seed}"
+        )
+
+
+def fuzz(
+    *,
+    rounds: int = 1_000_000,
+    steps: int = STEPS,
+    seed: int = SEED,
+    seconds: float | None = None,
+    start: int = 0,
+    scenarios: Mapping[Scenario, int] = SCENARIOS,
+    progress: Callable[[Report], None] | None = None,
+) -> Report:
+    """Do so many rounds, or as many as the time allows."""
+    report = Report(seed)
+    began = time.monotonic()
+    until = None if seconds is None else began + seconds
+    first_resident = 0
+    for number in range(start, start + rounds):
+        if until is not None and time.monotonic() >= until:
+            break
+        with tempfile.TemporaryDirectory(prefix="fuzz-servers-") as folder:
+            _run_round(report, Path(folder), number, steps, until, scenarios)
+        report.rounds += 1
+        report.seconds = time.monotonic() - began
+        gc.collect()
+        if report.rounds <= 2:
+            first_resident = resident_bytes()
+        report.resident_growth = resident_bytes() - first_resident
+        if progress is not None:
+            progress(report)
+    if report.resident_growth > RESIDENT_GROWTH_MAX:
+        report.note("memory in use grew", f"by {report.resident_growth} bytes")
+    return report
+
+
+def _run_round(
+    report: Report,
+    folder: Path,
+    number: int,
+    steps: int,
+    until: float | None,
+    scenarios: Mapping[Scenario, int],
+) -> None:
+    report.where = f"round {number}"
+    chance = random.Random(report.seed << 32 | number)
+    settings = VARIANTS[number % len(VARIANTS)]
+    with _logging_to(report):
+        try:
+            trio.run(
+                _round,
+                report,
+                folder,
+                chance,
+                steps,
+                until,
+                settings,
+                scenarios,
+                clock=trio.testing.MockClock(rate=1.0),
+                instruments=[report.watch],
+            )
+        except Exception as exc:  # noqa: BLE001 - any kind is what is looked for
+            inner: BaseException = exc
+            while isinstance(inner, BaseExceptionGroup):
+                inner = inner.exceptions[0]
+            told = "".join(traceback.format_exception(inner))
+            report.note(f"a server ended: {kind_of(inner)}", told)
+
+
+async def _round(
+    report: Report,
+    folder: Path,
+    chance: random.Random,
+    steps: int,
+    until: float | None,
+    settings: Mapping[str, str],
+    scenarios: Mapping[Scenario, int],
+) -> None:
+    values = Values(chance)
+    round_name = report.where
+    note, watch = report.note, report.watch
+    weights = list(scenarios.values())
+    async with running(folder, values, note, watch, settings) as rig, open_client() as client:
+        probe = Probe(rig, client)
+        await probe.prepare()
+        await probe.check()
+        handles = _handles()
+        for step in range(steps):
+            if until is not None and time.monotonic() >= until:
+                break
+            (scenario,) = chance.choices(list(scenarios), weights)
+            values.edginess = chance.choice((0.0, 0.05, 0.3))
+            watch.doing = scenario.__name__
+            report.where = f"{round_name}, step {step}, {scenario.__name__}"
+            await scenario(rig)
+            await rig.hang_up()
+            await _check_nothing_left(rig)
+            await probe.check()
+            report.steps += 1
+        watch.doing = "the end of a round"
+        report.where = f"{round_name}, at its end"
+        await rig.pass_time(75)
+        await _check_nothing_left(rig)
+        if len(rig.broker.locks):
+            note("locks are left", f"{len(rig.broker.locks)} of them")
+        if (now := _handles()) > handles + 64 + _segments(rig):
+            note("files or connections are left open", f"{handles} before, {now} after")
+        address = f"{HOST}:{rig.broker.server.port}"
+        await verify_ledger(client, address, rig.ledger, probe.sent, note, "while it ran")
+    report.requests += rig.requests
+    report.acknowledged += len(rig.ledger)
+    report.answers += rig.answers
+    await _check_files(report, folder, rig, probe.sent, settings)
+
+
+async def _check_nothing_left(rig: Rig) -> None:
+    end = time.monotonic() + LEFTOVER_S
+    while left := rig.leftovers():
+        if time.monotonic() > end:
+            # Calls to clients that are gone, and work in threads.
+            await rig.pass_time(12)
+            if left := rig.leftovers():
+                names = ", ".join(name for name in left)
+                rig.note(f"left after a scenario: {names}", f"{left}")
+            return
+        await trio.sleep(0.0005)
+
+
+def _handles() -> int:
+    return len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+
+
+def _segments(rig: Rig) -> int:
+    """Return how many files of the store may be open."""
+    return 2 * len(rig.broker.store.core.queues) + 64
+
+
+async def _check_files(
+    report: Report,
+    folder: Path,
+    rig: Rig,
+    sent: list[list[bytes]],
+    settings: Mapping[str, str],
+) -> None:
+    """Read all files again, and open the store once more."""
+    report.where += ", opened again"
+    note = report.note
+    try:
+        load_nameserver_config(folder / "namesrv.conf", environ={})
+        await KvKeeper(folder / "kvConfig.json").load()
+        load_broker_config(folder / "broker.conf", {}, {})
+        live = broker_config(folder, None, settings, 0)
+        tables = Tables(live.current, rig.broker._now_ms)
+        tables.load()
+    except Exception as exc:  # noqa: BLE001 - any kind is what is looked for
+        note(f"a file cannot be read again: {kind_of(exc)}", str(exc))
+        return
+    broker = rig.broker
+    for name, before, after in (
+        ("topics", dict(broker.topics.items()), dict(tables.topics.items())),
+        ("groups", dict(broker.groups.items()), dict(tables.groups.items())),
+        ("offsets", broker.offsets.to_body().offset_table, tables.offsets.to_body().offset_table),
+    ):
+        rows = [
+            repr(key)
+            for key in before | after
+            # What is built in comes back with a restart.
+            if before.get(key) != after.get(key) and not (key in BUILT_IN_GROUPS and key in after)
+        ]
+        if rows:
+            note(f"the file of {name} has another content", ", ".join(rows))
+    with Reader(folder / "store") as reader:
+        levels = parse_delay_levels(DELAY_LEVELS)
+        for finding in Verifier(reader, delay_levels_ms=levels).run():
+            # The records of a topic that was deleted and made again are told from new ones by
+            # nothing but that they have no entries.
+            is_lasting = finding.kind is not Kind.QUEUE or f"/{TOPIC}/" in finding.path
+            if finding.severity is Severity.ERROR and is_lasting:
+                note(f"the store is not sound: {finding.kind.value}", str(finding))
+    async with trio.open_nursery() as nursery, open_client() as client:
+        again: Broker = await nursery.start(serve_broker, live)
+        address = f"{HOST}:{again.server.port}"
+        await verify_ledger(client, address, rig.ledger, sent, note, "after a restart")
+        again.stop()
+
+
+@contextmanager
+def _logging_to(report: Report) -> Iterator[None]:
+    handler = LogWatch(report.note)
+    loggers = [logging.getLogger(name) for name in ("rmq", "trio")]
+    levels = [logger.level for logger in loggers]
+    propagate = [logger.propagate for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG)
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        report.log_lines += handler.lines
+        for logger, level, is_handed_on in zip(loggers, levels, propagate, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = is_handed_on
+
+
+def _never_answered_well(report: Report) -> Sequence[str]:
+    codes = {code for code, _ in report.answers}
+    return sorted(code for code in codes if not report.answers[code, 0])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.fuzz_servers")
+    parser.add_argument("--seconds", type=float, help="stop after so long")
+    parser.add_argument("--seed", type=int, default=SEED, help="of all chance (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=1_000_000, help="how many at most")
+    parser.add_argument("--start", type=int, default=0, help="number of the first round")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of a round (%(default)s)")
+    options = parser.parse_args()
+
+    def progress(report: Report) -> None:
+        print(report, file=sys.stderr, flush=True)
+
+    report = fuzz(
+        rounds=options.rounds,
+        steps=options.steps,
+        seed=options.seed,
+        seconds=options.seconds,
+        start=options.start,
+        progress=progress,
+    )
+    for finding in report.findings:
+        kind = finding.partition("\n")[0]
+        print(f"{report.counts[kind]} times: {finding}")
+    print("requests that kept the event loop longest, by code:")
+    print("\n".join(report.worst()))
+    print("never answered with success:", ", ".join(_never_answered_well(report)))
+    print(report)
+    return 1 if report.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,433 @@
+"""What is done to servers under fuzz, one thing at a time.
+
+A scenario opens connections, does something to the servers and waits for everything it is owed.
+Connections are closed by who runs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from rmq.broker.handlers.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND
+from rmq.remoting.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    LockBatchRequestBody,
+    ProducerData,
+    SubscriptionData,
+    format_properties,
+    parse_properties,
+)
+from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from tests.fuzz.server_requests import UNKNOWN_CODES
+from tests.fuzz.server_values import CLIENTS, GROUPS, QUEUES, TOPICS
+from tests.fuzz.server_watch import FUZZ_TASK
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rmq.remoting.command import Command
+    from tests.fuzz.server_peer import Peer
+    from tests.fuzz.server_requests import Maker
+    from tests.fuzz.server_rig import Rig
+
+    Scenario = Callable[[Rig], Awaitable[None]]
+
+_SETTINGS: Final = (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
+_CALLS: Final = (
+    *(RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY),
+    *(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET),
+    *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+)
+
+
+def _any_server(rig: Rig) -> str:
+    return rig.chance.choice(("broker", "broker", "broker", "vip", "nameserver", "nameserver"))
+
+
+def _request(maker: Maker, *, damage: float = 0.0) -> bytes:
+    """Return any request but a change of settings, which would outlast its scenario."""
+    while (code := maker.code()) in _SETTINGS:
+        pass
+    return maker.stream(code, damage=damage)
+
+
+async def burst(rig: Rig) -> None:
+    """Many requests over one connection, in one piece or in many."""
+    peer = await rig.dial(_any_server(rig))
+    chance = rig.chance
+    requests = [_request(peer.server.maker) for _ in range(chance.choice((1, 5, 20, 60)))]
+    match chance.randrange(3):
+        case 0:
+            await peer.send(b"".join(requests))
+        case 1:
+            for request in requests:
+                await peer.send(request)
+        case _:
+            stream = b"".join(requests)
+            size = max(1, len(stream) // chance.choice((3, 10, 40)))
+            for start in range(0, len(stream), size):
+                await peer.send(stream[start : start + size])
+                await trio.lowlevel.checkpoint()
+    await rig.settle()
+
+
+async def one_by_one(rig: Rig) -> None:
+    """Single requests, each after the answer to the one before."""
+    peer = await rig.dial(_any_server(rig))
+    for _ in range(10):
+        await peer.send(_request(peer.server.maker))
+        await rig.settle(lets_time_pass=False)
+    await rig.settle()
+
+
+async def noise(rig: Rig) -> None:
+    """Damaged frames, mixed with sound ones."""
+    peer = await rig.dial(_any_server(rig))
+    for _ in range(rig.chance.choice((1, 5, 20))):
+        await peer.send(_request(peer.server.maker, damage=0.7))
+        if not peer.is_sound:
+            break
+    await rig.settle()
+
+
+async def torn(rig: Rig) -> None:
+    """A connection that ends in the middle of a frame."""
+    for _ in range(3):
+        peer = await rig.dial(_any_server(rig))
+        stream = b"".join(_request(peer.server.maker) for _ in range(4))
+        await peer.send(stream[: rig.chance.randrange(len(stream) + 1)])
+        if rig.chance.random() < 0.5:
+            await rig.settle()
+        await peer.close(rig.chance)
+        rig.peers.remove(peer)
+
+
+async def strays(rig: Rig) -> None:
+    """Answers that nobody waits for, and requests of the same number at the same time."""
+    peer = await rig.dial(_any_server(rig))
+    maker = peer.server.maker
+    for _ in range(10):
+        await peer.send(maker.response())
+    code = maker.code()
+    for _ in range(5):
+        if code not in _SETTINGS:
+            await peer.send(maker.frame(code, maker.fields(code), maker.values.body(code), opaque=7))
+    for code in UNKNOWN_CODES:
+        await peer.send(maker.frame(code, {}, flag=rig.chance.choice((0, FLAG_ONEWAY))))
+    await rig.settle()
+
+
+async def held(rig: Rig) -> None:
+    """Pulls that wait, and what may happen to them meanwhile."""
+    chance = rig.chance
+    peers = [await rig.dial("broker") for _ in range(chance.choice((1, 3)))]
+    maker = peers[0].server.maker
+    topic = chance.choice(TOPICS[:3])
+    await _create_topic(rig, peers[0], topic)
+    ends = await _ends(rig, peers[0], topic)
+    for peer in peers:
+        await peer.send(_heartbeat(maker, chance.choice(CLIENTS), topic))
+        for _ in range(chance.choice((1, 5, 30))):
+            queue_id = chance.randrange(QUEUES)
+            await peer.send(_pull(rig, topic, queue_id, ends.get(queue_id, 0)))
+    await trio.sleep(0.002)
+    match chance.randrange(6):
+        case 0:
+            for queue_id in range(QUEUES):
+                await peers[0].send(_send(rig, topic, queue_id))
+        case 1:
+            code = RequestCode.DELETE_TOPIC_IN_BROKER
+            await peers[0].send(maker.frame(code, maker.fields(code, topic=topic)))
+        case 2:
+            await rig.pass_time(chance.choice((6, 16)))
+        case 3:
+            await peers[-1].send(_pull(rig, topic, 0, 0)[:20])
+        case 4:
+            code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
+            await peers[0].send(maker.frame(code, {}))
+        case _:
+            pass
+    await rig.settle()
+
+
+async def crowd(rig: Rig) -> None:
+    """Many connections at once, in the same groups, that go in any order."""
+    chance = rig.chance
+    count = chance.choice((10, 40, 120))
+    peers = [await rig.dial("broker") for _ in range(count)]
+    maker = peers[0].server.maker
+    for number, peer in enumerate(peers):
+        await peer.send(_heartbeat(maker, f"client-{number % (count - 3)}", "FuzzA"))
+        await peer.send(_lock(maker, f"client-{number}"))
+        await peer.send(_pull(rig, "FuzzA", number % QUEUES, chance.choice((0, 10**6))))
+        if chance.random() < 0.3:
+            await peer.send(_send(rig, "FuzzA", number % QUEUES))
+    await rig.settle()
+    chance.shuffle(peers)
+    for peer in peers[: count // 2]:
+        await peer.close(chance)
+        rig.peers.remove(peer)
+    for peer in peers[count // 2 :]:
+        await peer.send(_request(maker))
+    await rig.settle()
+
+
+async def deaf(rig: Rig) -> None:
+    """A client that asks for much and reads nothing for a while, or ever."""
+    peer = await rig.dial("broker")
+    peer.is_deaf = True
+    maker = peer.server.maker
+    codes = (
+        *(RequestCode.GET_BROKER_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG),
+        *(RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.PULL_MESSAGE),
+    )
+    requests: list[bytes] = []
+    for _ in range(rig.chance.choice((20, 300))):
+        code = rig.chance.choice(codes)
+        requests.append(maker.frame(code, maker.fields(code), flag=0))
+    # Not awaited: at some point the server takes no more.
+    rig.nursery.start_soon(peer.send, b"".join(requests), name=f"{FUZZ_TASK} deaf peer")
+    await trio.sleep(0.1)
+    if rig.chance.random() < 0.5:
+        peer.is_deaf = False
+        await rig.settle()
+
+
+async def calls(rig: Rig) -> None:
+    """Clients that the broker asks something, and that answer any way they like."""
+    chance = rig.chance
+    client = await rig.dial("broker")
+    client.answer_call = _answer_strangely
+    maker = client.server.maker
+    await client.send(_heartbeat(maker, CLIENTS[0], "FuzzA", "FuzzB"))
+    await rig.settle()
+    asker = await rig.dial("broker")
+    await _create_topic(rig, asker, "FuzzA")
+    for _ in range(chance.choice((1, 4, 10))):
+        code = chance.choice(_CALLS)
+        fixed: dict[str, object] = {}
+        if chance.random() < 0.8:
+            fixed = {
+                **{"consumer_group": GROUPS[0], "group": GROUPS[0], "topic": "FuzzA"},
+                **{"client_id": CLIENTS[0], "queue_id": 0, "expression_type": "TAG"},
+                "properties": f"REPLY_TO_CLIENT\x01{CLIENTS[0]}\x02CLUSTER\x01DefaultCluster",
+            }
+        body = maker.values.body(code)
+        await asker.send(maker.frame(code, maker.fields(code, **fixed), body))
+    if chance.random() < 0.2:
+        await client.close(chance)
+        rig.peers.remove(client)
+    await rig.settle()
+
+
+async def transactions(rig: Rig) -> None:
+    """Half messages, decisions on them, and time for the broker to ask about them."""
+    chance = rig.chance
+    peer = await rig.dial("broker")
+    peer.answer_call = _answer_strangely
+    maker = peer.server.maker
+    await peer.send(_heartbeat(maker, CLIENTS[0], "FuzzA"))
+    code = RequestCode.SEND_MESSAGE_V2
+    for _ in range(4):
+        more = maker.values.properties()
+        fixed = {
+            "properties": f"TRAN_MSG\x01true\x02PGROUP\x01{GROUPS[2]}\x02{more}",
+            **{"topic": "FuzzA", "producer_group": GROUPS[2], "queue_id": 0, "batch": False},
+        }
+        await peer.send(maker.frame(code, maker.fields(code, **fixed), maker.values.payload()))
+    await rig.settle()
+    code = RequestCode.END_TRANSACTION
+    for _ in range(4):
+        await peer.send(maker.frame(code, maker.fields(code)))
+    await rig.settle()
+    if chance.random() < 0.3:
+        await rig.pass_time(70)
+        await rig.settle()
+
+
+async def delays(rig: Rig) -> None:
+    """Delayed messages and messages that come back, and time for them to be delivered."""
+    peer = await rig.dial("broker")
+    maker = peer.server.maker
+    send, back = RequestCode.SEND_MESSAGE_V2, RequestCode.CONSUMER_SEND_MSG_BACK
+    for _ in range(4):
+        properties = f"DELAY\x01{rig.chance.randrange(-1, 7)}\x02{maker.values.properties()}"
+        fields = maker.fields(send, properties=properties, topic="FuzzB", queue_id=0, batch=False)
+        await peer.send(maker.frame(send, fields, maker.values.payload()))
+        await peer.send(maker.frame(back, maker.fields(back, group=GROUPS[0])))
+    await rig.settle()
+    if rig.chance.random() < 0.5:
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        await peer.send(maker.frame(code, maker.fields(code, topic="FuzzB")))
+    await rig.pass_time(4)
+    await rig.settle()
+
+
+async def settings(rig: Rig) -> None:
+    """Changes of settings; what was changed is changed back."""
+    name = rig.chance.choice(("broker", "broker", "nameserver"))
+    update, show = (
+        (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.GET_BROKER_CONFIG)
+        if name == "broker"
+        else (RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.GET_NAMESRV_CONFIG)
+    )
+    peer = await rig.dial(name)
+    maker = peer.server.maker
+    before = await _ask(rig, peer, show, {})
+    for _ in range(5):
+        body = maker.values.body(update)
+        if rig.chance.random() < 0.2:
+            body = maker.values.broken_body(body)
+        await peer.send(maker.frame(update, {}, body, flag=0))
+        await rig.settle()
+        await peer.send(_request(maker))
+        await rig.settle()
+        after = await _ask(rig, peer, show, {})
+        if before is None or after is None:
+            return
+        old, new = parse_properties(before.body), parse_properties(after.body)
+        changed = {key: old.get(key, "") for key in new if new[key] != old.get(key)}
+        if changed:
+            answer = await _ask(rig, peer, update, {}, format_properties(changed))
+            if answer is None or answer.code != ResponseCode.SUCCESS:
+                rig.note(
+                    f"{name}: settings cannot be changed back: {sorted(changed)}",
+                    f"{answer and answer.remark}\n  from { {k: new[k] for k in changed} } to {changed}",
+                )
+                return
+
+
+SCENARIOS: Final[dict[Scenario, int]] = {
+    burst: 40,
+    one_by_one: 20,
+    noise: 15,
+    torn: 5,
+    strays: 5,
+    held: 8,
+    crowd: 1,
+    deaf: 1,
+    calls: 3,
+    transactions: 3,
+    delays: 3,
+    settings: 5,
+}
+"""How often each is done."""
+
+
+# --- requests that mean something ----------------------------------------------------------------
+
+
+def _pull(rig: Rig, topic: str, queue_id: int, offset: int) -> bytes:
+    maker = rig.servers["broker"].maker
+    code = RequestCode.PULL_MESSAGE
+    fields = maker.fields(
+        code,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=offset,
+        consumer_group=GROUPS[0],
+        sys_flag=FLAG_SUSPEND | FLAG_SUBSCRIPTION,
+    )
+    return maker.frame(code, fields, flag=0)
+
+
+def _send(rig: Rig, topic: str, queue_id: int) -> bytes:
+    maker = rig.servers["broker"].maker
+    code = RequestCode.SEND_MESSAGE_V2
+    fields = maker.fields(code, topic=topic, queue_id=queue_id, batch=False)
+    return maker.frame(code, fields, maker.values.payload())
+
+
+def _heartbeat(maker: Maker, client_id: str, *topics: str) -> bytes:
+    data = HeartbeatData(
+        client_id=client_id,
+        producer_data_set=(ProducerData(group_name=GROUPS[2]),),
+        consumer_data_set=(
+            ConsumerData(
+                group_name=GROUPS[0],
+                subscription_data_set=tuple(
+                    SubscriptionData(topic=topic, sub_string="*", sub_version=1) for topic in topics
+                ),
+            ),
+        ),
+    )
+    return maker.frame(RequestCode.HEART_BEAT, {}, data.encode(), flag=0)
+
+
+def _lock(maker: Maker, client_id: str) -> bytes:
+    queues = tuple(maker.values.queue() for _ in range(4))
+    body = LockBatchRequestBody(consumer_group=GROUPS[0], client_id=client_id, mq_set=queues)
+    return maker.frame(RequestCode.LOCK_BATCH_MQ, {}, body.encode())
+
+
+async def _create_topic(rig: Rig, peer: Peer, topic: str) -> None:
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC
+    fields = peer.server.maker.fields(
+        code,
+        topic=topic,
+        read_queue_nums=QUEUES,
+        write_queue_nums=QUEUES,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+    )
+    await peer.send(peer.server.maker.frame(code, fields, flag=0))
+    await rig.settle()
+
+
+async def _ends(rig: Rig, peer: Peer, topic: str) -> dict[int, int]:
+    """Return where the queues of a topic end."""
+    queues = rig.broker.store.core.queues
+    return {
+        queue_id: queue.next_offset
+        for queue_id in range(QUEUES)
+        if (queue := queues.get(topic, queue_id)) is not None
+    }
+
+
+async def _ask(
+    rig: Rig, peer: Peer, code: RequestCode, fields: dict[str, Any], body: bytes = b""
+) -> Command | None:
+    """Send a request and return its answer; None if there is none."""
+    found: list[Command] = []
+    usual = peer.on_answer
+
+    def keep(server: object, request: Command, answer: Command) -> None:
+        if request.code == code:
+            found.append(answer)
+        usual(peer.server, request, answer)
+
+    peer.on_answer = keep
+    try:
+        await peer.send(peer.server.maker.frame(code, fields, body, flag=0))
+        await rig.settle()
+    finally:
+        peer.on_answer = usual
+    return found[-1] if found else None
+
+
+def _answer_strangely(peer: Peer, call: Command) -> bytes:
+    """Answer a request of the server's: well, badly, twice, or not at all."""
+    maker = peer.server.maker
+    chance = maker.chance
+    if call.flag & FLAG_ONEWAY and chance.random() < 0.9:
+        return b""
+
+    def answer(code: int, body: bytes) -> bytes:
+        return maker.frame(code, {}, body, flag=1, opaque=call.opaque)
+
+    match chance.randrange(8):
+        case 0:
+            return b""
+        case 1:
+            return answer(0, b"") * 2
+        case 2:
+            return answer(0, maker.values.broken_body(b'{"messageQueueTable":{}}'))
+        case 3:
+            return answer(chance.choice((1, -1, 99_999)), b"")
+        case 4:
+            return answer(0, b'{"messageQueueTable":{}}') + maker.response()
+        case _:
+            return answer(0, b"{}")
