@@ -158,6 +158,7 @@ class Broker:
         self._tables = tables
         self._now_ms = now_ms
         self._stop = trio.Event()
+        self._nursery: trio.Nursery | None = None
 
         self.stats = BrokerStats(config.cluster_name, detailed=config.detailed_stats)
         self.store_stats = StoreStats(now_ms())
@@ -294,6 +295,7 @@ class Broker:
             self.locks,
             self._create_retry_topic,
             compile_filter=check_expression,
+            after_registration=self._after_registration,
         ).add_to(table)
         TopicHandlers(
             live,
@@ -303,6 +305,7 @@ class Broker:
             self._tables.topics_keeper,
             self.stats,
             self.pulls.topic_changed,
+            self.registration.wait_told,
         ).add_to(table)
         GroupHandlers(
             live,
@@ -351,6 +354,7 @@ class Broker:
         self._tables.delays_file.load(self.delay.load)
         try:
             async with self._client.running(), trio.open_nursery() as tasks:
+                self._nursery = tasks
                 for task in (
                     self.creation.run,
                     self.pulls.run,
@@ -470,6 +474,18 @@ class Broker:
         self.registration.config_changed(old, new)
         if old.store != new.store:
             self.store.reconfigure(new.store)
+
+    def _after_registration(self, answer: Callable[[], None]) -> None:
+        """Call back when nameservers know of the topics there are."""
+        if self._nursery is None or not self.registration.registered_at:
+            # Nobody knows of this broker, so nobody needs to be waited for.
+            answer()
+        else:
+            self._nursery.start_soon(self._answer_when_told, answer)
+
+    async def _answer_when_told(self, answer: Callable[[], None]) -> None:
+        await self.registration.wait_told()
+        answer()
 
     def _create_retry_topic(self, group: str, queues: int, is_unit: bool) -> None:
         flag = _UNIT_SUB_FLAG if is_unit else 0

@@ -286,7 +286,7 @@ STORE_KEYS: Final = (
         72,
         "Hours that a segment is kept after its last write.",
         NOW,
-        minimum=1,
+        minimum=0,
         important=True,
     ),
     _row(

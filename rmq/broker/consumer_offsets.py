@@ -42,7 +42,10 @@ class ConsumerOffsets:
     """All consumer offsets of one broker."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, dict[int, int]] = {}  # none is empty; queues ascending
+        self._tables: dict[str, dict[int, int]] = {}  # none is empty
+        # Tables whose queues do not ascend. They are sorted when they are next written: at every
+        # commit it would cost the more, the more queues there are.
+        self._unsorted: set[str] = set()
         self._hashes: dict[str, int] = {}
         self._names: dict[str, bytes] = {}  # as they begin in JSON
         self._order: list[str] | None = None
@@ -96,10 +99,9 @@ class ConsumerOffsets:
         if table is None:
             self._set_table(key, {queue_id: offset})
             return
-        is_last = queue_id > next(reversed(table))
+        if queue_id < next(reversed(table)):
+            self._unsorted.add(key)
         table[queue_id] = offset
-        if not is_last:
-            self._set_table(key, table)
 
     def _set_table(self, key: str, table: dict[int, int]) -> None:
         if key not in self._tables:
@@ -107,9 +109,16 @@ class ConsumerOffsets:
             self._names[key] = fastjson.dumps(key) + b":"
             self._order = None
         self._tables[key] = dict(sorted(table.items()))
+        self._unsorted.discard(key)
+
+    def _sorted_table(self, key: str) -> dict[int, int] | None:
+        if key in self._unsorted:
+            self._set_table(key, self._tables[key])
+        return self._tables.get(key)
 
     def _remove_table(self, key: str) -> None:
         del self._tables[key], self._hashes[key], self._names[key]
+        self._unsorted.discard(key)
         self._order = None
         self.changes += 1
 
@@ -238,7 +247,7 @@ class ConsumerOffsets:
         rows: list[bytes] = []
         offsets = 0
         for key in self._keys_in_order():
-            table = self._tables.get(key)
+            table = self._sorted_table(key)
             if table is None:  # removed since the first piece
                 continue
             # The fastest way to write whole numbers. Those that are keys get quotes, and no others.
@@ -259,7 +268,7 @@ class ConsumerOffsets:
     def to_body(self) -> ConsumerOffsetSerializeWrapper:
         """Return a copy of all offsets, as slaves get them."""
         return ConsumerOffsetSerializeWrapper(
-            offset_table={key: dict(self._tables[key]) for key in self._keys_in_order()}
+            offset_table={key: dict(self._sorted_table(key) or {}) for key in self._keys_in_order()}
         )
 
     def load(self, text: str) -> int:
@@ -273,6 +282,7 @@ class ConsumerOffsets:
         self._tables.clear()
         self._hashes.clear()
         self._names.clear()
+        self._unsorted.clear()
         self._order = None
         self.changes += 1
         self.merge(loaded)

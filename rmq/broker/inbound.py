@@ -34,6 +34,7 @@ WAIT: Final = "WAIT"
 CLUSTER: Final = "CLUSTER"
 
 _WAIT_MARK: Final = WAIT + "\x01"
+_CLUSTER_MARK: Final = CLUSTER + "\x01"
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,10}")
 _INT_MAX: Final = 2**31 - 1
 _DELAYABLE: Final = (0, flags.TRANSACTION_COMMIT)
@@ -48,6 +49,10 @@ def stored_properties(received: str | None, added: bytes) -> bytes:
     """Return the properties to store of an ordinary message: without WAIT, with `added`."""
     if not received:
         return added
+    if _CLUSTER_MARK in received:
+        # Sent again by somebody who got it from a broker: ours takes the place of the old one.
+        pairs = [pair for pair in received.split("\x02") if not pair.startswith(_CLUSTER_MARK)]
+        received = "\x02".join(pairs)
     start = received.find(_WAIT_MARK)
     if start >= 0:
         # Every stock client sends it, so its one pair is cut out without looking at the others.

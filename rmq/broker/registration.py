@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_MIN_S: Final = 1.0
 """The first pause after a failure; it doubles, up to the period of registrations."""
+TOLD_S: Final = 1.0
+"""How long whoever made a topic waits for its registration."""
 UNREGISTER_TIMEOUT_S: Final = 3.0
 
 
@@ -86,6 +88,7 @@ class Registration:
                 nameserver.needs_all = True
             else:
                 nameserver.changed.add(topic.topic_name)
+            nameserver.wanted += 1
             nameserver.wake()
 
     def register_again(self) -> None:
@@ -117,6 +120,17 @@ class Registration:
             for nameserver in self._nameservers.values()
             if nameserver.holds_the_rest is not None
         )
+
+    async def wait_told(self, timeout_s: float = TOLD_S) -> None:
+        """Wait until all nameservers that can be reached know of what changed so far.
+
+        Returns when time is up, too: a topic is there, whether they know of it or not.
+        """
+        marks = [(nameserver, nameserver.wanted) for nameserver in self._nameservers.values()]
+        with trio.move_on_after(timeout_s):
+            for nameserver, wanted in marks:
+                while nameserver.told < wanted and not nameserver.failures:
+                    await nameserver.tried.wait()
 
     async def register_once(self, client: RemotingClient) -> int:
         """Register with all nameservers at once; return how many took it."""
@@ -182,6 +196,14 @@ class Registration:
         if self._has_left:
             return
         try:
+            await self._try_to_register(nameserver)
+        finally:
+            nameserver.tried.set()
+            nameserver.tried = trio.Event()
+
+    async def _try_to_register(self, nameserver: _Nameserver) -> None:
+        wanted = nameserver.wanted
+        try:
             answer = await self._send(nameserver, self._live.current)
         except RmqError as exc:
             if self._has_left:
@@ -198,6 +220,7 @@ class Registration:
             logger.info("registered at nameserver %s again", nameserver.address)
             nameserver.problem = None
         nameserver.failures = 0
+        nameserver.told = wanted
         if answer is not None and self._on_registered is not None:
             self._on_registered(answer)
 
@@ -323,12 +346,21 @@ class _Nameserver:
         "holds_the_rest",
         "needs_all",
         "problem",
+        "told",
+        "tried",
+        "wanted",
         "woken",
     )
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.woken = trio.Event()
+        self.tried = trio.Event()
+        """Set when an attempt to register is over."""
+        self.wanted = 0
+        """Counts what it had to be told."""
+        self.told = 0
+        """Up to where of that it was."""
         self.failures = 0
         self.problem: str | None = None
         """Why the last registration failed, as it was logged."""

@@ -31,6 +31,9 @@ _EXPRESSION_CHARS_KEPT: Final = 1024
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
+TAGS_CHARS_MAX: Final = 256 * 1024
+"""How long an expression of tags may be: each of them is hashed while all others wait."""
+
 REMARK_PARSE_FAILED: Final = "parse the consumer's subscription failed"
 
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
@@ -68,6 +71,11 @@ def _build(
         )
     if not expression or expression == SUBSCRIBE_ALL:
         return SubscriptionData(topic=topic, sub_string=SUBSCRIBE_ALL, sub_version=version)
+    if len(expression) > TAGS_CHARS_MAX:
+        raise RefusedError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+            f"{REMARK_PARSE_FAILED}: {len(expression)} characters, above {TAGS_CHARS_MAX}",
+        )
     parts = expression.split("||")
     if not any(parts):
         # Nothing but separators. (Blanks between them are an empty set of tags, which is allowed.)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from rmq.errors import ConfigError
 from rmq.model.properties_file import read_members
@@ -51,6 +51,10 @@ __all__ = [
     "format_value",
     "load",
 ]
+
+
+ADVICES_MAX: Final = 20
+"""Problems up to which the nearest key is looked for."""
 
 
 @final
@@ -292,7 +296,8 @@ class _Reading:
 
     def take(self, where: str, key: str, text: str) -> None:
         if key not in self.schema:
-            near = self.schema.nearest(key)
+            # Looking for it takes a while, and who gets so many wrong has not misspelt them.
+            near = self.schema.nearest(key) if len(self.problems) < ADVICES_MAX else None
             advice = f"; did you mean {near}?" if near else ""
             self.problems.append(Problem(where, key, f"is not a known setting{advice}"))
             return

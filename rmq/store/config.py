@@ -136,9 +136,9 @@ class StoreConfig:
             "rocketmq.broker.diskSpaceWarningLevelRatio",
             self.disk_clean_ratio <= self.disk_full_ratio <= 1,
         )
+        self._require("fileReservedTime", self.reserved_hours >= 0)
         self._require("deleteWhen", all(0 <= hour < 24 for hour in self.delete_hours))
         for key, value in (
-            ("fileReservedTime", self.reserved_hours),
             ("flushIntervalCommitLog", self.flush_interval_ms),
             ("syncFlushTimeout", self.sync_flush_timeout_ms),
             ("commitIntervalCommitLog", self.commit_interval_ms),

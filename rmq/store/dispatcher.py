@@ -221,6 +221,16 @@ class Dispatcher:
     ) -> None:
         if queue.is_schedule:
             tags_code = self._schedule_code(properties, store_ms, tags_code)
+        if queue_offset == 0 and queue.next_offset and physical >= queue.max_physical:
+            # Offsets count from 0 once only, so the topic was deleted before this record, and made
+            # again. The entries are of the old one: a recovery, or a slave, has just built them.
+            _log.warning(
+                "queue %d of %s begins again at physical offset %d: its topic was made again",
+                queue.queue_id,
+                queue.topic,
+                physical,
+            )
+            queue.clear()
         if self.fail_on_gap and queue_offset > queue.next_offset:
             raise QueueGapError(queue, physical, queue_offset)
         outcome = queue.put(physical, size, tags_code, queue_offset)

@@ -280,12 +280,21 @@ def null_tests(draw: st.DrawFn, values: st.SearchStrategy[Drawn]) -> Drawn:
     return drawn(f"{operand.text} is not null", "not", node)
 
 
+def as_operand(value: Drawn) -> Drawn:
+    """Return what stands beside a comparison: there a name in parentheses is just its value."""
+    match value.node:
+        case ("cast", tuple(name)):
+            return Drawn(name, value.text)
+    return value
+
+
 def larger(conditions: st.SearchStrategy[Drawn]) -> st.SearchStrategy[Drawn]:
     """Return conditions made of conditions."""
     inner = conditions.map(in_parentheses)
-    numeric = st.one_of(properties_of_nodes, numbers, numbers.map(minus), inner.map(minus))
+    operand = inner.map(as_operand)
+    numeric = st.one_of(properties_of_nodes, numbers, numbers.map(minus), operand.map(minus))
     # TRUE and FALSE stand on the right, beside a constant they are refused on the left.
-    comparable = st.one_of(numeric, texts, inner.filter(lambda value: value.node[0] != "literal"))
+    comparable = st.one_of(numeric, texts, operand.filter(lambda value: value.node[0] != "literal"))
     return st.one_of(
         equalities(comparable),
         orderings(numeric),

@@ -46,8 +46,8 @@ _SETTINGS: Final = {
     "traceTopicEnable": "true",
     "defaultTopicQueueNums": "4",
     "messageDelayLevel": _DELAY_LEVELS,
-    # A half message is old after less than a second. It is asked about once: the answer comes before
-    # the next round.
+    # A half message is old after less than a second. It is asked about once, because the answer
+    # comes before the next round.
     "transactionTimeOut": "800",
     "transactionCheckInterval": "1000",
     "mappedFileSizeCommitLog": str(golden.SEGMENT_BYTES),

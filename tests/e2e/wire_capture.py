@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from functools import cache, cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rmq.remoting.codes import RequestCode
 from tests.remoting.frames import RUNS, WIRE, raw_frame
 from tests.remoting.server_kit import Frame, parse_frame
 
@@ -81,10 +81,6 @@ def answers(run: str) -> Mapping[tuple[int, int], Frame]:
     return {row.key: row.parsed for row in rows(run) if row.is_response and not row.is_from_client}
 
 
-def code_of(row: Row) -> RequestCode:
-    return RequestCode[row.request_name]
-
-
 def with_fields(frame: bytes, changes: Mapping[str, str]) -> bytes:
     """Return a request with other values of some header fields; its header has to be JSON."""
     parsed = parse_frame(frame)
@@ -108,7 +104,7 @@ def _as_handled(found: Sequence[Row]) -> list[Row]:
         for at, row in enumerate(found)
         if row.is_from_client and row.name in STORING and row.key in answered_at
     ]
-    for first, second in zip(asked_at, asked_at[1:], strict=False):
+    for first, second in pairwise(asked_at):
         if second < answered_at[found[second].key] < answered_at[found[first].key]:
             order[first], order[second] = order[second], order[first]
     return order

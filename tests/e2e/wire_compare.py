@@ -54,12 +54,9 @@ class Difference(NamedTuple):
     @property
     def is_of_shape(self) -> bool:
         """Whether a code, a header field or a member of a body is another or missing."""
-        return (
-            self.where in {"answer", "code", "ext", "body"}
-            or NOTHING in (self.captured, self.ours)
-            or type(self.captured) is not type(self.ours)
-            and self.where.startswith("body")
-        )
+        if self.where.startswith("body") and type(self.captured) is not type(self.ours):
+            return True
+        return self.where in {"answer", "code", "ext"} or NOTHING in (self.captured, self.ours)
 
 
 def differences(name: str, captured: Frame, ours: Frame | None) -> list[Difference]:
@@ -72,6 +69,19 @@ def differences(name: str, captured: Frame, ours: Frame | None) -> list[Differen
     found += _compare("ext", captured.fields, ours.fields)
     found += _compare("body", content(name, captured.body), content(name, ours.body))
     return found
+
+
+def places(name: str, frame: Frame) -> list[str]:
+    """Return where values are in the JSON body of a frame."""
+
+    def walk(where: str, value: object) -> Iterator[str]:
+        if isinstance(value, dict):
+            for key, member in value.items():
+                yield from walk(f"{where}.{key}", member)
+        else:
+            yield where
+
+    return list(walk("body", content(name, frame.body)))
 
 
 def content(name: str, body: bytes) -> object:

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from rmq.model.names import AUTO_CREATE_TOPIC
 from rmq.model.properties import encode_properties
-from rmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData, TopicRouteData
+from rmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     CreateTopicRequest,
-    GetRouteInfoRequest,
     PutKvConfigRequest,
     SendMessageRequestV2,
     UpdateConsumerOffsetRequest,
@@ -22,7 +21,6 @@ from rmq.remoting.headers import (
 )
 from rmq.store.record import decode_record
 from tests.e2e.golden_cluster import BROKER
-from tests.e2e.waiting import wait_until
 from tests.e2e.wire_capture import answers, rows
 from tests.e2e.wire_peer import connected
 from tests.store import golden
@@ -30,7 +28,6 @@ from tests.store import golden
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from rmq.remoting.command import Command
     from rmq.remoting.header import Header
     from tests.e2e.golden_cluster import GoldenCluster
 
@@ -43,6 +40,7 @@ _FROM_MQADMIN: Final = 84
 _REPLY_TOPIC: Final = "GoldenCluster_REPLY_TOPIC"
 _TIMEOUT_S: Final = 10.0
 _READ: Final = 4
+_MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
 
 
 @final
@@ -83,11 +81,11 @@ class Interludes:
         async with connected(self._cluster.ports["master"]) as peer:
             for row in rows("pull"):
                 answer = answers("pull").get(row.key)
-                if row.name is not None and answer is not None and answer.code == 21:
+                if row.name is not None and answer is not None and answer.code == _MOVED:
                     await peer.send(row.frame)
                     again = await peer.answer(row.opaque)
                     assert again is not None
-                    assert again.code == ResponseCode.PULL_OFFSET_MOVED
+                    assert again.code == _MOVED
 
     async def _make_a_topic_read_only(self) -> None:
         topic = CreateTopicRequest(
@@ -99,14 +97,6 @@ class Interludes:
             topic_filter_type="SINGLE_TAG",
         )
         await self._ask("master", RequestCode.UPDATE_AND_CREATE_TOPIC, topic)
-
-        async def is_known() -> bool:
-            header = GetRouteInfoRequest(topic=topic.topic)
-            answer = await self._ask("namesrv", RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-            [queues] = TopicRouteData.decode(answer.body).queue_datas
-            return queues.perm == _READ
-
-        await wait_until("the nameserver to know of the permission", is_known)
 
     async def _skip_messages(self) -> None:
         """A message from `mqadmin`, and a group that is sent to the end of a topic."""
@@ -162,9 +152,8 @@ class Interludes:
         *,
         body: bytes | None = None,
         expected: ResponseCode = ResponseCode.SUCCESS,
-    ) -> Command:
+    ) -> None:
         answer = await self._cluster.client.request(
             self._cluster.address(server), code, header, body=body, timeout_s=_TIMEOUT_S
         )
         assert answer.code == expected, f"{code.name}: {answer.code} {answer.remark}"
-        return answer

@@ -35,6 +35,12 @@ class Peer:
         """Return the answer to a request; None if it does not come in time."""
         return await self._take(lambda frame: is_answer(frame) and frame.opaque == opaque)
 
+    async def wait_answered(self, opaque: int) -> None:
+        """Return when a request is answered; the answer can still be asked for."""
+        answer = await self.answer(opaque)
+        if answer is not None:
+            self._kept.append(answer)
+
     async def request(self, code: int) -> Frame | None:
         """Return the next request of this kind that the server sends; None if it sends none."""
         return await self._take(lambda frame: not is_answer(frame) and frame.code == code)

@@ -32,7 +32,6 @@ import trio
 import trio.testing
 
 from rmq.broker.broker import Tables, serve_broker
-from rmq.broker.config import load_broker_config
 from rmq.broker.groups import BUILT_IN_GROUPS
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.kv_keeper import KvKeeper
@@ -80,7 +79,7 @@ class Report:
     seed: int
     rounds: int = 0
     steps: int = 0
-    requests: int = 0
+    frames: int = 0
     acknowledged: int = 0
     log_lines: int = 0
     seconds: float = 0.0
@@ -112,7 +111,8 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.rounds} rounds, {self.steps} steps, {self.requests} answers,"
+            f"{self.rounds} rounds, {self.steps} steps, {self.frames} frames,"
+            f" {self.answers.total()} answers,"
             f" {self.acknowledged} messages acknowledged, {len(self.counts)} kinds of findings"
             f" ({self.counts.total()} times), longest step {self.watch.worst_step[0] * 1000:.0f} ms"
             f" ({self.watch.worst_step[1]}), memory +{self.resident_growth >> 20} MiB,"
@@ -226,10 +226,10 @@ async def _round(
             note("files or connections are left open", f"{handles} before, {now} after")
         address = f"{HOST}:{rig.broker.server.port}"
         await verify_ledger(client, address, rig.ledger, probe.sent, note, "while it ran")
-    report.requests += rig.requests
+    report.frames += rig.frames
     report.acknowledged += len(rig.ledger)
     report.answers += rig.answers
-    await _check_files(report, folder, rig, probe.sent, settings)
+    await _check_files(report, folder, rig, probe.sent)
 
 
 async def _check_nothing_left(rig: Rig) -> None:
@@ -259,7 +259,6 @@ async def _check_files(
     folder: Path,
     rig: Rig,
     sent: list[list[bytes]],
-    settings: Mapping[str, str],
 ) -> None:
     """Read all files again, and open the store once more."""
     report.where += ", opened again"
@@ -267,8 +266,7 @@ async def _check_files(
     try:
         load_nameserver_config(folder / "namesrv.conf", environ={})
         await KvKeeper(folder / "kvConfig.json").load()
-        load_broker_config(folder / "broker.conf", {}, {})
-        live = broker_config(folder, None, settings, 0)
+        live = broker_config(folder, None, {}, 0)
         tables = Tables(live.current, rig.broker._now_ms)
         tables.load()
     except Exception as exc:  # noqa: BLE001 - any kind is what is looked for

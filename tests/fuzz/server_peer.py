@@ -53,7 +53,8 @@ class Peer:
     ) -> None:
         self.server = server
         self.stream = stream
-        self.answered = 0
+        self.sent = 0
+        """Frames the server has to read."""
         self.is_sound = True
         """Whether the server has no reason to close the connection."""
         self.is_deaf = False
@@ -95,6 +96,7 @@ class Peer:
             self._mirror,
             answers_unknown=self.server.answers_unknown,
         )
+        self.sent += len(owed.requests) + len(owed.quiet) + owed.silent
         for request in owed.requests:
             self._owed.setdefault(request.opaque, []).append(request)
         for request in owed.quiet:
@@ -141,7 +143,6 @@ class Peer:
             if answer:
                 await self.send(answer)
             return
-        self.answered += 1
         for table in (self._owed, self._quiet):
             requests = table.get(command.opaque)
             if requests:
@@ -162,8 +163,9 @@ class Peer:
         if style == 0 and not self._is_ended:
             # The server ends its half when it has seen the end of ours.
             try:
-                await self.stream.send_eof()
                 with trio.move_on_after(_CLOSE_S):
+                    async with self._sending:
+                        await self.stream.send_eof()
                     while not self._is_ended and not self.is_deaf:
                         await trio.sleep(0.0005)
             except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -10,7 +10,6 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import msgspec
-from msgspec import inspect
 
 from rmq.broker.handlers.pull import FLAG_SUSPEND
 from rmq.errors import HeaderError, LocalProtocolError
@@ -27,7 +26,7 @@ from rmq.remoting.command import encode_frame
 from rmq.remoting.headers import EndTransactionRequest, PullMessageRequest
 from rmq.remoting.layout import FRAME_PREFIX
 from tests.fuzz.mutations import mutated
-from tests.fuzz.server_values import NO_NUMBERS, NO_TEXTS
+from tests.fuzz.server_values import NO_NUMBERS, NO_TEXTS, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,9 +142,7 @@ class Maker:
         if header_class is None:
             return {}
         fields: dict[str, Any] = {}
-        info = inspect.type_info(header_class)
-        assert isinstance(info, inspect.StructType)
-        for field in info.fields:
+        for field in fields_of(header_class):
             if field.name in fixed:
                 value: object = fixed[field.name]
             elif not field.required and self.chance.random() < 0.3:

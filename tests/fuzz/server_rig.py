@@ -105,7 +105,8 @@ class Rig:
         self.nursery = nursery
         self.answers: Counter[tuple[str, int]] = Counter()
         """How often requests of a code were answered with a code."""
-        self.requests = 0
+        self.frames = 0
+        """How many frames were sent."""
         self.ledger: dict[int, tuple[int, int]] = {}
         """Length and checksum of acknowledged bodies, by physical offset."""
         self.peers: list[Peer] = []
@@ -161,9 +162,14 @@ class Rig:
 
     async def hang_up(self) -> None:
         """Close all connections."""
-        for peer in self.peers:
-            await peer.close(self.chance)
-        self.peers.clear()
+        for peer in list(self.peers):
+            await self.close(peer)
+
+    async def close(self, peer: Peer) -> None:
+        """Close a connection."""
+        await peer.close(self.chance)
+        self.frames += peer.sent
+        self.peers.remove(peer)
 
     async def _wait(self, is_so: Callable[[], bool], seconds: float) -> bool:
         end = time.monotonic() + seconds
@@ -195,18 +201,9 @@ class Rig:
 
     def check_answer(self, server: Server, request: Command, answer: Command) -> None:
         """Look at an answer, whatever the request was."""
-        self.requests += 1
         self.answers[f"{server.name} {request.code}", answer.code] += 1
-        remark = answer.remark or ""
-        if answer.code not in _CODES and request.code not in _HANDED_ON:
-            self.note(f"{server.name} {request.code}: unknown code {answer.code}", remark)
-        if answer.code == ResponseCode.SYSTEM_ERROR and not remark.strip():
-            self.note(f"{server.name} {request.code}: no reason given", describe(request))
-        if _PYTHON_ERROR.match(remark):
-            self.note(
-                f"{server.name} {request.code}: {remark.partition(':')[0]}",
-                f"{remark}\n  {describe(request)}",
-            )
+        if request.code not in _HANDED_ON:
+            self._check_code(server, request, answer)
         if answer.code == ResponseCode.SUCCESS:
             try:
                 self._read_success(request, answer)
@@ -215,6 +212,18 @@ class Rig:
                     f"{server.name} {request.code}: the answer cannot be read",
                     f"{exc}\n  {describe(request)}",
                 )
+
+    def _check_code(self, server: Server, request: Command, answer: Command) -> None:
+        remark = answer.remark or ""
+        if answer.code not in _CODES:
+            self.note(f"{server.name} {request.code}: unknown code {answer.code}", remark)
+        if answer.code == ResponseCode.SYSTEM_ERROR and not remark.strip():
+            self.note(f"{server.name} {request.code}: no reason given", describe(request))
+        if _PYTHON_ERROR.match(remark):
+            self.note(
+                f"{server.name} {request.code}: {remark.partition(':')[0]}",
+                f"{remark}\n  {describe(request)}",
+            )
 
     def _read_success(self, request: Command, answer: Command) -> None:
         try:
@@ -357,14 +366,16 @@ async def running(
 def broker_config(
     folder: Path, nameserver_port: int | None, settings: Mapping[str, str] | None, now_ms: int
 ) -> LiveConfig:
-    """Return the settings of a broker in a folder, on ports that are free."""
+    """Return the settings of a broker in a folder, on ports that are free.
+
+    They are in a file, which is taken as it is if there is one.
+    """
     path = folder / "broker.conf"
-    path.touch()
-    wanted = {
-        **SETTINGS,
-        "storePathRootDir": str(folder / "store"),
+    if not path.exists():
+        wanted = {**SETTINGS, "storePathRootDir": str(folder / "store"), **(settings or {})}
+        path.write_text("".join(f"{key}={value}\n" for key, value in wanted.items()))
+    overrides = {
         "namesrvAddr": "" if nameserver_port is None else f"{HOST}:{nameserver_port}",
         "listenPort": str(free_port(-2, 1)),
-        **(settings or {}),
     }
-    return LiveConfig(load_broker_config(path, wanted, {}), now_ms=now_ms)
+    return LiveConfig(load_broker_config(path, overrides, {}), now_ms=now_ms)

@@ -58,7 +58,7 @@ async def burst(rig: Rig) -> None:
     """Many requests over one connection, in one piece or in many."""
     peer = await rig.dial(_any_server(rig))
     chance = rig.chance
-    requests = [_request(peer.server.maker) for _ in range(chance.choice((1, 5, 20, 60)))]
+    requests = [_request(peer.server.maker) for _ in range(chance.choice((1, 10, 50, 300)))]
     match chance.randrange(3):
         case 0:
             await peer.send(b"".join(requests))
@@ -101,8 +101,7 @@ async def torn(rig: Rig) -> None:
         await peer.send(stream[: rig.chance.randrange(len(stream) + 1)])
         if rig.chance.random() < 0.5:
             await rig.settle()
-        await peer.close(rig.chance)
-        rig.peers.remove(peer)
+        await rig.close(peer)
 
 
 async def strays(rig: Rig) -> None:
@@ -111,10 +110,8 @@ async def strays(rig: Rig) -> None:
     maker = peer.server.maker
     for _ in range(10):
         await peer.send(maker.response())
-    code = maker.code()
-    for _ in range(5):
-        if code not in _SETTINGS:
-            await peer.send(maker.frame(code, maker.fields(code), maker.values.body(code), opaque=7))
+    # The same request: which of the answers belongs to which cannot be told.
+    await peer.send(_request(maker) * 5)
     for code in UNKNOWN_CODES:
         await peer.send(maker.frame(code, {}, flag=rig.chance.choice((0, FLAG_ONEWAY))))
     await rig.settle()
@@ -168,8 +165,7 @@ async def crowd(rig: Rig) -> None:
     await rig.settle()
     chance.shuffle(peers)
     for peer in peers[: count // 2]:
-        await peer.close(chance)
-        rig.peers.remove(peer)
+        await rig.close(peer)
     for peer in peers[count // 2 :]:
         await peer.send(_request(maker))
     await rig.settle()
@@ -206,6 +202,10 @@ async def calls(rig: Rig) -> None:
     await rig.settle()
     asker = await rig.dial("broker")
     await _create_topic(rig, asker, "FuzzA")
+    commit = RequestCode.UPDATE_CONSUMER_OFFSET
+    for queue_id in range(QUEUES):
+        where = {"topic": "FuzzA", "consumer_group": GROUPS[0], "queue_id": queue_id}
+        await asker.send(maker.frame(commit, maker.fields(commit, **where)))
     for _ in range(chance.choice((1, 4, 10))):
         code = chance.choice(_CALLS)
         fixed: dict[str, object] = {}
@@ -218,8 +218,7 @@ async def calls(rig: Rig) -> None:
         body = maker.values.body(code)
         await asker.send(maker.frame(code, maker.fields(code, **fixed), body))
     if chance.random() < 0.2:
-        await client.close(chance)
-        rig.peers.remove(client)
+        await rig.close(client)
     await rig.settle()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import zlib
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -197,16 +198,15 @@ class Values:
     def registration(self) -> bytes:
         body = cast("RegisterBrokerBody", self.struct(RegisterBrokerBody))
         if self.chance.random() < 0.3:
-            return zlib.compress(b"\0" * self.chance.choice((10, 100_000, 80_000_000)), 9)
+            return self.chance.choice(_compressed())
         return body.encode()
 
     def struct(self, kind: type[Any]) -> Any:  # noqa: ANN401 - whatever is asked for
         """Return a value of a struct class with most of its members set."""
-        fields = cast("inspect.StructType", inspect.type_info(kind)).fields
         return kind(
             **{
                 field.name: self.member(field.name, field.type)
-                for field in fields
+                for field in fields_of(kind)
                 if field.required or self.chance.random() < 0.8
             }
         )
@@ -240,11 +240,24 @@ class Values:
         raise msgspec.ValidationError(f"no value for {info!r}")
 
 
+@cache
+def fields_of(kind: type[Any]) -> tuple[inspect.Field, ...]:
+    """Return the fields of a struct class."""
+    return cast("inspect.StructType", inspect.type_info(kind)).fields
+
+
 def _keep(known: list[Any], new: object, chance: random.Random) -> None:
     if len(known) < _KEEP:
         known.append(new)
     else:
         known[chance.randrange(_KEEP)] = new
+
+
+@cache
+def _compressed() -> tuple[bytes, ...]:
+    """Return bodies of registrations that are compressed, the last one more than can be taken."""
+    empty = RegisterBrokerBody().encode_compressed()
+    return (empty, empty[:-3], *(zlib.compress(bytes(size), 9) for size in (10, 10**5, 8 * 10**7)))
 
 
 def _one_of(*values: str) -> Callable[[Values], str]:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from rmq.broker.locks import QueueLocks
     from rmq.broker.topics import TopicTable
     from rmq.remoting.bodies.heartbeat import ConsumerData
-    from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
 
@@ -67,11 +66,13 @@ class ClientHandlers:
         create_retry_topic: Callable[[str, int, bool], None],
         *,
         compile_filter: Callable[[str, str], object] | None = None,
+        after_registration: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         """`create_retry_topic` gets a group, a number of queues and whether it is in unit mode.
 
         `compile_filter` gets the type and the text of an expression and raises `ValueError` or an
-        `RmqError` if it makes no sense of it; without it only tags are taken.
+        `RmqError` if it makes no sense of it; without it only tags are taken. `after_registration`
+        calls back when nameservers have been told of new topics.
         """
         self._config = config
         self._topics = topics
@@ -80,6 +81,7 @@ class ClientHandlers:
         self._locks = locks
         self._create_retry_topic = create_retry_topic
         self._compile_filter = compile_filter
+        self._after_registration = after_registration
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(RequestCode.HEART_BEAT, self.heartbeat, group=HEARTBEAT)
@@ -106,34 +108,49 @@ class ClientHandlers:
     def heartbeat(self, request: Request[EmptyHeader]) -> None:
         """34 HEART_BEAT: the groups of a client."""
         data = _read(HeartbeatData, request)
+        has_new_topics = False
+        for consumer in data.consumer_data_set:
+            has_new_topics |= self._prepare_group(consumer)
+        if has_new_topics and self._after_registration is not None:
+            # A consumer asks for the route of its retry topic next; not finding it, it asks again
+            # only 30 s later.
+            request.defer()
+            self._after_registration(lambda: self._register(request, data))
+        else:
+            self._register(request, data)
+
+    def _prepare_group(self, data: ConsumerData) -> bool:
+        """Create what a consumer group needs; tell whether nameservers have to know of it."""
+        group = data.group_name
+        settings = self._groups.find(group)
+        if settings is None or self._topics.get(retry_topic(group)) is not None:
+            return False
+        self._create_retry_topic(group, settings.retry_queue_nums, data.unit_mode)
+        return True
+
+    def _register(self, request: Request[EmptyHeader], data: HeartbeatData) -> None:
+        """Put a client into its groups, and answer its heartbeat."""
         channel = request.channel
         if not channel.is_open:
             # It ended after the heartbeat was read. Nobody would tell the registry again.
+            request.drop()
             return
         command = request.command
         client = ClientIdentity(data.client_id, command.language, command.version)
         now = trio.current_time()
         for consumer in data.consumer_data_set:
-            self._register_consumer(channel, client, consumer, now)
+            settings = self._groups.get(consumer.group_name)
+            self._clients.register_consumer(
+                consumer.group_name,
+                channel,
+                client,
+                _dated(consumer),
+                now,
+                notify=settings is None or settings.notify_consumer_ids_changed_enable,
+            )
         for producer in data.producer_data_set:
             self._clients.register_producer(producer.group_name, channel, client, now)
         request.reply()
-
-    def _register_consumer(
-        self, channel: Channel, client: ClientIdentity, data: ConsumerData, now: float
-    ) -> None:
-        group = data.group_name
-        settings = self._groups.find(group)
-        if settings is not None and self._topics.get(retry_topic(group)) is None:
-            self._create_retry_topic(group, settings.retry_queue_nums, data.unit_mode)
-        self._clients.register_consumer(
-            group,
-            channel,
-            client,
-            _dated(data),
-            now,
-            notify=settings is None or settings.notify_consumer_ids_changed_enable,
-        )
 
     def unregister(self, request: Request[UnregisterClientRequest]) -> None:
         """35 UNREGISTER_CLIENT: a client leaves a group; whether it was in it does not matter."""

@@ -166,7 +166,8 @@ class GroupHandlers:
             name: tuple(
                 ProducerInfo(
                     client_id=client.client_id,
-                    remote_ip=client.channel.peer,
+                    # As Java prints an address without a host name.
+                    remote_ip=f"/{client.channel.peer}",
                     language=client.language,
                     version=client.version,
                     last_update_timestamp=now_ms - int((now - client.last_update) * 1000),

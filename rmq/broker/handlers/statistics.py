@@ -2,14 +2,15 @@
 
 What is in an answer, codes and remarks are those of RocketMQ 4.9.8 AdminBrokerProcessor. Two things
 differ. A group that has not begun to read a queue (303) is behind by the age of the first message
-there is, and by nothing if there is none; 4.9.8 subtracts "unknown" from the clock then. And the
-groups of a broker (317) are gone through one at a time, with other requests in between.
+there is, and by nothing if there is none; 4.9.8 subtracts "unknown" from the clock then. And queues
+are gone through some at a time, with other requests in between: a topic may have thousands.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
@@ -38,7 +39,7 @@ from rmq.remoting.headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rmq.broker.clients import ClientRegistry
     from rmq.broker.config import LiveConfig
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from rmq.broker.stats import BrokerStats
     from rmq.broker.store_stats import StoreStats
     from rmq.broker.topics import TopicTable
+    from rmq.remoting.bodies.base import Body
     from rmq.remoting.bodies.topics import TopicConfig
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.groups import GroupStatistics
@@ -57,6 +59,11 @@ if TYPE_CHECKING:
 END_TRANSACTION_GROUP: Final = "end_transaction"
 """The name of the handler group of END_TRANSACTION, on brokers that have one for it."""
 
+V = TypeVar("V")
+
+QUEUES_AT_ONCE: Final = 500
+"""Queues that are gone through, or encoded, before others get their turn."""
+_THREADS: Final = 2
 _LONG_MAX: Final = 2**63 - 1
 _LATEST_MS: Final = 253_402_214_400_000
 """The last day that a date can have in any time zone."""
@@ -102,20 +109,23 @@ class StatisticsHandlers:
         self._now_ms = now_ms
         self._loads = loads
         self._delay_progress = delay_progress
+        self._limiter = trio.CapacityLimiter(_THREADS)
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(RequestCode.GET_BROKER_RUNTIME_INFO, self.broker)
         table.add(
             RequestCode.VIEW_BROKER_STATS_DATA, self.statistic, header=ViewBrokerStatsDataRequest
         )
-        table.add(RequestCode.GET_TOPIC_STATS_INFO, self.topic, header=GetTopicStatsInfoRequest)
+        table.add_async(
+            RequestCode.GET_TOPIC_STATS_INFO, self.topic, header=GetTopicStatsInfoRequest
+        )
         table.add(
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
             self.groups_of_topic,
             header=QueryTopicConsumeByWhoRequest,
         )
-        table.add(RequestCode.GET_CONSUME_STATS, self.group, header=GetConsumeStatsRequest)
-        table.add(
+        table.add_async(RequestCode.GET_CONSUME_STATS, self.group, header=GetConsumeStatsRequest)
+        table.add_async(
             RequestCode.QUERY_CONSUME_TIME_SPAN, self.times, header=QueryConsumeTimeSpanRequest
         )
         table.add_async(
@@ -162,21 +172,24 @@ class StatisticsHandlers:
 
     # --- topics ------------------------------------------------------------------------------
 
-    def topic(self, request: Request[GetTopicStatsInfoRequest]) -> None:
+    async def topic(self, request: Request[GetTopicStatsInfoRequest]) -> None:
         """202 GET_TOPIC_STATS_INFO."""
         config = self._topics.get(request.header.topic)
         if config is None:
             _refuse_topic(request, request.header.topic)
             return
-        table: dict[MessageQueue, TopicOffset] = {}
-        for queue in self._write_queues(config):
+
+        def offset(queue: MessageQueue) -> TopicOffset:
             first, end = self._ends(queue)
-            table[queue] = TopicOffset(
+            return TopicOffset(
                 min_offset=first,
                 max_offset=end,
                 last_update_timestamp=self._stored_ms(queue, end - 1) if end else 0,
             )
-        request.reply(body=TopicStatsTable(offset_table=table).encode())
+
+        table = await _of_each(self._write_queues(config), offset, _Pace())
+        body = TopicStatsTable(offset_table=table)
+        request.reply(body=await self._encoded(body, len(table)))
 
     def groups_of_topic(self, request: Request[QueryTopicConsumeByWhoRequest]) -> None:
         """300 QUERY_TOPIC_CONSUME_BY_WHO."""
@@ -186,7 +199,7 @@ class StatisticsHandlers:
 
     # --- groups ------------------------------------------------------------------------------
 
-    def group(self, request: Request[GetConsumeStatsRequest]) -> None:
+    async def group(self, request: Request[GetConsumeStatsRequest]) -> None:
         """208 GET_CONSUME_STATS."""
         group, topic = request.header.consumer_group, request.header.topic
         topics = (
@@ -194,19 +207,22 @@ class StatisticsHandlers:
         )
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
+        pace = _Pace()
         for name in topics:
             config = self._topics.get(name)
             if config is not None and self._may_read(group, name):
                 queues = self._queues(config, config.read_queue_nums)
-                table.update({queue: self._progress(group, queue) for queue in queues})
+                table |= await _of_each(queues, partial(self._progress, group), pace)
                 tps += self._stats.group_get_tps(group, name)
-        request.reply(body=ConsumeStats(offset_table=table, consume_tps=tps).encode())
+        body = ConsumeStats(offset_table=table, consume_tps=tps)
+        request.reply(body=await self._encoded(body, len(table)))
 
     async def all_groups(self, request: Request[GetBrokerConsumeStatsRequest]) -> None:
         """317 GET_BROKER_CONSUME_STATS."""
         topics_of = self._topics_by_group()
         found: list[dict[str, tuple[ConsumeStats, ...]]] = []
-        behind = 0
+        behind = count = 0
+        pace = _Pace()
         for group in list(self._groups.names()):
             stats: list[ConsumeStats] = []
             for topic in topics_of.get(group, ()):
@@ -217,25 +233,26 @@ class StatisticsHandlers:
                     or not self._may_read(group, topic)
                 ):
                     continue
-                table = {
-                    queue: self._progress(group, queue) for queue in self._write_queues(config)
-                }
+                table = await _of_each(
+                    self._write_queues(config), partial(self._progress, group), pace
+                )
+                count += len(table)
                 tps = self._stats.group_get_tps(group, topic)
                 stats.append(ConsumeStats(offset_table=table, consume_tps=tps))
                 behind += sum(
                     progress.broker_offset - progress.consumer_offset for progress in table.values()
                 )
             found.append({group: tuple(stats)})
-            await trio.lowlevel.checkpoint()
+            await pace(1)
         body = ConsumeStatsList(
             consume_stats_list=tuple(found),
             broker_addr=self._live.current.address,
             # A client can commit any offset, and many of them make more than a long holds.
             total_diff=max(-_LONG_MAX, min(behind, _LONG_MAX)),
         )
-        request.reply(body=body.encode())
+        request.reply(body=await self._encoded(body, count))
 
-    def times(self, request: Request[QueryConsumeTimeSpanRequest]) -> None:
+    async def times(self, request: Request[QueryConsumeTimeSpanRequest]) -> None:
         """303 QUERY_CONSUME_TIME_SPAN."""
         group = request.header.group
         config = self._topics.get(request.header.topic)
@@ -243,8 +260,11 @@ class StatisticsHandlers:
             _refuse_topic(request, request.header.topic)
             return
         now_ms = self._now_ms()
-        spans = tuple(self._span(group, queue, now_ms) for queue in self._write_queues(config))
-        request.reply(body=QueryConsumeTimeSpanBody(consume_time_span_set=spans).encode())
+        spans = await _of_each(
+            self._write_queues(config), lambda queue: self._span(group, queue, now_ms), _Pace()
+        )
+        body = QueryConsumeTimeSpanBody(consume_time_span_set=tuple(spans.values()))
+        request.reply(body=await self._encoded(body, len(spans)))
 
     def _span(self, group: str, queue: MessageQueue, now_ms: int) -> QueueTimeSpan:
         first, end = self._ends(queue)
@@ -266,6 +286,12 @@ class StatisticsHandlers:
             max_time_stamp_str=_local_time(last_ms),
             consume_time_stamp_str=_local_time(consumed_ms),
         )
+
+    async def _encoded(self, body: Body, queues: int) -> bytes:
+        """Return a body as bytes, made in a thread if it takes long."""
+        if queues <= QUEUES_AT_ONCE:
+            return body.encode()
+        return await trio.to_thread.run_sync(body.encode, limiter=self._limiter)
 
     # --- queues ------------------------------------------------------------------------------
 
@@ -311,6 +337,32 @@ class StatisticsHandlers:
             topic, _, group = key.partition("@")
             topics.setdefault(group, []).append(topic)
         return topics
+
+
+@final
+class _Pace:
+    """Lets others have their turn after every so many queues."""
+
+    def __init__(self) -> None:
+        self._done = 0
+
+    async def __call__(self, queues: int) -> None:
+        self._done += queues
+        if self._done >= QUEUES_AT_ONCE:
+            self._done = 0
+            await trio.lowlevel.checkpoint()
+
+
+async def _of_each(
+    queues: Sequence[MessageQueue], tell: Callable[[MessageQueue], V], pace: _Pace
+) -> dict[MessageQueue, V]:
+    """Return what there is to tell of each queue."""
+    table: dict[MessageQueue, V] = {}
+    for start in range(0, len(queues), QUEUES_AT_ONCE):
+        some = queues[start : start + QUEUES_AT_ONCE]
+        table.update((queue, tell(queue)) for queue in some)
+        await pace(len(some))
+    return table
 
 
 def _refuse_topic(

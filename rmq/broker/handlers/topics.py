@@ -10,8 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker.config import BrokerRole
-from rmq.broker.filters import filter_for
-from rmq.errors import RefusedError, RmqError
+from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC
 from rmq.remoting.bodies import (
     ConsumeQueueData,
@@ -29,7 +28,7 @@ from rmq.remoting.headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from rmq.broker.clients import ClientRegistry
     from rmq.broker.config import BrokerConfig, LiveConfig
@@ -72,6 +71,7 @@ class TopicHandlers:
         keeper: Keeper,
         stats: BrokerStats,
         on_deleted: Callable[[str], None],
+        wait_told: Callable[[], Awaitable[None]],
     ) -> None:
         self._live = live
         self._store = store
@@ -80,6 +80,8 @@ class TopicHandlers:
         self._keeper = keeper
         self._stats = stats
         self._on_deleted = on_deleted
+        self._wait_told = wait_told
+        """Waits until nameservers know of what changed."""
 
     def add_to(self, table: HandlerTable) -> None:
         table.add_async(RequestCode.UPDATE_AND_CREATE_TOPIC, self.create, header=CreateTopicRequest)
@@ -127,6 +129,7 @@ class TopicHandlers:
             )
         )
         await self._keeper.wait_saved(self._keeper.mark())
+        await self._wait_told()
         request.reply()
 
     async def delete(self, request: Request[DeleteTopicRequest]) -> None:
@@ -202,7 +205,6 @@ class TopicHandlers:
                 ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"
             )
         subscription = filter_text = None
-        message_filter = None
         if header.consumer_group is not None:
             group = self._clients.consumer_group(header.consumer_group)
             subscription = None if group is None else group.subscription(header.topic)
@@ -210,10 +212,6 @@ class TopicHandlers:
                 filter_text = f"{header.consumer_group}@{header.topic} is not online!"
             else:
                 filter_text = "null"
-                try:
-                    message_filter = filter_for(subscription)
-                except RmqError as exc:
-                    filter_text = str(exc)
         if not queue.min_offset <= header.index < queue.next_offset:
             request.reply(
                 remark=f"Index {header.index} of {header.queue_id}@{header.topic} is not exist!"
@@ -225,13 +223,9 @@ class TopicHandlers:
             if entry is None:
                 break
             physical, size, tags_code = entry
+            # `eval` stays false: 4.9.8 sets it for entries with an extension only.
             rows.append(
-                ConsumeQueueData(
-                    physic_offset=physical,
-                    physic_size=size,
-                    tags_code=tags_code,
-                    eval=message_filter is not None and message_filter.matches_tags_code(tags_code),
-                )
+                ConsumeQueueData(physic_offset=physical, physic_size=size, tags_code=tags_code)
             )
         body = QueryConsumeQueueResponseBody(
             subscription_data=subscription,

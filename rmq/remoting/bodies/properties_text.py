@@ -12,7 +12,7 @@ values beyond ASCII wrong; there is no use in doing the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq.errors import LocalProtocolError
 from rmq.model.properties_file import read_members
@@ -21,9 +21,14 @@ from rmq.remoting.bodies.base import BodyError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+BYTES_MAX: Final = 256 * 1024
+"""How long a text may be; all settings of a broker together need some 12 KiB."""
+
 
 def parse_properties(data: bytes | None) -> dict[str, str]:
     """Read settings, in the order they are given; raise `BodyError` with the number of the line."""
+    if data is not None and len(data) > BYTES_MAX:
+        raise BodyError(f"{len(data)} bytes, above {BYTES_MAX}", body="properties", path="$")
     try:
         text = (data or b"").decode()
     except UnicodeDecodeError as exc:

@@ -320,7 +320,7 @@ async def test_all_producers_are_shown_with_when_they_were_heard_of(
             ("two", "b"): START_MS + 7_000,
         }
         (info,) = body.data["one"]
-        assert (info.remote_ip, info.language, info.version) == ("a", LanguageCode.PYTHON, 409)
+        assert (info.remote_ip, info.language, info.version) == ("/a", LanguageCode.PYTHON, 409)
 
 
 async def test_nobody_is_shown_where_nobody_is(tmp_path: Path) -> None:
