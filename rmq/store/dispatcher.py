@@ -44,15 +44,11 @@ if TYPE_CHECKING:
 CATCH_UP_STEP_BYTES: Final = MIB
 _SCAN_BATCH: Final = 256
 
-_TAGS_FIRST: Final = b"TAGS\x01"
-_TAGS: Final = PAIR + _TAGS_FIRST
-_UNIQUE_KEY_FIRST: Final = b"UNIQ_KEY\x01"
-_UNIQUE_KEY: Final = PAIR + _UNIQUE_KEY_FIRST
-_KEYS_FIRST: Final = b"KEYS\x01"
-_KEYS: Final = PAIR + _KEYS_FIRST
-_TAGS_LENGTH: Final = len(_TAGS)
-_KEYS_LENGTH: Final = len(_KEYS)
-_UNIQUE_KEY_LENGTH: Final = len(_UNIQUE_KEY)
+_TAGS: Final = b"TAGS\x01"
+_KEYS: Final = b"KEYS\x01"
+_UNIQUE_KEY: Final = b"UNIQ_KEY\x01"
+"""Their lengths stand as numbers where they are used: 5, 5 and 9."""
+_PAIR_BYTE: Final = PAIR[0]
 _UNQUEUED_FLAG: Final = flags.TRANSACTION_PREPARED
 """Prepared and rolled back messages have this bit; they are in no queue."""
 _TRANSACTION_MASK: Final = flags.TRANSACTION_MASK
@@ -139,16 +135,14 @@ class Dispatcher:
             for queue, physical, size, queue_offset, sys_flag, store_ms, properties in records:
                 if not sys_flag & _UNQUEUED_FLAG:
                     start = properties.rfind(_TAGS)
-                    if start >= 0:
-                        start += _TAGS_LENGTH
-                    elif properties.startswith(_TAGS_FIRST):
-                        start = _TAGS_LENGTH - 1
-                    if start > 0:
-                        end = properties.find(PAIR, start)
-                        tag = properties[start:] if end < 0 else properties[start:end]
-                        tags_code = tag_codes[tag or find_tags(properties)]
-                    else:
+                    if start < 0:
                         tags_code = 0
+                    else:
+                        end = properties.find(PAIR, start)
+                        tag = properties[start + 5 : end] if end >= 0 else properties[start + 5 :]
+                        if not tag or (start and properties[start - 1] != _PAIR_BYTE):
+                            tag = find_tags(properties)
+                        tags_code = tag_codes[tag]
                     position = queue.position
                     if (
                         queue_offset == queue.next_offset
@@ -169,24 +163,18 @@ class Dispatcher:
                 if is_indexed and sys_flag & _TRANSACTION_MASK != _ROLLBACK:
                     start = properties.rfind(_UNIQUE_KEY)
                     if start >= 0:
-                        start += _UNIQUE_KEY_LENGTH
-                    elif properties.startswith(_UNIQUE_KEY_FIRST):
-                        start = _UNIQUE_KEY_LENGTH - 1
-                    if start > 0:
                         end = properties.find(PAIR, start)
-                        key = properties[start:] if end < 0 else properties[start:end]
-                        key = key or find_unique_key(properties)
+                        key = properties[start + 9 : end] if end >= 0 else properties[start + 9 :]
+                        if not key or (start and properties[start - 1] != _PAIR_BYTE):
+                            key = find_unique_key(properties)
                         if key:
                             keyed.append((queue.keys.index_hash(key), physical, store_ms))
                     start = properties.rfind(_KEYS)
                     if start >= 0:
-                        start += _KEYS_LENGTH
-                    elif properties.startswith(_KEYS_FIRST):
-                        start = _KEYS_LENGTH - 1
-                    if start > 0:
                         end = properties.find(PAIR, start)
-                        keys = properties[start:] if end < 0 else properties[start:end]
-                        keys = keys or find_keys(properties)
+                        keys = properties[start + 5 : end] if end >= 0 else properties[start + 5 :]
+                        if not keys or (start and properties[start - 1] != _PAIR_BYTE):
+                            keys = find_keys(properties)
                         hash_of = queue.keys.index_hash
                         if b" " in keys:
                             keyed += [
