@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from rmq.errors import StorageError
+from rmq.errors import DiskFullError, StorageError
 from rmq.model import flags
 from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import PAIR
@@ -145,6 +145,9 @@ class Appender:
         self._index = index
         self._store_host = store_host
         self._store_flag = _STORE_FLAGS[len(store_host)]
+        self.room_error: DiskFullError | None = None
+        """Why no segment could be begun; with `keeps_room_error` not tried again until reset."""
+        self.keeps_room_error = False
         self.reconfigure(config)
 
     def reconfigure(self, config: StoreConfig) -> None:
@@ -171,6 +174,7 @@ class Appender:
         results: list[AppendResult] = []
         parts: list[bytes] = []
         written: list[WrittenRecord] = []
+        failed_roll: StorageError | None = None
         for message in messages:
             queue = by_key.get((message.topic, message.queue_id))
             if queue is None:
@@ -199,6 +203,8 @@ class Appender:
                         parts, start = [], position
                     self._dispatch(written)
                     written = []
+                    if failed_roll is not None:
+                        raise failed_roll
                     self._roll()
                     position = start = 0
                     capacity, base = len(log.buffer), log.segment_first
@@ -227,6 +233,8 @@ class Appender:
                 results.append(AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason))
                 continue
             except StorageError as exc:
+                # The others of this step need not try it again.
+                failed_roll = exc
                 results.append(
                     AppendResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=str(exc))
                 )
@@ -440,7 +448,13 @@ class Appender:
         """Begin the next segment; the blank at the end of this one needs no dispatch."""
         log, dispatcher = self._log, self._dispatcher
         is_all_dispatched = dispatcher.dispatched == log.written
-        log.roll()
+        if self.room_error is not None and self.keeps_room_error:
+            raise self.room_error
+        try:
+            log.roll()
+        except DiskFullError as exc:
+            self.room_error = exc
+            raise
         if is_all_dispatched and log.readable == log.written:
             dispatcher.dispatched = log.written
 

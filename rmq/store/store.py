@@ -45,6 +45,8 @@ THREADS: Final = 4
 FLUSH_BYTES: Final = 16 * MIB
 """After so much a flush begins at once, so that the disk works while more comes in."""
 _DISPATCH_RETRY_S: Final = 1.0
+_ROOM_RETRY_S: Final = 0.1
+"""How long after a segment could not be begun it is tried again."""
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +107,8 @@ class MessageStore:
         self._attention_at: float = 0
         self._flush_at = core.log.written + FLUSH_BYTES
         self._dispatch_wanted = trio.Event()
+        self._room_wanted = trio.Event()
+        core.appender.keeps_room_error = True
 
     @property
     def reads(self) -> MessageReads:
@@ -228,6 +232,8 @@ class MessageStore:
             self._attention.set()
         if self.core.dispatcher.error is not None:
             self._dispatch_wanted.set()
+        if self.core.appender.room_error is not None:
+            self._room_wanted.set()
 
     async def _work_ahead(self) -> None:
         """Flush what has piled up; make the next segment and bring in pages before their time."""
@@ -327,7 +333,15 @@ class MessageStore:
                 core.follow_log()
             except StorageError as exc:
                 _log.error("expired files cannot be removed: %s; %s", exc, exc.hint or "")
-            await trio.sleep(core.config.clean_interval_ms / 1000)
+            pause_s = core.config.clean_interval_ms / 1000
+            with trio.move_on_after(pause_s):
+                await self._room_wanted.wait()
+            if core.appender.room_error is not None:
+                # An attempt to begin a segment costs as much as many appends, and there will be no
+                # room for a while: those that need one are refused meanwhile.
+                await trio.sleep(min(pause_s, _ROOM_RETRY_S))
+                core.appender.room_error = None
+            self._room_wanted = trio.Event()
 
 
 def _is_put(result: AppendResult) -> bool:

@@ -70,7 +70,7 @@ def test_the_log_may_lie_elsewhere() -> None:
         ({"disk_full_ratio": 1.01}, "rocketmq.broker.diskSpaceWarningLevelRatio"),
         ({"delete_hours": frozenset({24})}, "deleteWhen"),
         ({"delete_hours": frozenset({-1})}, "deleteWhen"),
-        ({"reserved_hours": 0}, "fileReservedTime"),
+        ({"reserved_hours": -1}, "fileReservedTime"),
         ({"flush_interval_ms": 0}, "flushIntervalCommitLog"),
         ({"sync_flush_timeout_ms": -1}, "syncFlushTimeout"),
         ({"recovery_point_bytes": 0}, "recoveryPointBytes"),

@@ -246,6 +246,10 @@ async def test_a_message_that_needs_a_segment_the_disk_has_no_room_for_is_refuse
         created = AppendStatus.CREATE_MAPPED_FILE_FAILED
         assert statuses(results) == [PUT_OK, PUT_OK, created, PUT_OK]
         assert "No space left on device" in results[2].reason
+        # It is not tried again at once: each attempt costs as much as many appends.
+        assert statuses(await now.store.put([big])) == [created]
+        mock_clock.jump(0.2)
+        await now.settle()
         assert statuses(await now.store.put([big])) == [PUT_OK]
         assert [len(body) for body in bodies_of(now.store)] == [1000, 15684, 1, 1, 15684]
 

@@ -97,7 +97,10 @@ class Filler:
             assert found.count == 1, found
             self._ballast.unlink()
             with trio.fail_after(_GOES_ON_WITHIN_S):
-                while store.statistics().refusal is not None:  # noqa: ASYNC110 - nobody tells of it
+                while (  # noqa: ASYNC110 - nobody tells of it
+                    store.statistics().refusal is not None
+                    or store.core.appender.room_error is not None
+                ):
                     await trio.sleep(0.01)
             for _ in range(_STEPS_AFTER):
                 refused = await self._put(store, next(steps))
