@@ -68,7 +68,7 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
         if not group or group.isspace() or len(group) > GROUP_LENGTH_MAX:
             return None
         created = SubscriptionGroupConfig(group_name=group)
-        logger.info("auto create a subscription group, %s", created)
+        logger.info("create new group %s because somebody uses it", created.group_name)
         self._put(group, created)
         return created
 
@@ -76,9 +76,9 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
         """Create or update a group; tell whether it differs from what was there."""
         old = self.get(config.group_name)
         if old is None:
-            logger.info("create new subscription group, %s", config)
+            logger.info("create new group %s", config)
         else:
-            logger.info("update subscription group config, old %s, new %s", old, config)
+            logger.info("update group, old %s, new %s", old, config)
         self._put(config.group_name, config)
         return old != config
 
@@ -88,7 +88,7 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
         if old is None:
             logger.warning("delete subscription group failed, group %s does not exist", group)
             return False
-        logger.info("delete subscription group OK, group %s", old)
+        logger.info("delete group %s", group)
         return True
 
     def disable_consume(self, group: str) -> bool:

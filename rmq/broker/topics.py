@@ -114,9 +114,9 @@ class TopicTable(VersionedTable[TopicConfig]):
         """
         old = self.get(config.topic_name)
         if old is None:
-            logger.info("create new topic %s", config)
+            logger.info("create new topic %s", shown(config))
         else:
-            logger.info("update topic config, old %s, new %s", old, config)
+            logger.info("update topic, old %s, new %s", shown(old), shown(config))
         self._put(config.topic_name, config)
         return old != config
 
@@ -126,7 +126,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         if old is None:
             logger.warning("delete topic config failed, topic %s does not exist", topic)
             return False
-        logger.info("delete topic config OK, topic %s", old)
+        logger.info("delete topic %s", shown(old))
         return True
 
     def create_on_send(
@@ -181,10 +181,10 @@ class TopicTable(VersionedTable[TopicConfig]):
             topic_filter_type=model.topic_filter_type,
         )
         logger.info(
-            "create new topic by default topic %s: %s, producer %s",
+            "create new topic %s after %s, wanted by %s",
+            shown(created),
             default_topic,
-            created,
-            producer,
+            producer or "a client",
         )
         self._put(topic, created)
         return created
@@ -203,7 +203,7 @@ class TopicTable(VersionedTable[TopicConfig]):
             perm=perm,
             topic_sys_flag=sys_flag,
         )
-        logger.info("create new topic %s", created)
+        logger.info("create new topic %s", shown(created))
         self._put(topic, created)
         return created
 
@@ -269,6 +269,12 @@ class TopicTable(VersionedTable[TopicConfig]):
     def replace_all(self, wrapper: TopicConfigSerializeWrapper) -> bool:
         """Become what a master has; tell whether there was anything to change."""
         return self._replace(wrapper.topic_config_table, wrapper.data_version)
+
+
+def shown(topic: TopicConfig) -> str:
+    """Return a topic for people."""
+    queues = f"{topic.read_queue_nums} to read, {topic.write_queue_nums} to write"
+    return f"{topic.topic_name} (queues: {queues}; perm {topic.perm})"
 
 
 def restricted(topic: TopicConfig, permission: int) -> TopicConfig:

@@ -17,8 +17,8 @@ import trio
 
 from rmq.broker.config import BrokerRole
 from rmq.broker.filters import filter_for
-from rmq.broker.handlers.send import SEE_FAQ
 from rmq.broker.holds import Hold, PullHolds
+from rmq.broker.send_checks import SEE_FAQ
 from rmq.broker.sql_filter import SqlSyntaxError
 from rmq.broker.subscriptions import REMARK_PARSE_FAILED, build_subscription, is_tag_type
 from rmq.errors import RefusedError

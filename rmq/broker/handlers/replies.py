@@ -15,28 +15,25 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from rmq.broker import inbound
+from rmq.broker import inbound, send_checks
 from rmq.broker.config import BrokerRole
-from rmq.broker.handlers.send import SEE_FAQ
-from rmq.broker.topics import topic_sys_flag
+from rmq.broker.send_preparation import pack_peer
+from rmq.broker.send_topics import SendTopics
 from rmq.errors import ClientError, ProtocolError, RefusedError
 from rmq.model import flags
-from rmq.model.names import RETRY_PREFIX
 from rmq.model.properties import decode_properties, encode_properties
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.headers import (
     PushReplyMessageRequest,
-    SendMessageErrorResponse,
     SendMessageRequest,
     SendMessageRequestV2,
     SendMessageResponse,
 )
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage, message_id, pack_host, unpack_host
+from rmq.store.record import NewMessage, message_id, unpack_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,14 +41,14 @@ if TYPE_CHECKING:
     from rmq.broker.acknowledgement import Acknowledger
     from rmq.broker.clients import ClientRegistry
     from rmq.broker.config import LiveConfig
+    from rmq.broker.send_preparation import SendHeader
     from rmq.broker.stats import BrokerStats
     from rmq.broker.store_stats import StoreStats
     from rmq.broker.topic_creation import TopicCreation
     from rmq.broker.topics import TopicTable
-    from rmq.remoting.bodies import TopicConfig
-    from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.headers import SendMessageErrorResponse
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore
 
@@ -65,7 +62,6 @@ REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 _NOT_STORED_ID: Final = "0"
 """What stands for a message id when there is none: clients cannot do without."""
-_PERM_WRITE: Final = 2
 
 
 @final
@@ -90,7 +86,7 @@ class ReplyHandlers:
         self._store = store
         self._topics = topics
         self._clients = clients
-        self._creation = creation
+        self._send_topics = SendTopics(topics, creation)
         self._acknowledger = acknowledger
         self._stats = stats
         self._store_stats = store_stats
@@ -107,73 +103,24 @@ class ReplyHandlers:
 
     def reply(self, request: ReplyRequest) -> None:
         """324 SEND_REPLY_MESSAGE and 325 SEND_REPLY_MESSAGE_V2."""
+        name = request.header.topic
         try:
-            self._check(request)
-            topic = request.header.topic
-            if self._topics.get(topic) is None or self._creation.is_under_way(topic):
-                request.defer()
-                self._create_topic(request)
+            send_checks.check_send(name, self._topics.get(name), self._live.current, self._now_ms())
+            if self._send_topics.ready(name) is None:
+                self._send_topics.create_on_send(
+                    request,
+                    request.header,
+                    lambda: self._hand_on(request),
+                    lambda why: self._refuse(request, why),
+                )
             else:
                 self._hand_on(request)
         except RefusedError as exc:
             self._refuse(request, exc)
 
-    # --- checks ------------------------------------------------------------------------------
-
-    def _check(self, request: ReplyRequest) -> None:
-        """Raise `RefusedError` if a reply is not to be taken, whether its topic exists or not."""
-        header, config = request.header, self._live.current
-        if self._now_ms() < config.start_accept_send_ms:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"broker unable to service, until {_human_time(config.start_accept_send_ms)}",
-            )
-        topic = self._topics.get(header.topic)
-        if not config.permission & _PERM_WRITE and topic is not None and topic.order:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{config.broker_ip1}] sending message is forbidden",
-            )
-        reason = self._topics.validate_topic(header.topic)
-        if reason is not None:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
-        if self._topics.is_send_forbidden(header.topic):
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"Sending message to topic [{header.topic}] is forbidden.",
-            )
-
-    def _create_topic(self, request: ReplyRequest) -> None:
-        header = request.header
-        is_retry = header.topic.startswith(RETRY_PREFIX)
-        sys_flag = topic_sys_flag(
-            unit=header.unit_mode and not is_retry, unit_sub=header.unit_mode and is_retry
-        )
-
-        def create() -> TopicConfig | None:
-            created = self._topics.create_on_send(
-                header.topic,
-                header.default_topic,
-                header.default_topic_queue_nums,
-                sys_flag,
-                request.channel.peer,
-            )
-            if created is None and is_retry:
-                created = self._topics.create_on_send_back(header.topic, 1, sys_flag=sys_flag)
-            return created
-
-        def then(error: Exception | None) -> None:
-            try:
-                if error is not None:
-                    raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error))
-                self._hand_on(request)
-            except RefusedError as exc:
-                self._refuse(request, exc)
-
-        self._creation.submit(header.topic, create, then)
-
     def _refuse(self, request: ReplyRequest, why: RefusedError) -> None:
-        request.reply(self._error_header(), code=why.code, remark=why.remark)
+        header = send_checks.error_header(self._live.current)
+        request.reply(header, code=why.code, remark=why.remark)
 
     # --- the way to who asked ----------------------------------------------------------------
 
@@ -181,20 +128,12 @@ class ReplyHandlers:
         header = request.header
         topic = self._topics.get(header.topic)
         if topic is None:
-            raise RefusedError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please!{SEE_FAQ}",
-            )
-        if header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{header.queue_id}] is illegal, {_describe(topic)}"
-                f" Producer: {request.channel.peer}",
-            )
+            raise send_checks.no_such_topic(header.topic)
+        send_checks.check_queue_id(header.queue_id, topic, request.channel.peer)
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = random.randrange(max(1, topic.write_queue_nums))
-        born_host = _born_host(request.channel)
+        born_host = pack_peer(request.channel.peer)
         message = NewMessage(
             header.topic,
             queue_id,
@@ -247,10 +186,7 @@ class ReplyHandlers:
             self._finish(request, message, not_pushed)
 
     def _push_header(
-        self,
-        header: SendMessageRequest | SendMessageRequestV2,
-        born_host: bytes,
-        properties: str,
+        self, header: SendHeader, born_host: bytes, properties: str
     ) -> PushReplyMessageRequest:
         return PushReplyMessageRequest(
             producer_group=header.producer_group,
@@ -275,7 +211,7 @@ class ReplyHandlers:
         """Store a reply that was pushed, or was not for the reason given, and answer its sender."""
         code = ResponseCode.SUCCESS if failure is None else ResponseCode.SYSTEM_ERROR
         config = self._live.current
-        header: SendMessageResponse | SendMessageErrorResponse = self._error_header()
+        header: SendMessageResponse | SendMessageErrorResponse = send_checks.error_header(config)
         if failure is None:
             header = self._header(_NOT_STORED_ID, message.queue_id, 0)
         if not config.store_reply_messages or config.role is BrokerRole.SLAVE:
@@ -316,40 +252,7 @@ class ReplyHandlers:
             msg_region=config.region_id,
         )
 
-    def _error_header(self) -> SendMessageErrorResponse:
-        config = self._live.current
-        return SendMessageErrorResponse(trace_on=config.trace_on, msg_region=config.region_id)
-
-
-def _born_host(channel: Channel) -> bytes:
-    """Return the address of a client as records hold it."""
-    host, _, port = channel.peer.rpartition(":")
-    try:
-        return pack_host(host.strip("[]").partition("%")[0], int(port))
-    except ValueError:
-        # A connection within the process has no address.
-        return pack_host("127.0.0.1", 0)
-
-
-def _describe(topic: TopicConfig) -> str:
-    """Return a topic in the words of Java's TopicConfig."""
-    perm = "".join(
-        letter if topic.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1))
-    )
-    filter_type = topic.topic_filter_type
-    return (
-        f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums},"
-        f" writeQueueNums={topic.write_queue_nums}, perm={perm},"
-        f" topicFilterType={filter_type.value if filter_type else 'null'},"
-        f" topicSysFlag={topic.topic_sys_flag}, order={'true' if topic.order else 'false'}]"
-    )
-
 
 def _host_text(host: bytes) -> str:
     address, port = unpack_host(host)
     return f"{address}:{port}"
-
-
-def _human_time(time_ms: int) -> str:
-    parts = time.localtime(time_ms / 1000)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', parts)},{time_ms % 1000:03d}"

@@ -1,40 +1,35 @@
 """Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
 
-All sends that one read of a connection brought are checked, appended together and answered
-together. Nothing is awaited on this way: a send that must wait (for the disk, or for its topic to
-be created) is deferred and answered by whoever completes it. Order of checks, codes and remarks
-are those of RocketMQ 4.9.8 SendMessageProcessor.
+All sends that were read together, from one connection or several, are checked, appended together
+and answered together. Nothing is awaited on this way: a send that must wait (for the disk, or for
+its topic to be created) is deferred and answered by whoever completes it. Order of checks, codes
+and remarks are those of RocketMQ 4.9.8 SendMessageProcessor.
 
-Two things differ from it. A message that a client sent to its retry topic once too often goes to
-the dead-letter topic at once; 4.9.8 means to, but loses the cleared delay level. And a new topic
-is on disk before its first message is taken.
+Most sends need few checks, and take the short way: what has to be known of their topics is kept at
+hand. The others are checked and prepared one by one (`send_checks`, `send_preparation`), and may
+have their topic created first (`send_topics`): unlike in 4.9.8, a new topic is on disk before its
+first message is taken.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
-from rmq.broker import inbound
+from rmq.broker import inbound, send_checks
 from rmq.broker.config import BrokerRole
+from rmq.broker.send_preparation import ReceivedSend, SendPreparation, pack_peer, tag_flag
+from rmq.broker.send_topics import SendTopics
+from rmq.broker.topics import PERM_WRITE
 from rmq.errors import RefusedError
-from rmq.model import flags
-from rmq.model.names import RETRY_PREFIX, dlq_topic
-from rmq.model.properties import PAIR, decode_properties, encode_properties
-from rmq.remoting.bodies import BatchError, TopicFilterType, decode_batch
+from rmq.model.names import RETRY_PREFIX
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import reply_all
 from rmq.remoting.groups import SEND
-from rmq.remoting.headers import (
-    SendMessageErrorResponse,
-    SendMessageRequest,
-    SendMessageRequestV2,
-    SendMessageResponse,
-)
-from rmq.store.append import AppendResult, AppendStatus
-from rmq.store.record import NewMessage, pack_host
+from rmq.remoting.headers import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
+from rmq.store.append import AppendStatus
+from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +37,7 @@ if TYPE_CHECKING:
     from rmq.broker.acknowledgement import Acknowledger
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.groups import GroupTable
+    from rmq.broker.send_preparation import PreparedSend
     from rmq.broker.stats import BrokerStats
     from rmq.broker.store_stats import StoreStats
     from rmq.broker.topic_creation import TopicCreation
@@ -51,19 +47,15 @@ if TYPE_CHECKING:
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
-    from rmq.store.append import BatchResult
+    from rmq.store.append import AppendResult, BatchResult
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
 SendRequest: TypeAlias = "Request[SendMessageRequest] | Request[SendMessageRequestV2]"
 
-_PERM_READ_WRITE: Final = 6
-_PERM_WRITE: Final = 2
 _DELAY_MARK: Final = "DELAY\x01"
 _HALF_MARK: Final = "TRAN_MSG\x01"
-_VERSION_3_4_9: Final = 121
-"""Clients of this version and later say themselves how often a message may come back."""
 _PUT_OK: Final = AppendStatus.PUT_OK
 
 _STORED: Final = {
@@ -73,11 +65,6 @@ _STORED: Final = {
     AppendStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
 BUSY_REMARK: Final = "[REJECTREQUEST]system busy, start flow control for a while"
-SEE_FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-SLAVE: Final = AppendResult(
-    AppendStatus.SERVICE_NOT_AVAILABLE, reason="this broker is a slave, only its master takes them"
-)
-"""What becomes of a message that is sent to a slave."""
 
 
 class _Target(NamedTuple):
@@ -85,26 +72,6 @@ class _Target(NamedTuple):
 
     queues: int
     sys_flag: int
-
-
-class _Prepared(NamedTuple):
-    """A checked send."""
-
-    message: NewMessage
-    """The message, or what all messages of a batch share."""
-    queue_id: int
-    """What the producer is told; the message itself may rest elsewhere."""
-    waits: bool
-    entries: Sequence[tuple[int, bytes, bytes]] | None = None
-    """Of a batch: flag, body and properties of each message."""
-
-
-class _TopicMissing(Exception):
-    """A topic other than the one sent to has to be created first."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
-        self.topic = topic
 
 
 @final
@@ -130,7 +97,7 @@ class SendHandlers:
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._creation = creation
+        self._send_topics = SendTopics(topics, creation)
         self._acknowledger = acknowledger
         self._stats = stats
         self._store_stats = store_stats
@@ -155,12 +122,10 @@ class SendHandlers:
     def _adopt(self, config: BrokerConfig) -> None:
         """Work out what only changes with the settings."""
         self._cluster_pair = inbound.cluster_pair(config.cluster_name)
-        self._error_header = SendMessageErrorResponse(
-            trace_on=config.trace_on, msg_region=config.region_id
-        )
+        self._preparation = SendPreparation(config, config.store, self._groups.find)
+        self._error_header = send_checks.error_header(config)
         self._trace_on = config.trace_on
         self._region = config.region_id
-        self._level_max = len(config.store.delay_levels_ms)
         self._busy_s = config.page_cache_busy_timeout_ms / 1000
         self._is_slave = config.role is BrokerRole.SLAVE
         self._has_short_way = self._is_open(config) and (
@@ -173,9 +138,9 @@ class SendHandlers:
 
         The time from which sends are taken is left out.
         """
-        return bool(config.permission & _PERM_WRITE) and not self._is_slave
+        return bool(config.permission & PERM_WRITE) and not self._is_slave
 
-    # --- all sends of one read ---------------------------------------------------------------
+    # --- all sends read together -------------------------------------------------------------
 
     def _send(self, requests: Sequence[SendRequest]) -> Sequence[Header | None] | None:
         started = self._clock()
@@ -281,15 +246,10 @@ class SendHandlers:
         """Return what is to be known of a topic that needs no more checks, None for others."""
         if not self._has_short_way or topic.startswith(RETRY_PREFIX):
             return None
-        config = self._topics.get(topic)
-        if (
-            config is None
-            or self._creation.is_under_way(topic)
-            or self._topics.is_send_forbidden(topic)
-            or self._topics.validate_topic(topic) is not None
-        ):
+        config = self._send_topics.ready(topic)
+        if config is None or not send_checks.takes_sends(topic):
             return None
-        target = _Target(max(config.write_queue_nums, config.read_queue_nums), _tag_flag(config))
+        target = _Target(send_checks.queues_of(config), tag_flag(config))
         self._targets[topic] = target
         return target
 
@@ -297,203 +257,52 @@ class SendHandlers:
 
     def _send_with_care(self, request: SendRequest) -> None:
         """Check a send thoroughly, store it and answer it, now or later."""
-        try:
-            config = self._check(request)
-            if config is None:
-                request.defer()
-                self._create_topic(request)
-                return
-            self._put_prepared(request, self._prepare(request, config))
-        except _TopicMissing as missing:
-            request.defer()
-            self._create_dead_letter_topic(request, missing.topic)
-        except RefusedError as exc:
-            request.reply(self._error_header, code=exc.code, remark=exc.remark)
-
-    def _send_after_creation(self, request: SendRequest, error: Exception | None) -> None:
-        """Go on with a send whose topic was to be created."""
-        try:
-            if error is not None:
-                raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error))
-            topic = self._topics.get(request.header.topic)
-            if topic is None:
-                raise _no_topic(request.header.topic)
-            _check_queue_id(request, topic)
-            self._put_prepared(request, self._prepare(request, topic))
-        except _TopicMissing as missing:
-            self._create_dead_letter_topic(request, missing.topic)
-        except RefusedError as exc:
-            request.reply(self._error_header, code=exc.code, remark=exc.remark)
-        except Exception as exc:
-            # Who sent it waits; nobody else would say that it is in vain.
-            if not request.answered:
-                request.refuse(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
-            raise
-
-    def _create_dead_letter_topic(self, request: SendRequest, topic: str) -> None:
-        self._creation.submit(
-            topic,
-            lambda: self._topics.create_on_send_back(topic, 1, _PERM_READ_WRITE, 0),
-            lambda error: self._send_after_creation(request, error),
-        )
-
-    def _check(self, request: SendRequest) -> TopicConfig | None:
-        """Return the topic, None if it has to be created first; raise `RefusedError`."""
         header, config = request.header, self._live.current
-        if self._now_ms() < config.start_accept_send_ms:
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR,
-                f"broker unable to service, until {_human_time(config.start_accept_send_ms)}",
-            )
-        topic = self._topics.get(header.topic)
-        if not config.permission & _PERM_WRITE and topic is not None and topic.order:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{config.broker_ip1}] sending message is forbidden",
-            )
-        reason = self._topics.validate_topic(header.topic)
-        if reason is not None:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
-        if self._topics.is_send_forbidden(header.topic):
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"Sending message to topic [{header.topic}] is forbidden.",
-            )
-        if topic is None or self._creation.is_under_way(header.topic):
-            return None
-        _check_queue_id(request, topic)
-        self._has_short_way = self._is_open(config)
-        return topic
-
-    def _create_topic(self, request: SendRequest) -> None:
-        header = request.header
-        is_retry = header.topic.startswith(RETRY_PREFIX)
-        sys_flag = 0
-        if header.unit_mode:
-            sys_flag = 2 if is_retry else 1
-
-        def create() -> TopicConfig | None:
-            created = self._topics.create_on_send(
-                header.topic, header.default_topic, header.default_topic_queue_nums, sys_flag
-            )
-            if created is None and is_retry:
-                created = self._topics.create_on_send_back(
-                    header.topic, 1, _PERM_READ_WRITE, sys_flag
-                )
-            return created
-
-        logger.info("topic %s does not exist, wanted by %s", header.topic, request.channel.peer)
-        self._creation.submit(
-            header.topic, create, lambda error: self._send_after_creation(request, error)
-        )
-
-    def _prepare(self, request: SendRequest, topic: TopicConfig) -> _Prepared:
-        header = request.header
-        queue_id = header.queue_id
-        if queue_id < 0:
-            if topic.write_queue_nums < 1:
-                raise _illegal_queue(request, topic)
-            queue_id = random.randrange(topic.write_queue_nums)
-        if header.batch:
-            return self._prepare_batch(request, topic, queue_id)
-        received = (header.properties or "").encode("utf-8", "replace")
-        message = NewMessage(
-            header.topic,
-            queue_id,
-            request.command.body or b"",
-            inbound.stored_properties(header.properties, self._cluster_pair),
-            header.flag,
-            header.sys_flag | _tag_flag(topic),
-            header.born_timestamp,
-            _born_host(request.channel),
-            header.reconsume_times or 0,
-        )
-        waits = inbound.waits_for_replicas(header.properties)
-        pairs = decode_properties(received)
-        if header.topic.startswith(RETRY_PREFIX):
-            dead = self._dead_letter(request, message, pairs)
-            if dead is not None:
-                return _Prepared(dead, queue_id, waits)
-        with_cluster = inbound.joined_properties(received, self._cluster_pair)
-        # Clients before 4.6.1 leave the mark on messages that they send again themselves.
-        is_retry = message.reconsume_times > 0 and _level(received) > 0
-        if pairs.get("TRAN_MSG", "").lower() == "true" and not is_retry:
-            config = self._live.current
-            if config.reject_transaction_messages:
-                raise RefusedError(
-                    ResponseCode.NO_PERMISSION,
-                    f"the broker[{config.broker_ip1}] sending transaction message is forbidden",
-                )
-            return _Prepared(inbound.half(message, with_cluster), queue_id, waits)
-        level = _level(received)
-        if level > 0 and inbound.is_delayable(message.sys_flag):
-            message = inbound.parked(message, level, self._level_max, with_cluster)
-        return _Prepared(message, queue_id, waits)
-
-    def _dead_letter(
-        self, request: SendRequest, message: NewMessage, pairs: dict[str, str]
-    ) -> NewMessage | None:
-        """Return a message that came back too often as one for the dead-letter topic."""
-        header = request.header
-        group_name = header.topic.removeprefix(RETRY_PREFIX)
-        group = self._groups.find(group_name)
-        if group is None:
-            raise RefusedError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {group_name} {SEE_FAQ}",
-            )
-        times_max = group.retry_max_times
-        if request.command.version >= _VERSION_3_4_9 and header.max_reconsume_times is not None:
-            times_max = header.max_reconsume_times
-        if message.reconsume_times < times_max:
-            return None
-        dead_topic = dlq_topic(group_name)
-        if self._topics.get(dead_topic) is None or self._creation.is_under_way(dead_topic):
-            raise _TopicMissing(dead_topic)
-        kept = {name: value for name, value in pairs.items() if name != inbound.WAIT}
-        kept["DELAY"] = "0"
-        kept[inbound.CLUSTER] = self._live.current.cluster_name
-        return NewMessage(
-            dead_topic,
-            0,
-            message.body,
-            encode_properties(kept),
-            message.flag,
-            message.sys_flag,
-            message.born_ms,
-            message.born_host,
-            message.reconsume_times,
-        )
-
-    def _prepare_batch(self, request: SendRequest, topic: TopicConfig, queue_id: int) -> _Prepared:
-        header, body = request.header, request.command.body
-        body_max = self._live.current.store.message_bytes_max
-        outer = (header.properties or "").encode("utf-8", "replace").rstrip(PAIR)
-        if header.sys_flag & flags.TRANSACTION_MASK or _level(outer) > 0:
-            raise _illegal(body_max)
-        if body is not None and len(body) > body_max:
-            raise _illegal(body_max)
         try:
-            entries = decode_batch(body)
-        except BatchError as exc:
-            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(exc)) from None
-        shared = NewMessage(
-            header.topic,
-            queue_id,
-            b"",
-            inbound.joined_properties(outer, self._cluster_pair),
-            0,
-            header.sys_flag | _tag_flag(topic),
-            header.born_timestamp,
-            _born_host(request.channel),
-            header.reconsume_times or 0,
-        )
-        waits = inbound.waits_for_replicas(header.properties)
-        return _Prepared(shared, queue_id, waits, entries)
+            known = self._topics.get(header.topic)
+            send_checks.check_send(header.topic, known, config, self._now_ms())
+            self._has_short_way = self._is_open(config)
+            topic = self._send_topics.ready(header.topic)
+            if topic is None:
+                self._send_topics.create_on_send(
+                    request,
+                    header,
+                    lambda: self._send_after_creation(request),
+                    lambda why: self._refuse(request, why),
+                )
+                return
+            self._prepare_and_put(request, topic)
+        except RefusedError as exc:
+            self._refuse(request, exc)
 
-    def _put_prepared(self, request: SendRequest, prepared: _Prepared) -> None:
+    def _send_after_creation(self, request: SendRequest) -> None:
+        """Go on with a send whose topics were to be created; raise `RefusedError`."""
+        topic = self._topics.get(request.header.topic)
+        if topic is None:
+            raise send_checks.no_such_topic(request.header.topic)
+        self._prepare_and_put(request, topic)
+
+    def _prepare_and_put(self, request: SendRequest, topic: TopicConfig) -> None:
+        """Store a send and answer it, or first create the dead-letter topic it has to go to."""
+        channel, command = request.channel, request.command
+        received = ReceivedSend(
+            request.header, command.body, command.version, channel.peer, _born_host(channel)
+        )
+        prepared = self._preparation.prepare(received, topic)
+        rests_in = prepared.message.topic
+        if prepared.is_dead_letter and self._send_topics.ready(rests_in) is None:
+            self._send_topics.create_for_group(
+                request,
+                rests_in,
+                lambda: self._send_after_creation(request),
+                lambda why: self._refuse(request, why),
+            )
+            return
+        self._put_prepared(request, prepared)
+
+    def _put_prepared(self, request: SendRequest, prepared: PreparedSend) -> None:
         if self._is_slave:
-            self._answer_failure(request, SLAVE)
+            self._answer_failure(request, send_checks.SLAVE)
             return
         message, entries = prepared.message, prepared.entries
         prefix = self._id_prefix
@@ -542,34 +351,12 @@ class SendHandlers:
         self._acknowledger.when_safe(end_offset, answer)
 
     def _answer_failure(self, request: SendRequest, result: AppendResult | BatchResult) -> None:
-        code, remark = self._explain(result)
         self._store_stats.put_failed()
-        request.reply(self._error_header, code=code, remark=remark)
+        body_max = self._live.current.store.message_bytes_max
+        self._refuse(request, send_checks.not_stored(result, body_max))
 
-    def _explain(self, result: AppendResult | BatchResult) -> tuple[int, str]:
-        """Return the code and the remark for a message that was not stored."""
-        status = result.status
-        if status is AppendStatus.CREATE_MAPPED_FILE_FAILED:
-            return (
-                ResponseCode.SYSTEM_ERROR,
-                f"create mapped file failed, server is busy or broken. {result.reason}",
-            )
-        if status in (AppendStatus.MESSAGE_ILLEGAL, AppendStatus.PROPERTIES_SIZE_EXCEEDED):
-            illegal = _illegal(self._live.current.store.message_bytes_max)
-            return illegal.code, f"{illegal.remark} {result.reason}"
-        if status is AppendStatus.SERVICE_NOT_AVAILABLE:
-            return (
-                ResponseCode.SERVICE_NOT_AVAILABLE,
-                "service not available now. It may be caused by one of the following reasons:"
-                " the broker's disk is full, messages are put to the slave, message store has been"
-                f" shut down, etc. Here: {result.reason}",
-            )
-        if status is AppendStatus.OS_PAGE_CACHE_BUSY:
-            return (
-                ResponseCode.SYSTEM_ERROR,
-                "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
-            )
-        return ResponseCode.SYSTEM_ERROR, f"{status.value} {result.reason}".rstrip()
+    def _refuse(self, request: SendRequest, why: RefusedError) -> None:
+        request.reply(self._error_header, code=why.code, remark=why.remark)
 
     def _count(self, counts: dict[tuple[str, int], list[int]], *, is_batch: bool = False) -> None:
         """Count stored messages, by topic and queue; a batch is one send."""
@@ -604,70 +391,6 @@ def _born_host(channel: Channel) -> bytes:
     known = channel.state.get("born_host")
     if isinstance(known, bytes):
         return known
-    host, _, port = channel.peer.rpartition(":")
-    try:
-        packed = pack_host(host.strip("[]").partition("%")[0], int(port))
-    except ValueError:
-        # A connection within the process has no address.
-        packed = pack_host("127.0.0.1", 0)
+    packed = pack_peer(channel.peer)
     channel.state["born_host"] = packed
     return packed
-
-
-def _tag_flag(topic: TopicConfig) -> int:
-    is_multi = topic.topic_filter_type is TopicFilterType.MULTI_TAG
-    return flags.MULTI_TAGS if is_multi else 0
-
-
-def _check_queue_id(request: SendRequest, topic: TopicConfig) -> None:
-    if request.header.queue_id >= max(topic.write_queue_nums, topic.read_queue_nums):
-        raise _illegal_queue(request, topic)
-
-
-def _illegal_queue(request: SendRequest, topic: TopicConfig) -> RefusedError:
-    return RefusedError(
-        ResponseCode.SYSTEM_ERROR,
-        f"request queueId[{request.header.queue_id}] is illegal, {_describe(topic)}"
-        f" Producer: {request.channel.peer}",
-    )
-
-
-def _describe(topic: TopicConfig) -> str:
-    """Return a topic in the words of Java's TopicConfig."""
-    perm = "".join(
-        letter if topic.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1))
-    )
-    filter_type = topic.topic_filter_type
-    return (
-        f"TopicConfig [topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums},"
-        f" writeQueueNums={topic.write_queue_nums}, perm={perm},"
-        f" topicFilterType={filter_type.value if filter_type else 'null'},"
-        f" topicSysFlag={topic.topic_sys_flag}, order={'true' if topic.order else 'false'}]"
-    )
-
-
-def _level(properties: bytes) -> int:
-    try:
-        return inbound.delay_level(properties)
-    except ValueError as exc:
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, f"DELAY is no number: {exc}") from None
-
-
-def _no_topic(topic: str) -> RefusedError:
-    return RefusedError(
-        ResponseCode.TOPIC_NOT_EXIST,
-        f"topic[{topic}] not exist, apply first please!{SEE_FAQ}",
-    )
-
-
-def _illegal(body_max: int) -> RefusedError:
-    return RefusedError(
-        ResponseCode.MESSAGE_ILLEGAL,
-        "the message is illegal, maybe msg body or properties length not matched."
-        f" msg body length limit {body_max}B, msg properties length limit 32KB.",
-    )
-
-
-def _human_time(time_ms: int) -> str:
-    parts = time.localtime(time_ms / 1000)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', parts)},{time_ms % 1000:03d}"

@@ -7,13 +7,13 @@ those of RocketMQ 4.9.8 SendMessageProcessor.
 
 from __future__ import annotations
 
-import logging
 import random
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.broker import inbound
+from rmq.broker import inbound, send_checks
 from rmq.broker.config import BrokerRole
-from rmq.broker.handlers.send import SEE_FAQ, SLAVE
+from rmq.broker.send_topics import SendTopics
+from rmq.broker.topics import PERM_WRITE
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
 from rmq.model.properties import encode_properties
@@ -34,19 +34,13 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import SubscriptionGroupConfig
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
+    from rmq.store.append import AppendResult
     from rmq.store.record import StoredRecord
     from rmq.store.store import MessageStore
-
-logger = logging.getLogger(__name__)
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
-_PERM_WRITE: Final = 2
-_PERM_READ_WRITE: Final = 6
-_UNIT_SUB_FLAG: Final = 2
-_VERSION_3_4_9: Final = 121
-"""Clients of this version and later say themselves how often a message may come back."""
 
 
 @final
@@ -68,7 +62,7 @@ class SendBackHandlers:
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._creation = creation
+        self._send_topics = SendTopics(topics, creation)
         self._acknowledger = acknowledger
         self._stats = stats
         self._store_stats = store_stats
@@ -86,22 +80,16 @@ class SendBackHandlers:
         header, config = request.header, self._live.current
         group = self._groups.find(header.group)
         if group is None:
-            raise RefusedError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group not exist, {header.group} {SEE_FAQ}",
-            )
-        if not config.permission & _PERM_WRITE:
-            raise RefusedError(
-                ResponseCode.NO_PERMISSION,
-                f"the broker[{config.broker_ip1}] sending message is forbidden",
-            )
+            raise send_checks.no_such_group(header.group)
+        if not config.permission & PERM_WRITE:
+            raise send_checks.broker_forbids(config)
         if group.retry_queue_nums <= 0:
             request.reply()
             return
         record = self._store.reads.record_at(header.offset) if header.offset >= 0 else None
-        times_max = group.retry_max_times
-        if request.command.version >= _VERSION_3_4_9 and header.max_reconsume_times is not None:
-            times_max = header.max_reconsume_times
+        times_max = send_checks.attempts_max(
+            group, header.max_reconsume_times, request.command.version
+        )
         is_dead = record is not None and (
             record.reconsume_times >= times_max or header.delay_level < 0
         )
@@ -119,17 +107,30 @@ class SendBackHandlers:
 
         Of a group without a retry topic the admin tools would not find the brokers.
         """
+
+        def go_on() -> None:
+            self._take(request, group, record, is_dead=is_dead)
+
+        def refuse(why: RefusedError) -> None:
+            request.reply(code=why.code, remark=why.remark)
+
         retry, dead = retry_topic(request.header.group), dlq_topic(request.header.group)
         reason = self._topics.validate_topic(retry)
         if reason is not None:
             # Taken now, it could not be delivered when its time has come.
             raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
-        settings = self._topics.get(retry)
-        if settings is None or self._creation.is_under_way(retry):
-            sys_flag = _UNIT_SUB_FLAG if request.header.unit_mode else 0
-            self._create(request, group, record, is_dead, retry, group.retry_queue_nums, sys_flag)
+        settings = self._send_topics.ready(retry)
+        if settings is None:
+            self._send_topics.create_for_group(
+                request,
+                retry,
+                go_on,
+                refuse,
+                queues=group.retry_queue_nums,
+                has_unit_sub=request.header.unit_mode,
+            )
             return
-        if not settings.perm & _PERM_WRITE:
+        if not settings.perm & PERM_WRITE:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION, f"the topic[{retry}] sending message is forbidden"
             )
@@ -137,42 +138,10 @@ class SendBackHandlers:
             # Not beyond what consumers read, should the group have more queues than its topic.
             queues = max(1, min(group.retry_queue_nums, settings.read_queue_nums))
             self._store_again(request, record, retry, queues, is_dead=False)
-        elif self._topics.get(dead) is None or self._creation.is_under_way(dead):
-            self._create(request, group, record, is_dead, dead, 1, 0)
+        elif self._send_topics.ready(dead) is None:
+            self._send_topics.create_for_group(request, dead, go_on, refuse)
         else:
             self._store_again(request, record, dead, 1, is_dead=True)
-
-    def _create(
-        self,
-        request: Request[ConsumerSendMsgBackRequest],
-        group: SubscriptionGroupConfig,
-        record: StoredRecord | None,
-        is_dead: bool,
-        topic: str,
-        queues: int,
-        sys_flag: int,
-    ) -> None:
-        """Have a topic created, and go on when it is there."""
-
-        def go_on(error: Exception | None) -> None:
-            try:
-                if error is not None:
-                    raise RefusedError(ResponseCode.SYSTEM_ERROR, str(error))
-                self._take(request, group, record, is_dead=is_dead)
-            except RefusedError as exc:
-                request.reply(code=exc.code, remark=exc.remark)
-            except Exception as exc:
-                # Who sent it waits; nobody else would say that it is in vain.
-                if not request.answered:
-                    request.refuse(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
-                raise
-
-        request.defer()
-        self._creation.submit(
-            topic,
-            lambda: self._topics.create_on_send_back(topic, queues, _PERM_READ_WRITE, sys_flag),
-            go_on,
-        )
 
     def _store_again(
         self,
@@ -191,13 +160,11 @@ class SendBackHandlers:
         level = 0 if is_dead else header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
         message, origin_topic = self._again(record, topic, random.randrange(queues), level)
         if self._live.current.role is BrokerRole.SLAVE:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"{SLAVE.status.value} {SLAVE.reason}")
+            raise _not_stored(send_checks.SLAVE)
         (result,) = self._store.append([message])
         if result.status is not AppendStatus.PUT_OK:
             self._store_stats.put_failed()
-            raise RefusedError(
-                ResponseCode.SYSTEM_ERROR, f"{result.status.value} {result.reason}".rstrip()
-            )
+            raise _not_stored(result)
         self._store_stats.put(1, result.size)
         if message.topic == SCHEDULE_TOPIC:
             self._stats.put(message.topic, message.queue_id, 1, result.size)
@@ -235,6 +202,12 @@ class SendBackHandlers:
             levels = len(self._live.current.store.delay_levels_ms)
             message = inbound.parked(message, level, levels, message.properties)
         return message, pairs[RETRY_TOPIC]
+
+
+def _not_stored(result: AppendResult) -> RefusedError:
+    return RefusedError(
+        ResponseCode.SYSTEM_ERROR, f"{result.status.value} {result.reason}".rstrip()
+    )
 
 
 def _answer(request: Request[ConsumerSendMsgBackRequest], status: AppendStatus) -> None:

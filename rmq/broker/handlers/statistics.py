@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 import trio
 
 from rmq.broker.runtime_info import Load, runtime_info, store_facts
+from rmq.errors import RefusedError
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies.groups import GroupList
 from rmq.remoting.bodies.kv import KVTable
@@ -37,6 +38,7 @@ from rmq.remoting.headers import (
     QueryTopicConsumeByWhoRequest,
     ViewBrokerStatsDataRequest,
 )
+from rmq.remoting.layout import FRAME_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,6 +65,8 @@ V = TypeVar("V")
 
 QUEUES_AT_ONCE: Final = 500
 """Queues that are gone through, or encoded, before others get their turn."""
+ANSWERED_QUEUES_MAX: Final = FRAME_BYTES_MAX // 100
+"""Queues that an answer can hold at best."""
 _THREADS: Final = 2
 _LONG_MAX: Final = 2**63 - 1
 _LATEST_MS: Final = 253_402_214_400_000
@@ -237,6 +241,12 @@ class StatisticsHandlers:
                     self._write_queues(config), partial(self._progress, group), pace
                 )
                 count += len(table)
+                if count > ANSWERED_QUEUES_MAX:
+                    raise RefusedError(
+                        ResponseCode.SYSTEM_ERROR,
+                        f"the groups of this broker read more than {ANSWERED_QUEUES_MAX} queues,"
+                        " which no answer can hold; ask for one group at a time",
+                    )
                 tps = self._stats.group_get_tps(group, topic)
                 stats.append(ConsumeStats(offset_table=table, consume_tps=tps))
                 behind += sum(

@@ -132,7 +132,7 @@ async def test_a_segment_that_cannot_be_made_refuses_what_does_not_fit(tmp_path:
             )
             assert "/commitlog/" in refused.remark
         with trio.fail_after(5):
-            while (await peer.request(send_frame(body=b"y" * 9000))).code:
+            while (await peer.request(send_frame(body=b"y" * 9000))).code:  # noqa: ASYNC110
                 await trio.sleep(0.01)
         assert broker.bodies() == [b"x" * 9000, b"y" * 9000]
 
