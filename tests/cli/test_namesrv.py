@@ -151,5 +151,5 @@ def test_a_damaged_kv_config_stops_the_start_and_says_what_to_do(tmp_path: Path)
     code, _, errors = run(tmp_path, "--port", "0")
     assert code == ExitCode.CONFIG
     assert str(kv) in errors
-    assert "hint: repair the file" in errors
+    assert "hint: repair it or restore a copy" in errors
     assert "Traceback" not in errors
