@@ -74,7 +74,9 @@ class Bench:
         rounds: int,
         seconds: float,
         run_in_s: float | None,
+        all_cores: bool,
     ) -> None:
+        self._all_cores = all_cores
         self.results = Results([kind.name for kind in kinds])
         self._kinds = kinds
         self._folder = folder
@@ -138,7 +140,12 @@ class Bench:
 
     def _place(self, kind: BrokerKind, settings: dict[str, str], stack: ExitStack) -> BrokerFolder:
         self._stores += 1
-        place = BrokerFolder(kind, self._folder / f"{kind.name}-{self._stores}", settings)
+        place = BrokerFolder(
+            kind,
+            self._folder / f"{kind.name}-{self._stores}",
+            settings,
+            all_cores=self._all_cores,
+        )
         stack.callback(place.remove)
         return place
 
@@ -217,7 +224,14 @@ def main() -> int:
         f" {rounds} rounds of {seconds:g} s\n"
     )
     with tempfile.TemporaryDirectory(prefix="bench-broker-", dir=args.dir) as folder:
-        bench = Bench(kinds, Path(folder), rounds=rounds, seconds=seconds, run_in_s=run_in_s)
+        bench = Bench(
+            kinds,
+            Path(folder),
+            rounds=rounds,
+            seconds=seconds,
+            run_in_s=run_in_s,
+            all_cores=args.all_cores,
+        )
         try:
             for group in GROUPS:
                 chosen = [row for row in rows if row.group == group.name]
@@ -240,6 +254,11 @@ def _parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one short round")
+    parser.add_argument(
+        "--all-cores",
+        action="store_true",
+        help="let brokers use all cores, also that of the load (default: one of their own)",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="length of most rows")
     parser.add_argument(

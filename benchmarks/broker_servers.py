@@ -145,7 +145,15 @@ def fetch_java_broker() -> JavaBroker:
 class BrokerFolder:
     """Where one broker keeps its files, and the port that it comes back to."""
 
-    def __init__(self, kind: BrokerKind, path: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        kind: BrokerKind,
+        path: Path,
+        settings: Mapping[str, str],
+        *,
+        all_cores: bool = False,
+    ) -> None:
+        self.all_cores = all_cores
         path.mkdir()
         self.kind = kind
         self.path = path
@@ -173,7 +181,7 @@ class BrokerFolder:
             started_s = time.perf_counter()
             process = spawn(
                 self.kind.command(self.config),
-                core=SERVER_CORE,
+                core=None if self.all_cores else SERVER_CORE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=self.kind.environment(self.path),
@@ -240,18 +248,21 @@ def use_core(core: int) -> None:
 def spawn(
     command: Sequence[str],
     *,
-    core: int,
+    core: int | None,
     stdout: IO[bytes] | int,
     stderr: int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a process on one core, if there are two.
+    """Start a process on one core, if there are two, or on all of them.
 
     It is this process that moves there for a moment: what is pinned only after its start has
     counted the cores already, and may have started threads.
     """
     here = os.sched_getaffinity(0)
-    use_core(core)
+    if core is None:
+        os.sched_setaffinity(0, _CORES)
+    else:
+        use_core(core)
     try:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env, cwd=ROOT
