@@ -52,7 +52,7 @@ def test_clients_that_were_not_part_of_a_run_keep_their_sections() -> None:
 
 def test_what_a_failure_says_about_the_machine_is_left_out() -> None:
     detail = (
-        "no answer of 127.0.0.1:30911 (/home/me/store) for 7F00000100002A9F0000 at 1700000000000"
+        "no answer of 127.0.0.1:30911 (/var/me/store) for 7F00000100002A9F0000 at 1700000000000"
     )
     document = merge("", [Row("A", "x", False, detail)])
     assert "| no answer of ADDRESS (PATH) for ID at TIME |" in document
