@@ -38,6 +38,7 @@ class VersionedTable(Generic[Entry]):
         self._hashes: dict[str, int] = {}
         self._lines: dict[str, str] = {}
         self._order: list[str] | None = None
+        self._encoded: tuple[tuple[int, DataVersion], bytes] | None = None
         self.version = DataVersion(timestamp=now_ms())
         self.changes = 0
         """Moves with every change: what was derived from an entry is good until it does."""
@@ -73,6 +74,13 @@ class VersionedTable(Generic[Entry]):
             f'\n\t\t"timestamp":{self.version.timestamp}\n\t}},'
             f'\n\t"{self._member}":{{{members}' + ("\n\t}\n}" if members else "}\n}")
         )
+
+    def _encode_once(self, to_body: Callable[[], Body]) -> bytes:
+        """Return the table as the body of an answer, encoded once per change."""
+        state = (self.changes, self.version)
+        if self._encoded is None or self._encoded[0] != state:
+            self._encoded = (state, to_body().encode())
+        return self._encoded[1]
 
     def _ordered(self) -> dict[str, Entry]:
         """Return the entries in the order in which a stock broker lists them."""

@@ -26,7 +26,7 @@ from rmq.remoting.bodies import (
 )
 from rmq.remoting.codes import RequestCode
 from rmq.store.record import NewMessage
-from tests.fuzz.server_values import GROUPS
+from tests.fuzz.server_pools import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

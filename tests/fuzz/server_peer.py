@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _RESET: Final = struct.pack("ii", 1, 0)
 _CLOSE_S: Final = 3.0
+_SILENCE_S: Final = 100.0
+"""After a little more without a byte or a heartbeat, servers may close a connection."""
 _READ_BYTES: Final = 1 << 18
 
 
@@ -57,8 +59,6 @@ class Peer:
         """Frames the server has to read."""
         self.is_sound = True
         """Whether the server has no reason to close the connection."""
-        self.is_deaf = False
-        """Whether answers are left unread."""
         self.answer_call: Callable[[Peer, Command], bytes] = lambda _peer, _call: b""
         """Gives the bytes that follow a request of the server's."""
         self.on_answer = on_answer
@@ -66,15 +66,20 @@ class Peer:
         self._mirror = FrameDecoder()
         self._owed: dict[int, list[Command]] = {}
         self._quiet: dict[int, list[Command]] = {}
-        self._is_ended = False
+        self.is_ended = False
+        """Whether nothing more comes."""
         self._is_closing = False
+        self._opened_at = trio.current_time()
+        self._listens = trio.Event()
+        self._listens.set()
+        self._ended = trio.Event()
         self._scope = trio.CancelScope()
         self._sending = trio.Lock()
 
     @property
     def is_owed(self) -> bool:
         """Whether an answer has yet to come, or an end."""
-        if self._is_ended:
+        if self.is_ended:
             return False
         return bool(self._owed) if self.is_sound else True
 
@@ -84,9 +89,21 @@ class Peer:
     def forgive(self) -> None:
         """Wait for nothing more."""
         self._owed.clear()
-        if not self.is_sound and not self._is_ended:
+        if not self.is_sound and not self.is_ended:
             self._note(f"{self.server.name} reads on after damage", f"{self._mirror.error}")
             self.is_sound = True
+
+    def expect_end(self) -> None:
+        """Be ready for the server to close the connection."""
+        self._is_closing = True
+        self.listen()
+
+    def be_deaf(self) -> None:
+        """Read nothing until told to `listen`."""
+        self._listens = trio.Event()
+
+    def listen(self) -> None:
+        self._listens.set()
 
     async def send(self, stream: bytes) -> None:
         """Send bytes, and expect what follows from them."""
@@ -114,8 +131,7 @@ class Peer:
         decoder = FrameDecoder()
         with self._scope:
             while True:
-                while self.is_deaf:
-                    await trio.sleep(0.01)
+                await self._listens.wait()
                 try:
                     data = await self.stream.receive_some(_READ_BYTES)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -129,8 +145,10 @@ class Peer:
                 if decoder.error is not None:
                     self._note(f"{self.server.name} writes what is no frame", str(decoder.error))
                     break
-        self._is_ended = True
-        if self.is_sound and not self._is_closing:
+        self.is_ended = True
+        self._ended.set()
+        is_young = trio.current_time() - self._opened_at < _SILENCE_S
+        if self.is_sound and not self._is_closing and is_young:
             self._note(
                 f"{self.server.name} closed a sound connection",
                 f"with {len(self.unanswered())} requests unanswered",
@@ -160,14 +178,14 @@ class Peer:
         """End the connection, one way or the other."""
         self._is_closing = True
         style = chance.randrange(3)
-        if style == 0 and not self._is_ended:
+        if style == 0 and not self.is_ended:
             # The server ends its half when it has seen the end of ours.
             try:
                 with trio.move_on_after(_CLOSE_S):
                     async with self._sending:
                         await self.stream.send_eof()
-                    while not self._is_ended and not self.is_deaf:
-                        await trio.sleep(0.0005)
+                    self.listen()
+                    await self._ended.wait()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 pass
         elif style == 1:

@@ -26,7 +26,8 @@ from rmq.remoting.command import encode_frame
 from rmq.remoting.headers import EndTransactionRequest, PullMessageRequest
 from rmq.remoting.layout import FRAME_PREFIX
 from tests.fuzz.mutations import mutated
-from tests.fuzz.server_values import NO_NUMBERS, NO_TEXTS, fields_of
+from tests.fuzz.server_pools import NO_NUMBERS, NO_TEXTS
+from tests.fuzz.server_values import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,8 +164,12 @@ class Maker:
         *,
         flag: int | None = None,
         opaque: int | None = None,
+        serialization: Serialization | None = None,
     ) -> bytes:
-        """Return a frame; what is not given is drawn."""
+        """Return a frame; what is not given is drawn.
+
+        A binary header cannot hold everything: what does not fit gets one of JSON.
+        """
         chance = self.chance
         if flag is None:
             flag = FLAG_ONEWAY if chance.random() < 0.05 else 0
@@ -173,8 +178,12 @@ class Maker:
             opaque = self._opaque
         version = chance.choice(_VERSIONS)
         language = chance.choice(_LANGUAGES)
-        if chance.random() < 0.3 and (binary := _binary(code, fields, body, flag, opaque, version)):
-            return binary
+        if serialization is None:
+            serialization = chance.choice((Serialization.JSON, *Serialization))
+        if serialization is Serialization.ROCKETMQ:
+            binary = _binary(code, fields, body, flag, opaque, version)
+            if binary is not None:
+                return binary
         header = json.dumps(
             {
                 "code": code,

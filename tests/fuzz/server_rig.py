@@ -6,10 +6,7 @@ time of day follows: what waits for 15 s is waited for in no time. `Rig.dial` gi
 
 from __future__ import annotations
 
-import re
 import time
-import zlib
-from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, final
 
@@ -18,20 +15,11 @@ import trio.testing
 
 from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
-from rmq.errors import RmqError
-from rmq.model.properties import decode_properties
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
-from rmq.remoting.bodies import RESPONSE_BODIES, decode_batch
-from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import (
-    RESPONSE_HEADERS,
-    SendMessageRequest,
-    SendMessageRequestV2,
-    SendMessageResponse,
-)
-from rmq.store.record import parse_message_id
+from rmq.remoting.codes import RequestCode
 from tests.e2e.servers import free_port
+from tests.fuzz.server_answers import Answers, describe
 from tests.fuzz.server_peer import Peer, Server
 from tests.fuzz.server_requests import Maker
 from tests.fuzz.server_watch import FUZZ_TASK
@@ -42,8 +30,6 @@ if TYPE_CHECKING:
 
     from rmq.broker.broker import Broker
     from rmq.nameserver.server import Nameserver
-    from rmq.remoting.command import Command
-    from rmq.remoting.dispatch import HandlerTable
     from tests.fuzz.server_values import Values
     from tests.fuzz.server_watch import Note, StepWatch
 
@@ -67,21 +53,12 @@ SETTINGS: Final = {
     "rocketmq.broker.diskSpaceCleanForciblyRatio": "1.0",
     "rocketmq.broker.diskSpaceWarningLevelRatio": "1.0",
 }
-_SENDS: Final = {
-    int(RequestCode.SEND_MESSAGE): SendMessageRequest,
-    int(RequestCode.SEND_MESSAGE_V2): SendMessageRequestV2,
-    int(RequestCode.SEND_BATCH_MESSAGE): SendMessageRequestV2,
-}
-_HANDED_ON: Final = (
-    RequestCode.GET_CONSUMER_RUNNING_INFO,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY,
-)
-"""Requests whose answers are a consumer's, whatever it says."""
-_CODES: Final = frozenset(map(int, ResponseCode))
-_PYTHON_ERROR: Final = re.compile(r"(?:[A-Z]\w*(?:Error|Exception|Group)|KeyboardInterrupt): ?")
-_STEP_S: Final = 1.0
+_OWN_CONNECTIONS: Final = {"broker": 1, "vip": 0, "nameserver": 2}
+"""Those of the probe, and the broker's to the nameserver."""
+_SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 _QUIET_S: Final = 0.3
-_JUMPS_MAX: Final = 40
+_LEFTOVER_S: Final = 3.0
+_CALL_S: Final = 12
 _STOP_S: Final = 20.0
 
 
@@ -103,30 +80,24 @@ class Rig:
         self.chance = values.chance
         self.note = note
         self.nursery = nursery
-        self.answers: Counter[tuple[str, int]] = Counter()
-        """How often requests of a code were answered with a code."""
+        self.answers = Answers(values, note)
         self.frames = 0
         """How many frames were sent."""
-        self.ledger: dict[int, tuple[int, int]] = {}
-        """Length and checksum of acknowledged bodies, by physical offset."""
         self.peers: list[Peer] = []
-        vip_table = broker.vip_server._dispatcher._bound
+        self.waits_s = 40
+        """How long an answer may have to wait for something, by the clock of the servers."""
+        self.patience_s = 60.0
+        """How long an answer may take for which much has to be worked out."""
+        # As a stock broker, the second port does not serve pulls.
+        vip_table = broker.table.without(RequestCode.PULL_MESSAGE)
         self.servers = {
-            "broker": self._server("broker", broker.server.port, broker.table),
-            "vip": Server("vip", broker.vip_server.port, self._maker(broker.table), True),
-            "nameserver": self._server("nameserver", nameserver.port, nameserver.table),
+            server.name: server
+            for server in (
+                Server("broker", broker.server.port, Maker(broker.table, values), True),
+                Server("vip", broker.vip_server.port, Maker(vip_table, values), True),
+                Server("nameserver", nameserver.port, Maker(nameserver.table, values), False),
+            )
         }
-        self.servers["vip"].maker.served = {
-            code: kind
-            for code, kind in self.servers["broker"].maker.served.items()
-            if code in vip_table
-        }
-
-    def _maker(self, table: HandlerTable) -> Maker:
-        return Maker(table, self.values)
-
-    def _server(self, name: str, port: int, table: HandlerTable) -> Server:
-        return Server(name, port, self._maker(table), answers_unknown=name != "nameserver")
 
     # --- connections -------------------------------------------------------------------------
 
@@ -135,25 +106,25 @@ class Rig:
         target = self.servers[server]
         sock = trio.socket.socket()
         await sock.connect((HOST, target.port))
-        peer = Peer(trio.SocketStream(sock), target, self.check_answer, self.note)
+        peer = Peer(trio.SocketStream(sock), target, self.answers.check, self.note)
         self.peers.append(peer)
         self.nursery.start_soon(peer.run, name=f"{FUZZ_TASK} peer")
         return peer
 
     async def settle(self, *, lets_time_pass: bool = True) -> None:
         """Wait until everything that is owed to peers has come, as long as that may take."""
-        await self._wait(lambda: not self._debtors(), _QUIET_S)
-        jumps = 0
-        while lets_time_pass and self._debtors() and jumps < _JUMPS_MAX:
-            await self.pass_time(_STEP_S)
-            jumps += 1
+        await self.wait(lambda: not self._debtors(), _QUIET_S)
+        waited_s = 0
+        while lets_time_pass and self._debtors() and waited_s < self.waits_s:
+            await self.pass_time(1)
+            waited_s += 1
         if self._debtors():
-            await self._wait(lambda: not self._debtors(), 3.0)
+            await self.wait(lambda: not self._debtors(), self.patience_s)
         for peer in self._debtors():
             for request in peer.unanswered():
                 self.note(
                     f"no answer to {request.code} from {peer.server.name}",
-                    f"after {jumps} s: {describe(request)}",
+                    f"after {waited_s} s: {describe(request)}",
                 )
             peer.forgive()
 
@@ -161,9 +132,10 @@ class Rig:
         return [peer for peer in self.peers if peer.is_owed]
 
     async def hang_up(self) -> None:
-        """Close all connections."""
+        """Close all connections, and wait for the servers to forget them."""
         for peer in list(self.peers):
             await self.close(peer)
+        await self.check_nothing_left()
 
     async def close(self, peer: Peer) -> None:
         """Close a connection."""
@@ -171,7 +143,8 @@ class Rig:
         self.frames += peer.sent
         self.peers.remove(peer)
 
-    async def _wait(self, is_so: Callable[[], bool], seconds: float) -> bool:
+    async def wait(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        """Wait for something, not longer than so many true seconds; did it come?"""
         end = time.monotonic() + seconds
         while not is_so():
             if time.monotonic() > end:
@@ -179,95 +152,31 @@ class Rig:
             await trio.sleep(0.0005)
         return True
 
-    async def wait_until(self, what: str, is_so: Callable[[], bool], seconds: float = 3.0) -> bool:
-        """Wait for something that must come true soon; a finding if it does not."""
-        if await self._wait(is_so, seconds):
-            return True
-        self.note(f"not in time: {what.partition(':')[0]}", what)
-        return False
-
-    async def pass_time(self, seconds: float) -> None:
-        """Let both clocks go on."""
+    async def pass_time(self, seconds: int, *, step_s: int = 1) -> None:
+        """Let both clocks go on, in steps after each of which everything settles."""
         clock = trio.lowlevel.current_clock()
         assert isinstance(clock, trio.testing.MockClock)
-        while seconds > 0:
-            clock.jump(min(_STEP_S, seconds))
-            seconds -= _STEP_S
+        for _ in range(0, seconds, step_s):
+            clock.jump(step_s)
             # Threads are not waited for by `wait_all_tasks_blocked`.
             await trio.sleep(0.001)
             await trio.testing.wait_all_tasks_blocked()
 
-    # --- answers -----------------------------------------------------------------------------
-
-    def check_answer(self, server: Server, request: Command, answer: Command) -> None:
-        """Look at an answer, whatever the request was."""
-        self.answers[f"{server.name} {request.code}", answer.code] += 1
-        if request.code not in _HANDED_ON:
-            self._check_code(server, request, answer)
-        if answer.code == ResponseCode.SUCCESS:
-            try:
-                self._read_success(request, answer)
-            except (RmqError, ValueError) as exc:
-                self.note(
-                    f"{server.name} {request.code}: the answer cannot be read",
-                    f"{exc}\n  {describe(request)}",
-                )
-
-    def _check_code(self, server: Server, request: Command, answer: Command) -> None:
-        remark = answer.remark or ""
-        if answer.code not in _CODES:
-            self.note(f"{server.name} {request.code}: unknown code {answer.code}", remark)
-        if answer.code == ResponseCode.SYSTEM_ERROR and not remark.strip():
-            self.note(f"{server.name} {request.code}: no reason given", describe(request))
-        if _PYTHON_ERROR.match(remark):
-            self.note(
-                f"{server.name} {request.code}: {remark.partition(':')[0]}",
-                f"{remark}\n  {describe(request)}",
-            )
-
-    def _read_success(self, request: Command, answer: Command) -> None:
-        try:
-            code = RequestCode(request.code)
-        except ValueError:
-            return
-        header_class = RESPONSE_HEADERS[code]
-        if header_class is not None:
-            answer.header(header_class)
-        body_class = RESPONSE_BODIES.get(code)
-        if body_class is not None and answer.body and code not in _HANDED_ON:
-            body_class.decode(answer.body, lenient_bytes_max=1 << 30)
-        if request.code in _SENDS:
-            self._remember(request, answer)
-
-    def _remember(self, request: Command, answer: Command) -> None:
-        header = request.header(_SENDS[request.code])
-        stored = answer.header(SendMessageResponse)
-        bodies = [request.body or b""]
-        if header.batch:
-            bodies = [message.body for message in decode_batch(request.body)]
-        ids = stored.msg_id.split(",")
-        if len(ids) != len(bodies):
-            raise ValueError(f"{len(ids)} ids for {len(bodies)} messages: {stored.msg_id}")
-        for message_id, body in zip(ids, bodies, strict=True):
-            _, offset = parse_message_id(message_id)
-            self.ledger[offset] = (len(body), zlib.crc32(body))
-            self.values.remember(message_id, offset)
-        pairs = decode_properties((header.properties or "").encode("utf-8", "replace"))
-        if pairs.get("TRAN_MSG", "").lower() == "true" and not header.batch:
-            self.values.remember_half(
-                pairs.get("PGROUP", ""), stored.queue_offset, parse_message_id(ids[0])[1]
-            )
-
     # --- the servers from inside -------------------------------------------------------------
 
-    def leftovers(self) -> dict[str, object]:
-        """Return what should not be there once all connections are closed."""
+    async def check_nothing_left(self) -> None:
+        """Check that nothing is kept of connections that are closed."""
+        seconds = min(_LEFTOVER_S, self.patience_s)
+        if await self.wait(lambda: not self._leftovers(), seconds):
+            return
+        # Calls to clients that are gone have their time, and threads do.
+        await self.pass_time(_CALL_S)
+        await self.wait(lambda: not self._leftovers(), seconds)
+        if left := self._leftovers():
+            self.note(f"left after a scenario: {', '.join(left)}", f"{left}")
+
+    def _leftovers(self) -> dict[str, object]:
         broker = self.broker
-        own = {  # the connection of the probe
-            "broker": 1,
-            "nameserver": 2,  # and that of the broker
-            "vip": 0,
-        }
         left: dict[str, object] = {}
         for name, server in (
             ("broker", broker.server),
@@ -279,7 +188,7 @@ class Rig:
                 left[f"{name}: unanswered in {group.name}"] = group.unanswered
                 left[f"{name}: running in {group.name}"] = group.running
             endpoint = statistics.endpoint
-            left[f"{name}: connections"] = max(0, endpoint.connections - own[name])
+            left[f"{name}: connections"] = max(0, endpoint.connections - _OWN_CONNECTIONS[name])
             left[f"{name}: held bytes"] = endpoint.held_bytes
             left[f"{name}: calls"] = endpoint.calls_under_way
         clients = broker.clients.statistics()
@@ -295,26 +204,20 @@ class Rig:
         left["watched queues"] = [
             (queue.topic, queue.queue_id)
             for queue in broker.store.core.queues
-            if queue.is_watched and queue.topic != "SCHEDULE_TOPIC_XXXX"
+            if queue.is_watched and queue.topic != _SCHEDULE_TOPIC
         ]
         return {name: value for name, value in left.items() if value}
 
 
-def describe(command: Command) -> str:
-    """Return a request in a line."""
-    try:
-        fields: object = {
-            name: value if len(value) < 200 else f"{value[:80]}... ({len(value)})"
-            for name, value in command.ext_fields.items()
-        }
-    except RmqError as exc:
-        fields = exc
-    body = command.body or b""
-    shown = body[:300]
-    return (
-        f"{command.code} {command.serialization.name} version {command.version} flag"
-        f" {command.flag} {fields} body {len(body)}: {shown!r}"
-    )
+def entries_of(broker: Broker) -> dict[tuple[str, int], list[tuple[int, int, int] | None]]:
+    """Return the entries of all queues of a broker."""
+    return {
+        (queue.topic, queue.queue_id): [
+            queue.entry(offset) for offset in range(queue.min_offset, queue.next_offset)
+        ]
+        for queue in broker.store.core.queues
+        if queue.next_offset > queue.min_offset
+    }
 
 
 @asynccontextmanager
@@ -340,27 +243,25 @@ async def running(
         {"bindAddress": HOST, "listenPort": "0", "kvConfigPath": str(folder / "kvConfig.json")},
         environ={},
     ).config
-    async with trio.open_nursery() as nursery:
+    async with trio.open_nursery() as peers, trio.open_nursery() as nursery:
         nameserver: Nameserver = await nursery.start(serve_nameserver, names_config)
         live = broker_config(folder, nameserver.port, settings, now_ms())
         broker: Broker = await nursery.start(lambda **kw: serve_broker(live, now_ms=now_ms, **kw))
         for server in (broker.server, broker.vip_server, nameserver.server):
             watch.measure(server._dispatcher)
-        async with trio.open_nursery() as peers:
-            rig = Rig(broker, nameserver, values, peers, note)
-            yield rig
-            peers.cancel_scope.cancel()
+        rig = Rig(broker, nameserver, values, peers, note)
+        yield rig
+        for peer in rig.peers:
+            peer.expect_end()
         broker.stop()
         nameserver.stop()
-        started = time.monotonic()
-        with trio.move_on_after(_STOP_S) as scope:
-            while nursery.child_tasks:
-                await trio.sleep(0.01)
-        if scope.cancelled_caught:
+        if not await rig.wait(lambda: not nursery.child_tasks, _STOP_S):
             note("the servers do not stop", f"{len(nursery.child_tasks)} of 2 still run")
             nursery.cancel_scope.cancel()
-        elif time.monotonic() - started > _STOP_S / 2:
-            note("the servers stop slowly", f"{time.monotonic() - started:.1f} s")
+        await rig.wait(lambda: all(peer.is_ended for peer in rig.peers), _LEFTOVER_S)
+        for peer in list(rig.peers):
+            await rig.close(peer)
+        peers.cancel_scope.cancel()
 
 
 def broker_config(
@@ -372,9 +273,10 @@ def broker_config(
     """
     path = folder / "broker.conf"
     if not path.exists():
-        wanted = {**SETTINGS, "storePathRootDir": str(folder / "store"), **(settings or {})}
+        wanted = {**SETTINGS, **(settings or {})}
         path.write_text("".join(f"{key}={value}\n" for key, value in wanted.items()))
     overrides = {
+        "storePathRootDir": str(folder / "store"),
         "namesrvAddr": "" if nameserver_port is None else f"{HOST}:{nameserver_port}",
         "listenPort": str(free_port(-2, 1)),
     }

@@ -6,30 +6,30 @@ Connections are closed by who runs it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.broker.handlers.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND
-from rmq.remoting.bodies import (
-    ConsumerData,
-    HeartbeatData,
-    LockBatchRequestBody,
-    ProducerData,
-    SubscriptionData,
-    format_properties,
-    parse_properties,
-)
+from rmq.remoting.bodies import format_properties, parse_properties
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+from tests.fuzz.server_clients import (
+    ask,
+    create_topic,
+    ends,
+    heartbeat,
+    lock,
+    pull,
+    send,
+    strange_answers,
+)
+from tests.fuzz.server_heavy import HEAVY, KEYED, ask_heavily, prepare
+from tests.fuzz.server_pools import CLIENTS, GROUPS, QUEUES, TOPICS
 from tests.fuzz.server_requests import UNKNOWN_CODES
-from tests.fuzz.server_values import CLIENTS, GROUPS, QUEUES, TOPICS
 from tests.fuzz.server_watch import FUZZ_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rmq.remoting.command import Command
-    from tests.fuzz.server_peer import Peer
     from tests.fuzz.server_requests import Maker
     from tests.fuzz.server_rig import Rig
 
@@ -40,6 +40,17 @@ _CALLS: Final = (
     *(RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY),
     *(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET),
     *(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2),
+)
+_OTHER_PROTOCOLS: Final = (
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(300),
+    bytes(100),
+    b"\xff" * 100,
+    b"\0\0\0\x04",
+    b"\0\0\0\0",
+    b"\x7f\xff\xff\xff",
+    b"\x00\xff\xff\xf0" + b"\0" * 50,
 )
 
 
@@ -93,6 +104,14 @@ async def noise(rig: Rig) -> None:
     await rig.settle()
 
 
+async def strangers(rig: Rig) -> None:
+    """Peers that speak another protocol, or none."""
+    peer = await rig.dial(_any_server(rig))
+    await peer.send(rig.chance.choice(_OTHER_PROTOCOLS))
+    await peer.send(_request(peer.server.maker))
+    await rig.settle()
+
+
 async def torn(rig: Rig) -> None:
     """A connection that ends in the middle of a frame."""
     for _ in range(3):
@@ -123,25 +142,25 @@ async def held(rig: Rig) -> None:
     peers = [await rig.dial("broker") for _ in range(chance.choice((1, 3)))]
     maker = peers[0].server.maker
     topic = chance.choice(TOPICS[:3])
-    await _create_topic(rig, peers[0], topic)
-    ends = await _ends(rig, peers[0], topic)
+    await create_topic(rig, peers[0], topic)
+    known_ends = ends(rig, topic)
     for peer in peers:
-        await peer.send(_heartbeat(maker, chance.choice(CLIENTS), topic))
+        await peer.send(heartbeat(maker, chance.choice(CLIENTS), topic))
         for _ in range(chance.choice((1, 5, 30))):
             queue_id = chance.randrange(QUEUES)
-            await peer.send(_pull(rig, topic, queue_id, ends.get(queue_id, 0)))
+            await peer.send(pull(rig, topic, queue_id, known_ends.get(queue_id, 0)))
     await trio.sleep(0.002)
     match chance.randrange(6):
         case 0:
             for queue_id in range(QUEUES):
-                await peers[0].send(_send(rig, topic, queue_id))
+                await peers[0].send(send(rig, topic, queue_id))
         case 1:
             code = RequestCode.DELETE_TOPIC_IN_BROKER
             await peers[0].send(maker.frame(code, maker.fields(code, topic=topic)))
         case 2:
             await rig.pass_time(chance.choice((6, 16)))
         case 3:
-            await peers[-1].send(_pull(rig, topic, 0, 0)[:20])
+            await peers[-1].send(pull(rig, topic, 0, 0)[:20])
         case 4:
             code = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
             await peers[0].send(maker.frame(code, {}))
@@ -157,11 +176,11 @@ async def crowd(rig: Rig) -> None:
     peers = [await rig.dial("broker") for _ in range(count)]
     maker = peers[0].server.maker
     for number, peer in enumerate(peers):
-        await peer.send(_heartbeat(maker, f"client-{number % (count - 3)}", "FuzzA"))
-        await peer.send(_lock(maker, f"client-{number}"))
-        await peer.send(_pull(rig, "FuzzA", number % QUEUES, chance.choice((0, 10**6))))
+        await peer.send(heartbeat(maker, f"client-{number % (count - 3)}", "FuzzA"))
+        await peer.send(lock(maker, f"client-{number}"))
+        await peer.send(pull(rig, "FuzzA", number % QUEUES, chance.choice((0, 10**6))))
         if chance.random() < 0.3:
-            await peer.send(_send(rig, "FuzzA", number % QUEUES))
+            await peer.send(send(rig, "FuzzA", number % QUEUES))
     await rig.settle()
     chance.shuffle(peers)
     for peer in peers[: count // 2]:
@@ -174,7 +193,7 @@ async def crowd(rig: Rig) -> None:
 async def deaf(rig: Rig) -> None:
     """A client that asks for much and reads nothing for a while, or ever."""
     peer = await rig.dial("broker")
-    peer.is_deaf = True
+    peer.be_deaf()
     maker = peer.server.maker
     codes = (
         *(RequestCode.GET_BROKER_CONFIG, RequestCode.GET_ALL_TOPIC_CONFIG),
@@ -188,7 +207,7 @@ async def deaf(rig: Rig) -> None:
     rig.nursery.start_soon(peer.send, b"".join(requests), name=f"{FUZZ_TASK} deaf peer")
     await trio.sleep(0.1)
     if rig.chance.random() < 0.5:
-        peer.is_deaf = False
+        peer.listen()
         await rig.settle()
 
 
@@ -196,12 +215,12 @@ async def calls(rig: Rig) -> None:
     """Clients that the broker asks something, and that answer any way they like."""
     chance = rig.chance
     client = await rig.dial("broker")
-    client.answer_call = _answer_strangely
+    client.answer_call = strange_answers(rig)
     maker = client.server.maker
-    await client.send(_heartbeat(maker, CLIENTS[0], "FuzzA", "FuzzB"))
+    await client.send(heartbeat(maker, CLIENTS[0], "FuzzA", "FuzzB"))
     await rig.settle()
     asker = await rig.dial("broker")
-    await _create_topic(rig, asker, "FuzzA")
+    await create_topic(rig, asker, "FuzzA")
     commit = RequestCode.UPDATE_CONSUMER_OFFSET
     for queue_id in range(QUEUES):
         where = {"topic": "FuzzA", "consumer_group": GROUPS[0], "queue_id": queue_id}
@@ -226,9 +245,9 @@ async def transactions(rig: Rig) -> None:
     """Half messages, decisions on them, and time for the broker to ask about them."""
     chance = rig.chance
     peer = await rig.dial("broker")
-    peer.answer_call = _answer_strangely
+    peer.answer_call = strange_answers(rig)
     maker = peer.server.maker
-    await peer.send(_heartbeat(maker, CLIENTS[0], "FuzzA"))
+    await peer.send(heartbeat(maker, CLIENTS[0], "FuzzA"))
     code = RequestCode.SEND_MESSAGE_V2
     for _ in range(4):
         more = maker.values.properties()
@@ -265,7 +284,7 @@ async def delays(rig: Rig) -> None:
     await rig.settle()
 
 
-async def settings(rig: Rig) -> None:
+async def settings_changed(rig: Rig) -> None:
     """Changes of settings; what was changed is changed back."""
     name = rig.chance.choice(("broker", "broker", "nameserver"))
     update, show = (
@@ -275,34 +294,61 @@ async def settings(rig: Rig) -> None:
     )
     peer = await rig.dial(name)
     maker = peer.server.maker
-    before = await _ask(rig, peer, show, {})
+    before = await ask(rig, peer, show, {})
     for _ in range(5):
         body = maker.values.body(update)
         if rig.chance.random() < 0.2:
             body = maker.values.broken_body(body)
         await peer.send(maker.frame(update, {}, body, flag=0))
         await rig.settle()
-        await peer.send(_request(maker))
+        await peer.send(b"".join(_request(maker) for _ in range(20)))
         await rig.settle()
-        after = await _ask(rig, peer, show, {})
+        after = await ask(rig, peer, show, {})
         if before is None or after is None:
             return
         old, new = parse_properties(before.body), parse_properties(after.body)
         changed = {key: old.get(key, "") for key in new if new[key] != old.get(key)}
         if changed:
-            answer = await _ask(rig, peer, update, {}, format_properties(changed))
+            answer = await ask(rig, peer, update, {}, format_properties(changed))
             if answer is None or answer.code != ResponseCode.SUCCESS:
+                rows = [f"{key} from {new[key]!r} to {old.get(key)!r}" for key in changed]
                 rig.note(
                     f"{name}: settings cannot be changed back: {sorted(changed)}",
-                    f"{answer and answer.remark}\n  from { {k: new[k] for k in changed} } to {changed}",
+                    f"{answer and answer.remark}: {', '.join(rows)}",
                 )
                 return
+
+
+async def heavy(rig: Rig) -> None:
+    """Requests that ask for much, though not for as much as can be."""
+    if KEYED not in rig.broker.topics:
+        prepare(rig, queues=2000, groups=100, topics=100, messages=1000)
+    for name in rig.chance.sample(list(HEAVY), 5):
+        await ask_heavily(rig, name, scale=0.03)
+
+
+async def last_words(rig: Rig) -> None:
+    """Much that is not waited for: sends, pulls that wait, calls that are never answered.
+
+    The servers are stopped in the midst of it.
+    """
+    for _ in range(4):
+        peer = await rig.dial("broker")
+        maker = peer.server.maker
+        await peer.send(heartbeat(maker, CLIENTS[0], "FuzzA"))
+        await peer.send(b"".join(send(rig, TOPICS[n % 5], n % QUEUES) for n in range(50)))
+        await peer.send(pull(rig, "FuzzA", 0, 10**9))
+        fields = {"consumer_group": GROUPS[0], "client_id": CLIENTS[0]}
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        await peer.send(maker.frame(code, maker.fields(code, **fields)))
+        await peer.send(b"".join(send(rig, TOPICS[n % 5], n % QUEUES) for n in range(50)))
 
 
 SCENARIOS: Final[dict[Scenario, int]] = {
     burst: 40,
     one_by_one: 20,
     noise: 15,
+    strangers: 2,
     torn: 5,
     strays: 5,
     held: 8,
@@ -311,122 +357,7 @@ SCENARIOS: Final[dict[Scenario, int]] = {
     calls: 3,
     transactions: 3,
     delays: 3,
-    settings: 5,
+    settings_changed: 5,
+    heavy: 1,
 }
 """How often each is done."""
-
-
-# --- requests that mean something ----------------------------------------------------------------
-
-
-def _pull(rig: Rig, topic: str, queue_id: int, offset: int) -> bytes:
-    maker = rig.servers["broker"].maker
-    code = RequestCode.PULL_MESSAGE
-    fields = maker.fields(
-        code,
-        topic=topic,
-        queue_id=queue_id,
-        queue_offset=offset,
-        consumer_group=GROUPS[0],
-        sys_flag=FLAG_SUSPEND | FLAG_SUBSCRIPTION,
-    )
-    return maker.frame(code, fields, flag=0)
-
-
-def _send(rig: Rig, topic: str, queue_id: int) -> bytes:
-    maker = rig.servers["broker"].maker
-    code = RequestCode.SEND_MESSAGE_V2
-    fields = maker.fields(code, topic=topic, queue_id=queue_id, batch=False)
-    return maker.frame(code, fields, maker.values.payload())
-
-
-def _heartbeat(maker: Maker, client_id: str, *topics: str) -> bytes:
-    data = HeartbeatData(
-        client_id=client_id,
-        producer_data_set=(ProducerData(group_name=GROUPS[2]),),
-        consumer_data_set=(
-            ConsumerData(
-                group_name=GROUPS[0],
-                subscription_data_set=tuple(
-                    SubscriptionData(topic=topic, sub_string="*", sub_version=1) for topic in topics
-                ),
-            ),
-        ),
-    )
-    return maker.frame(RequestCode.HEART_BEAT, {}, data.encode(), flag=0)
-
-
-def _lock(maker: Maker, client_id: str) -> bytes:
-    queues = tuple(maker.values.queue() for _ in range(4))
-    body = LockBatchRequestBody(consumer_group=GROUPS[0], client_id=client_id, mq_set=queues)
-    return maker.frame(RequestCode.LOCK_BATCH_MQ, {}, body.encode())
-
-
-async def _create_topic(rig: Rig, peer: Peer, topic: str) -> None:
-    code = RequestCode.UPDATE_AND_CREATE_TOPIC
-    fields = peer.server.maker.fields(
-        code,
-        topic=topic,
-        read_queue_nums=QUEUES,
-        write_queue_nums=QUEUES,
-        perm=6,
-        topic_filter_type="SINGLE_TAG",
-    )
-    await peer.send(peer.server.maker.frame(code, fields, flag=0))
-    await rig.settle()
-
-
-async def _ends(rig: Rig, peer: Peer, topic: str) -> dict[int, int]:
-    """Return where the queues of a topic end."""
-    queues = rig.broker.store.core.queues
-    return {
-        queue_id: queue.next_offset
-        for queue_id in range(QUEUES)
-        if (queue := queues.get(topic, queue_id)) is not None
-    }
-
-
-async def _ask(
-    rig: Rig, peer: Peer, code: RequestCode, fields: dict[str, Any], body: bytes = b""
-) -> Command | None:
-    """Send a request and return its answer; None if there is none."""
-    found: list[Command] = []
-    usual = peer.on_answer
-
-    def keep(server: object, request: Command, answer: Command) -> None:
-        if request.code == code:
-            found.append(answer)
-        usual(peer.server, request, answer)
-
-    peer.on_answer = keep
-    try:
-        await peer.send(peer.server.maker.frame(code, fields, body, flag=0))
-        await rig.settle()
-    finally:
-        peer.on_answer = usual
-    return found[-1] if found else None
-
-
-def _answer_strangely(peer: Peer, call: Command) -> bytes:
-    """Answer a request of the server's: well, badly, twice, or not at all."""
-    maker = peer.server.maker
-    chance = maker.chance
-    if call.flag & FLAG_ONEWAY and chance.random() < 0.9:
-        return b""
-
-    def answer(code: int, body: bytes) -> bytes:
-        return maker.frame(code, {}, body, flag=1, opaque=call.opaque)
-
-    match chance.randrange(8):
-        case 0:
-            return b""
-        case 1:
-            return answer(0, b"") * 2
-        case 2:
-            return answer(0, maker.values.broken_body(b'{"messageQueueTable":{}}'))
-        case 3:
-            return answer(chance.choice((1, -1, 99_999)), b"")
-        case 4:
-            return answer(0, b'{"messageQueueTable":{}}') + maker.response()
-        case _:
-            return answer(0, b"{}")

@@ -26,49 +26,25 @@ from rmq.remoting.bodies import (
 )
 from rmq.remoting.codes import RequestCode
 from tests.fuzz.mutations import NUMBERS, mutated_text
+from tests.fuzz.server_pools import (
+    ADDRESSES,
+    BROKERS,
+    CLIENTS,
+    CLUSTERS,
+    DELAYS,
+    EDGE_NUMBERS,
+    EDGE_TEXTS,
+    EXPRESSIONS,
+    GROUPS,
+    QUEUES,
+    STATS,
+    SYSTEM_TOPICS,
+    TOPICS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TOPICS: Final = ("FuzzA", "FuzzB", "FuzzC", "%RETRY%fuzz-g1", "%DLQ%fuzz-g1")
-GROUPS: Final = ("fuzz-g1", "fuzz-g2", "fuzz-p1", "TOOLS_CONSUMER", "CID_RMQ_SYS_x")
-CLIENTS: Final = ("10.0.0.1@1", "10.0.0.1@2", "client")
-BROKERS: Final = ("fuzz-b1", "fuzz-b2")
-ADDRESSES: Final = ("10.0.0.1:10911", "10.0.0.2:10911", "[::1]:10911")
-CLUSTERS: Final = ("FuzzCluster", "DefaultCluster")
-QUEUES: Final = 4
-
-SYSTEM_TOPICS: Final = (
-    *("TBW102", "SCHEDULE_TOPIC_XXXX", "OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC", "BenchmarkTest"),
-    *("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"),
-    *("RMQ_SYS_TRACE_TOPIC", "rmq_sys_any", "DefaultCluster", "DefaultCluster_REPLY_TOPIC"),
-    *("DefaultHeartBeatSyncerTopic", "%RETRY%", "%DLQ%", "%RETRY%TOOLS_CONSUMER"),
-)
-EDGE_TEXTS: Final = (
-    *("", " ", "\t", "0", "-1", "null", "true", "{}", "[]", "*", "%", "%s%d%n", "@", "a@b", "@@"),
-    *(".", "..", "../..", "../../../../tmp/fuzz", "/", "/etc/passwd", "a/b", "\\", 'quo"te', "'"),
-    *("\0", "a\0b", "\x01", "\x02", "a\x01b\x02c", "\n", "a\r\nb", "\x7f", "\u2028", "\ufeff"),
-    *("é", "消息", "😀", "\ud800", "a\udc00", "ｆｕｌｌ", "٣", "x" * 127, "x" * 128, "x" * 255),
-    *("x" * 256, "消" * 100, "x" * 10_000, "é" * 10_000, "|", "a|b", "-", "_", "ORDER_TOPIC_CONFIG"),
-    *SYSTEM_TOPICS,
-)
-EDGE_NUMBERS: Final = (
-    *(0, 1, -1, 2, 3, 4, 7, 16, 100, 255, 256, 1023, 1024, 32_767, 32_768, 65_535, 65_536),
-    *(2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**63 - 1, -(2**63), 2**63, 10**30),
-)
-NO_NUMBERS: Final = ("", "-", "abc", "1.5", "1e3", "+5", " 1", "1 ", "0x10", "١", "1_0", "9" * 400)
-NO_TEXTS: Final[tuple[Any, ...]] = (None, 0, -1, 1.5, True, [], {}, ["x"], {"a": 1}, 10**25)
-EXPRESSIONS: Final = (
-    *("*", "", "a", "a || b", "||", " || ", "a||" * 500, "\0", "TAG", "é||b", "*||a"),
-    *("a > 1", "a IS NOT NULL AND b BETWEEN 1 AND 5", "a IN ('x', 'y')", "a LIKE '%b'", "TRUE"),
-    *("(" * 300 + "a > 1" + ")" * 300, "NOT " * 500 + "a", "a = 'x", "a > 99999999999999999999"),
-    *("a = 1 OR " * 200 + "b = 2", "1 / 0 > 1", "a" * 5000 + " = 1", "-" * 2000 + "1 = a"),
-)
-DELAYS: Final = ("0", "1", "2", "18", "19", "-1", "2147483648", "x", "", " 1", "99999999999999")
-STATS: Final = (
-    *("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT_NUMS"),
-    *("BROKER_PUT_NUMS", "BROKER_GET_NUMS", "GROUP_GET_FALL_TIME", "nothing"),
-)
 _KEEP: Final = 256
 
 
@@ -77,6 +53,8 @@ class Values:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
+        self.late = random.Random(chance.random())
+        """For decisions whose order depends on when answers come."""
         self.offsets: list[int] = [0]
         """Physical offsets of messages."""
         self.halves: list[tuple[str, int, int]] = []
@@ -88,11 +66,11 @@ class Values:
     # --- what servers answered ---------------------------------------------------------------
 
     def remember(self, message_id: str, physical_offset: int) -> None:
-        _keep(self.offsets, physical_offset, self.chance)
-        _keep(self.message_ids, message_id, self.chance)
+        _keep(self.offsets, physical_offset, self.late)
+        _keep(self.message_ids, message_id, self.late)
 
     def remember_half(self, group: str, queue_offset: int, physical_offset: int) -> None:
-        _keep(self.halves, (group, queue_offset, physical_offset), self.chance)
+        _keep(self.halves, (group, queue_offset, physical_offset), self.late)
 
     # --- single values -----------------------------------------------------------------------
 
@@ -105,6 +83,12 @@ class Values:
         if draw is None or self.chance.random() < self.edginess:
             return self.edge_text()
         return draw(self)
+
+    def topic(self) -> str:
+        """Return a topic: one of a few, or sometimes one of many."""
+        if self.chance.random() < 0.05:
+            return f"FuzzOther{self.chance.randrange(500)}"
+        return self.chance.choice(TOPICS)
 
     def number(self, field: str, low: int, high: int) -> int:
         """Return a whole number for a field of this name within the limits of its type."""
@@ -240,10 +224,14 @@ class Values:
         raise msgspec.ValidationError(f"no value for {info!r}")
 
 
-@cache
+_FIELDS: Final[dict[type[Any], tuple[inspect.Field, ...]]] = {}
+
+
 def fields_of(kind: type[Any]) -> tuple[inspect.Field, ...]:
     """Return the fields of a struct class."""
-    return cast("inspect.StructType", inspect.type_info(kind)).fields
+    if kind not in _FIELDS:
+        _FIELDS[kind] = cast("inspect.StructType", inspect.type_info(kind)).fields
+    return _FIELDS[kind]
 
 
 def _keep(known: list[Any], new: object, chance: random.Random) -> None:
@@ -269,8 +257,8 @@ def _any_of(*values: int) -> Callable[[Values], int]:
 
 
 _TEXTS: Final[dict[str, Callable[[Values], str]]] = {
-    "topic": _one_of(*TOPICS),
-    "topic_name": _one_of(*TOPICS),
+    "topic": lambda v: v.topic(),
+    "topic_name": lambda v: v.topic(),
     "origin_topic": _one_of(*TOPICS),
     "default_topic": _one_of("TBW102", "TBW102", "TBW102", "FuzzA"),
     **dict.fromkeys(
@@ -308,7 +296,9 @@ _NUMBERS: Final[dict[str, Callable[[Values], int]]] = {
     **dict.fromkeys(("max_msg_nums", "max_num", "count"), _any_of(1, 10, 32)),
     "sys_flag": _any_of(0, 0, 1, 2, 3, 4, 6, 7, 8, 12, 16),
     "flag": _any_of(0, 1),
-    **dict.fromkeys(("read_queue_nums", "write_queue_nums", "default_topic_queue_nums"), _any_of(4)),
+    **dict.fromkeys(
+        ("read_queue_nums", "write_queue_nums", "default_topic_queue_nums"), _any_of(4)
+    ),
     "perm": _any_of(6, 6, 6, 7, 4, 2),
     "topic_sys_flag": _any_of(0, 0, 1, 2, 3),
     "commit_or_rollback": _any_of(0, 8, 12),

@@ -37,7 +37,7 @@ _EXPECTED_ERRORS: Final = (
 
 
 class LogWatch(logging.Handler):
-    """Reads everything that is logged; a traceback is a finding, and so is most of what is an error."""
+    """Reads what is logged. A traceback is a finding, and so is most of what is an error."""
 
     def __init__(self, note: Note) -> None:
         super().__init__(logging.DEBUG)
@@ -51,10 +51,10 @@ class LogWatch(logging.Handler):
         except Exception as exc:  # noqa: BLE001 - any kind is what is looked for
             self._note(f"a log line cannot be written: {record.msg!r}", str(exc))
             return
-        exc = record.exc_info[1] if record.exc_info else None
-        if exc is not None:
-            told = "".join(traceback.format_exception(exc))
-            self._note(f"traceback logged: {kind_of(exc)}", f"{message[:2000]}\n{told}")
+        raised = record.exc_info[1] if record.exc_info else None
+        if raised is not None:
+            told = "".join(traceback.format_exception(raised))
+            self._note(f"traceback logged: {kind_of(raised)}", f"{message[:2000]}\n{told}")
         elif record.levelno >= logging.ERROR and not _is_expected(record.msg, message):
             self._note(f"error logged by {record.name}: {record.msg}", message[:2000])
 
@@ -92,6 +92,7 @@ class StepWatch(trio.abc.Instrument):
     def __init__(self, note: Note) -> None:
         self._note = note
         self._cpu = self._wall = 0.0
+        self._requests = 0
         self.doing = ""
         """What is being tried, for findings."""
         self.worst: dict[str, Worst] = {}
@@ -100,6 +101,7 @@ class StepWatch(trio.abc.Instrument):
         self.worst_wall = (0.0, "")
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._requests = 0
         self._wall = time.perf_counter()
         self._cpu = time.thread_time()
 
@@ -107,7 +109,8 @@ class StepWatch(trio.abc.Instrument):
         wall = time.perf_counter() - self._wall
         if wall < 0.01 or task.name.startswith(FUZZ_TASK) or task.name.endswith("._round"):
             return
-        cpu = time.thread_time() - self._cpu
+        # Of many requests that one read brought, each may take its time.
+        cpu = (time.thread_time() - self._cpu) / max(1, self._requests)
         what = f"{task.name} during {self.doing}"
         self.worst_step = max(self.worst_step, (cpu, what))
         self.worst_wall = max(self.worst_wall, (wall, what))
@@ -144,6 +147,7 @@ class StepWatch(trio.abc.Instrument):
         )
 
     def _took(self, code: str, seconds: float, requests: Sequence[Request[Any]]) -> None:
+        self._requests += len(requests)
         worst = self.worst.get(code)
         if worst is None or seconds > worst.seconds:
             size = sum(len(request.body or b"") for request in requests)

@@ -115,7 +115,7 @@ class GroupHandlers:
 
     def list_all(self, request: Request[EmptyHeader]) -> None:
         """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG, by which slaves follow."""
-        request.reply(body=self._groups.to_body().encode())
+        request.reply(body=self._groups.encoded())
 
     async def delete(self, request: Request[DeleteSubscriptionGroupRequest]) -> None:
         """207 DELETE_SUBSCRIPTIONGROUP."""
