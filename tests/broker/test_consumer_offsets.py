@@ -336,3 +336,20 @@ def test_a_table_may_change_between_the_pieces() -> None:
         assert table[f"topic-{number}@group-0"] in ({0: 1}, {0: 2})
     left = sum(1 for key in table if key.endswith("@group-1"))
     assert 0 < left < 3_333
+
+
+def test_queues_are_listed_in_order_whatever_the_order_they_came_in() -> None:
+    offsets = filled(*(("T", "g", queue_id, 10 + queue_id) for queue_id in (3, 0, 2, 1, -1)))
+    in_order = {-1: 9, 0: 10, 1: 11, 2: 12, 3: 13}
+    assert list(offsets.to_body().offset_table["T@g"].items()) == list(in_order.items())
+    assert offsets.encode() == b'{"offsetTable":{"T@g":{-1:9,0:10,1:11,2:12,3:13}}}'
+    offsets.commit(HOST, "g", "T", -2, 8)
+    assert "-2:8,-1:9,0:10" in offsets.render()
+
+
+def test_what_came_out_of_order_is_forgotten_with_the_rest() -> None:
+    offsets = filled(("T", "g", 1, 1), ("T", "g", 0, 1))
+    offsets.remove_group("g")
+    assert offsets.encode() == b'{"offsetTable":{}}'
+    offsets.commit(HOST, "g", "T", 5, 5)
+    assert offsets.encode() == b'{"offsetTable":{"T@g":{5:5}}}'

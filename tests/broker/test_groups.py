@@ -194,3 +194,16 @@ def test_what_is_not_there_is_neither_disabled_nor_deleted() -> None:
     assert not groups.delete("g")
     assert "g" not in groups
     assert (groups.version.counter, calls) == (0, [])
+
+
+def test_the_answer_to_slaves_is_made_once_per_change() -> None:
+    groups = group_table()
+    first = groups.encoded()
+    assert first == groups.to_body().encode()
+    assert groups.encoded() is first
+    groups.find("g")
+    assert groups.encoded() == groups.to_body().encode() != first
+    groups.delete("g")
+    assert groups.encoded() == groups.to_body().encode()
+    groups.replace_all(SubscriptionGroupWrapper(data_version=DataVersion(counter=99)))
+    assert groups.encoded() == groups.to_body().encode()

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.broker.subscriptions import TagFilter, build_subscription, filter_of, is_tag_type
+from rmq.broker.subscriptions import (
+    TAGS_CHARS_MAX,
+    TagFilter,
+    build_subscription,
+    filter_of,
+    is_tag_type,
+)
 from rmq.errors import RefusedError
 from rmq.model.java import string_hash
 from rmq.remoting.bodies import SubscriptionData
@@ -158,3 +164,10 @@ def test_a_condition_on_properties_is_never_taken_for_no_filter() -> None:
 def test_a_filter_is_membership_in_the_set_of_hashes(tags: list[str], tag: str) -> None:
     codes = {string_hash(each) for each in tags}
     assert TagFilter(codes).matches_tags_code(string_hash(tag)) is (string_hash(tag) in codes)
+
+
+def test_an_expression_that_would_take_long_to_read_is_refused() -> None:
+    assert build_subscription("T", "x" * TAGS_CHARS_MAX).tags_set == {"x" * TAGS_CHARS_MAX}
+    with pytest.raises(RefusedError) as caught:
+        build_subscription("T", "x" * (TAGS_CHARS_MAX + 1))
+    assert caught.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED

@@ -111,7 +111,8 @@ class Report:
             f" {self.answers.total()} answers,"
             f" {self.acknowledged} messages acknowledged, {len(self.counts)} kinds of findings"
             f" ({self.counts.total()} times), longest step {self.watch.worst_step[0] * 1000:.0f} ms"
-            f" ({self.watch.worst_step[1]}), memory +{self.resident_growth >> 20} MiB,"
+            f" ({self.watch.worst_step[1]}), {self.watch.worst_wall[0] * 1000:.0f} ms by the clock"
+            f" ({self.watch.worst_wall[1]}), memory +{self.resident_growth >> 20} MiB,"
             f" {self.seconds:.0f} s, seed {self.seed}"
         )
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rmq.errors import ConfigError
 from rmq.model.properties_file import format_member
 from rmq.model.settings import (
+    ADVICES_MAX,
     INT_MAX,
     LONG_MAX,
     Effect,
@@ -151,6 +152,16 @@ def test_a_key_like_no_other_is_only_named() -> None:
     with pytest.raises(SettingsError) as caught:
         load(SCHEMA, "xyz=1", "f")
     assert str(caught.value) == "f:1: xyz: is not a known setting"
+
+
+def test_the_nearest_key_is_looked_for_a_few_times_only() -> None:
+    with pytest.raises(SettingsError) as caught:
+        change(SCHEMA, SCHEMA.defaults(), {f"port{number}": "1" for number in range(50_000)})
+    reasons = [problem.reason for problem in caught.value.problems]
+    assert len(reasons) == 50_000
+    advice = "is not a known setting; did you mean port?"
+    assert reasons[:ADVICES_MAX] == [advice] * ADVICES_MAX
+    assert set(reasons[ADVICES_MAX:]) == {"is not a known setting"}
 
 
 def test_everything_that_is_wrong_is_told_at_once() -> None:

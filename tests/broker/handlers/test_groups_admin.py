@@ -142,13 +142,17 @@ async def test_too_many_retry_queues_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b"{}", b'{"groupName":null}'])
-async def test_a_body_that_is_no_group_is_refused(body: bytes, tmp_path: Path) -> None:
+async def test_a_body_that_is_no_group_is_refused(
+    body: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with part_broker(tmp_path) as broker:
         before = broker.groups.changes
         answer = await broker.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert answer.remark
         assert broker.groups.changes == before
+    # It is the client's mistake and no failure of the broker.
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_all_groups_are_listed_with_their_version(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.broker.handlers.statistics import ANSWERED_QUEUES_MAX, QUEUES_AT_ONCE
 from rmq.remoting.bodies import (
     ConsumeStats,
     ConsumeStatsList,
@@ -15,10 +16,12 @@ from rmq.remoting.bodies import (
     QueueTimeSpan,
     SubscriptionGroupConfig,
 )
-from rmq.remoting.codes import RequestCode
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.command import encode_frame
 from rmq.remoting.headers import (
     GetBrokerConsumeStatsRequest,
     GetConsumeStatsRequest,
+    GetTopicStatsInfoRequest,
     QueryConsumeTimeSpanRequest,
 )
 from tests.broker.handlers.statistics_kit import (
@@ -34,6 +37,8 @@ from tests.store.store_kit import START_MS
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from rmq.remoting.header import Header
 
 
 # --- one group ----------------------------------------------------------------------------------
@@ -292,3 +297,77 @@ async def test_a_time_beyond_all_calendars_is_no_trouble(tmp_path: Path) -> None
     assert found.max_time_stamp == 2**62
     assert found.max_time_stamp_str is not None
     assert found.max_time_stamp_str.startswith("9999-12-3")
+
+
+# --- many queues --------------------------------------------------------------------------------
+
+
+WIDE = 3 * QUEUES_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("code", "header"),
+    [
+        pytest.param(
+            RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic="wide"), id="202"
+        ),
+        pytest.param(
+            RequestCode.GET_CONSUME_STATS,
+            GetConsumeStatsRequest(consumer_group=GROUP, topic="wide"),
+            id="208",
+        ),
+        pytest.param(
+            RequestCode.QUERY_CONSUME_TIME_SPAN,
+            QueryConsumeTimeSpanRequest(topic="wide", group=GROUP),
+            id="303",
+        ),
+        pytest.param(
+            RequestCode.GET_BROKER_CONSUME_STATS,
+            GetBrokerConsumeStatsRequest(is_order=False),
+            id="317",
+        ),
+    ],
+)
+async def test_others_are_answered_while_many_queues_are_gone_through(
+    tmp_path: Path, code: RequestCode, header: Header
+) -> None:
+    async with statistics_broker(tmp_path) as broker:
+        broker.topic("wide", read=WIDE, write=WIDE)
+        broker.offsets.commit("", GROUP, "wide", WIDE - 1, 7)
+        broker.groups.find(GROUP)
+        wide = encode_frame(code=code, opaque=1, header=header)
+        other = encode_frame(code=RequestCode.GET_BROKER_RUNTIME_INFO, opaque=2)
+        await broker.peer.send(wide)
+        await broker.peer.send(other)
+        answers = [await broker.peer.read() for _ in range(2)]
+    assert [(answer.opaque, answer.code) for answer in answers] == [(2, 0), (1, 0)]
+    assert answers[1].body.count(b'"queueId":') == WIDE
+
+
+async def test_offsets_beyond_all_bounds_do_not_spoil_the_sum(tmp_path: Path) -> None:
+    async with statistics_broker(tmp_path) as broker:
+        broker.topic("orders", write=2)
+        broker.groups.find(GROUP)
+        for queue_id in range(2):
+            broker.offsets.commit("", GROUP, "orders", queue_id, 2**63 - 1)
+        stats = await broker.body(
+            ConsumeStatsList,
+            RequestCode.GET_BROKER_CONSUME_STATS,
+            GetBrokerConsumeStatsRequest(is_order=False),
+        )
+    assert stats.total_diff == -(2**63 - 1)
+
+
+async def test_more_queues_than_an_answer_can_hold_are_not_gone_through(tmp_path: Path) -> None:
+    async with statistics_broker(tmp_path) as broker:
+        wide = ANSWERED_QUEUES_MAX // 2
+        for number in range(3):
+            broker.topic(f"wide-{number}", write=wide)
+            broker.offsets.commit("", GROUP, f"wide-{number}", 0, 1)
+        broker.groups.find(GROUP)
+        answer = await broker.ask(
+            RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsRequest(is_order=False)
+        )
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert answer.remark is not None
+    assert "ask for one group at a time" in answer.remark

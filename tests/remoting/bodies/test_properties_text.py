@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rmq.errors import LocalProtocolError
 from rmq.remoting.bodies import BodyError, format_properties, parse_properties
+from rmq.remoting.bodies.properties_text import BYTES_MAX
 
 PLAIN_TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\\ \t\f=:#!"), max_size=8
@@ -110,3 +111,10 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_a_line_break_cannot_smuggle_in_another_setting(settings: dict[str, str]) -> None:
     with pytest.raises(LocalProtocolError, match="contains a line break"):
         format_properties(settings)
+
+
+def test_a_text_that_is_too_long_is_refused_unread() -> None:
+    line = b"a=b\n"
+    assert parse_properties(line * (BYTES_MAX // len(line))) == {"a": "b"}
+    with pytest.raises(BodyError, match=f"above {BYTES_MAX}"):
+        parse_properties(line * (BYTES_MAX // len(line)) + b"c")
