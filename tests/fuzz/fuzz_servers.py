@@ -32,6 +32,8 @@ import trio.testing
 
 from rmq.remoting.channel import Channel
 from rmq.remoting.client import open_client
+from rmq.remoting.codes import ResponseCode
+from rmq.remoting.headers import REQUEST_HEADERS
 from tests.fuzz.fuzz_remoting import resident_bytes
 from tests.fuzz.server_aftermath import check_files, check_store, copy_files, open_again, promised
 from tests.fuzz.server_probe import Probe
@@ -41,7 +43,7 @@ from tests.fuzz.server_values import Values
 from tests.fuzz.server_watch import LogWatch, StepWatch, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.fuzz.server_rig import Rig
     from tests.fuzz.server_scenarios import Scenario
@@ -77,7 +79,6 @@ class Report:
     steps: int = 0
     frames: int = 0
     acknowledged: int = 0
-    log_lines: int = 0
     seconds: float = 0.0
     resident_growth: int = 0
     where: str = ""
@@ -266,16 +267,20 @@ def _logging_to(report: Report) -> Iterator[None]:
     try:
         yield
     finally:
-        report.log_lines += handler.lines
         for logger, level, is_handed_on in zip(loggers, levels, propagate, strict=True):
             logger.removeHandler(handler)
             logger.setLevel(level)
             logger.propagate = is_handed_on
 
 
-def _never_answered_well(report: Report) -> Sequence[str]:
-    codes = {code for code, _ in report.answers}
-    return sorted(code for code in codes if not report.answers[code, 0])
+def _never_answered_well(report: Report) -> list[str]:
+    """Return the requests that were only ever refused, of which little is known then."""
+    served = {str(int(code)) for code in REQUEST_HEADERS}
+    return sorted(
+        code
+        for code in {code for code, _ in report.answers}
+        if not report.answers[code, ResponseCode.SUCCESS] and code.partition(" ")[2] in served
+    )
 
 
 def main() -> int:

@@ -42,10 +42,8 @@ class LogWatch(logging.Handler):
     def __init__(self, note: Note) -> None:
         super().__init__(logging.DEBUG)
         self._note = note
-        self.lines = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines += 1
         try:
             message = record.getMessage()
         except Exception as exc:  # noqa: BLE001 - any kind is what is looked for
