@@ -262,7 +262,7 @@ HEAVY: Final[dict[str, Heavy]] = {
     "310 with long properties": Heavy(
         "broker",
         _C.SEND_MESSAGE_V2,
-        {**_SEND, "batch": False, "properties": "DELAY\x011\x02" + "a\x01b\x02" * 500_000},
+        {**_SEND, "batch": False, "properties": "DELAY\x011\x02" + "a\x01b\x02" * 100_000},
     ),
     "46 of a long condition": Heavy(
         "broker", _C.CHECK_CLIENT_CONFIG, {}, _check("a > 1 OR "), 500_000
