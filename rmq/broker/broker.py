@@ -55,6 +55,7 @@ from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
+from rmq.model.topic_flags import PERM_READ_WRITE, UNIT_SUB_FLAG
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import LanguageCode, RequestCode
 from rmq.remoting.dispatch import HandlerTable
@@ -82,8 +83,6 @@ logger = logging.getLogger(__name__)
 PROTECT_INTERVAL_S: Final = 180.0
 """How often groups that read too slowly are looked for."""
 _SAVE_S: Final = 3.0
-_PERM_READ_WRITE: Final = 6
-_UNIT_SUB_FLAG: Final = 2
 
 
 def _system_ms() -> int:
@@ -488,8 +487,8 @@ class Broker:
         answer()
 
     def _create_retry_topic(self, group: str, queues: int, is_unit: bool) -> None:
-        flag = _UNIT_SUB_FLAG if is_unit else 0
-        self.topics.create_on_send_back(retry_topic(group), queues, _PERM_READ_WRITE, flag)
+        flag = UNIT_SUB_FLAG if is_unit else 0
+        self.topics.create_on_send_back(retry_topic(group), queues, PERM_READ_WRITE, flag)
 
 
 def _bounds(config: BrokerConfig) -> dict[HandlerGroup, HandlerGroup]:

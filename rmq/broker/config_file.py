@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.errors import ConfigError, StorageError
 from rmq.model.properties_file import with_changes
 from rmq.model.settings import decode_settings
+from rmq.store.config_file import sync_directory, write_synced
 from rmq.store.storage import storage_error
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ def change_file(path: Path, changes: Mapping[str, str]) -> None:
         if old_data is not None and text == old_text:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_synced(new, text.encode())
+        write_synced(new, text.encode())
         if old_data is not None:
             shutil.copymode(path, new)
-            _write_synced(path.with_name(path.name + ".bak"), old_data)
+            write_synced(path.with_name(path.name + ".bak"), old_data)
             shutil.copymode(path, path.with_name(path.name + ".bak"))
         new.replace(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     except OSError as exc:
         with contextlib.suppress(OSError):
             new.unlink()
@@ -58,18 +59,3 @@ def _decoded(data: bytes, path: Path) -> str:
         return decode_settings(data, str(path))
     except ConfigError as exc:
         raise StorageError("change", str(path), str(exc), hint=exc.hint) from exc
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

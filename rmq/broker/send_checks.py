@@ -11,8 +11,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from rmq.broker.topic_names import is_send_forbidden, validate_topic
-from rmq.broker.topics import PERM_WRITE
 from rmq.errors import RefusedError
+from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import SendMessageErrorResponse
 from rmq.store.append import AppendResult, AppendStatus

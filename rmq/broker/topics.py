@@ -26,21 +26,18 @@ from rmq.broker.topic_names import (
 )
 from rmq.broker.versioned_table import FILE_BYTES_MAX, VersionedTable
 from rmq.model.names import AUTO_CREATE_TOPIC, OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
+from rmq.model.topic_flags import (
+    PERM_INHERIT,
+    PERM_READ_WRITE,
+    UNIT_FLAG,
+    UNIT_SUB_FLAG,
+)
 from rmq.remoting.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 logger = logging.getLogger(__name__)
-
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
-PERM_INHERIT: Final = 1
-"""New topics may be made after this one."""
-PERM_READ_WRITE: Final = PERM_READ | PERM_WRITE
-
-UNIT_FLAG: Final = 1
-UNIT_SUB_FLAG: Final = 2
 
 _SCHEDULE_TOPIC_QUEUES: Final = 18
 _BENCHMARK_TOPIC_QUEUES: Final = 1024

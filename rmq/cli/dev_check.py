@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmq.errors import ResponseError, RmqError
+from rmq.model.names import AUTO_CREATE_TOPIC
 from rmq.remoting.bodies import TopicRouteData
 from rmq.remoting.client import open_client
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -73,11 +74,11 @@ async def check(nameserver: str, count: int, say: Callable[[str], None]) -> None
 
 async def _create_topic(client: RemotingClient, nameserver: str) -> str:
     """Create the topic where a built-in one lives; return the address of the broker."""
-    default = await _route(client, nameserver, "TBW102")
+    default = await _route(client, nameserver, AUTO_CREATE_TOPIC)
     broker = default.broker_datas[0].broker_addrs[0]
     header = CreateTopicRequest(
         topic=TOPIC,
-        default_topic="TBW102",
+        default_topic=AUTO_CREATE_TOPIC,
         read_queue_nums=QUEUES,
         write_queue_nums=QUEUES,
         perm=6,
@@ -113,7 +114,7 @@ async def _send(client: RemotingClient, broker: str, count: int) -> set[bytes]:
             header = SendMessageRequestV2(
                 producer_group=GROUP,
                 topic=TOPIC,
-                default_topic="TBW102",
+                default_topic=AUTO_CREATE_TOPIC,
                 default_topic_queue_nums=QUEUES,
                 queue_id=number % QUEUES,
                 sys_flag=0,

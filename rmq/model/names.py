@@ -10,7 +10,9 @@ DLQ_PREFIX: Final = "%DLQ%"
 AUTO_CREATE_TOPIC: Final = "TBW102"
 """The topic whose settings others get that a send creates."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""Where delayed messages rest, one queue per level."""
+"""Where delayed messages rest, one queue per level; its queue entries tell when a message is due
+instead of its tag.
+"""
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from rmq.nameserver.routes import UNIT_FLAG, UNIT_SUB_FLAG
+from rmq.model.topic_flags import UNIT_FLAG, UNIT_SUB_FLAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,6 +28,10 @@ from typing import TYPE_CHECKING, Final, Generic, final
 import msgspec
 
 from rmq.model.java import hash_map_order
+from rmq.model.topic_flags import (
+    PERM_READ,
+    PERM_WRITE,
+)
 from rmq.nameserver.registration import C, Expired, Master, Registered, RouteLimits, refuse
 from rmq.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rmq.remoting.bodies.topics import TopicList
@@ -39,12 +43,6 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies.topics import DataVersion, TopicConfig
 
 MASTER_ID: Final = 0
-
-PERM_READ: Final = 4
-PERM_WRITE: Final = 2
-
-UNIT_FLAG: Final = 1
-UNIT_SUB_FLAG: Final = 2
 
 
 @dataclass(slots=True)

@@ -93,14 +93,14 @@ class ConfigFile:
         try:
             if not self.path.parent.exists():
                 self.path.parent.mkdir(parents=True)
-                _sync_directory(self.path.parent.parent)
-            _write_synced(self._new, data)
+                sync_directory(self.path.parent.parent)
+            write_synced(self._new, data)
             if self._old_goes_to is not None:
                 with contextlib.suppress(FileNotFoundError):
                     self.path.replace(self._old_goes_to)
             self._new.replace(self.path)
             self._old_goes_to = self._backup
-            _sync_directory(self.path.parent)
+            sync_directory(self.path.parent)
         except OSError as exc:
             with contextlib.suppress(OSError):  # it may have taken the last room of the device
                 self._new.unlink()
@@ -120,7 +120,8 @@ def _read(path: Path) -> bytes | None:
         raise storage_error("read", path, exc) from exc
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file anew and bring it to disk."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         rest = memoryview(data)
@@ -131,7 +132,8 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Bring to disk which files a directory has."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import StorageError
+from rmq.model.names import SCHEDULE_TOPIC
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.store.key_hash import TopicKeys
 from rmq.store.layout import FILLER_SIZE, QUEUE_ENTRY, QUEUE_ENTRY_BYTES
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from rmq.store.storage import Storage
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""The topic of delayed messages; its entries tell when a message is due instead of its tag."""
 RESERVE_STEP_BYTES: Final = 64 * 1024
 _RECOVER_SEGMENTS: Final = 3
 _FILLER: Final = QUEUE_ENTRY.pack(0, FILLER_SIZE, 0)

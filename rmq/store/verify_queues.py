@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.model import flags
+from rmq.model.names import SCHEDULE_TOPIC
 from rmq.model.properties import PropertyFinder, decode_text, find_delay, find_tags
 from rmq.store.key_hash import TagCodes
 from rmq.store.layout import QUEUE_ENTRY_BYTES
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rmq.store.reader import Reader
     from rmq.store.record import RecordHead
 
-SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
+_SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
 _EXT_ADDRESS_MAX: Final = -(2**31) - 1
 """Codes up to this one are addresses in `consumequeue_ext`, where the code itself is."""
@@ -90,7 +91,7 @@ class QueuesCheck:
         return queue
 
     def _tags_code(self, head: RecordHead) -> int:
-        if head.topic == SCHEDULE_TOPIC:
+        if head.topic == _SCHEDULE_TOPIC:
             level = _delay_level(find_delay(head.properties))
             if level > 0:
                 level = min(level, len(self._delay_levels_ms))
@@ -152,7 +153,7 @@ class _QueueCheck:
         if entry.tags_code <= _EXT_ADDRESS_MAX and self._has_extension():
             return
         text = f"the tags code is {entry.tags_code}, that of the record is {tags_code}"
-        if head.topic == SCHEDULE_TOPIC:
+        if head.topic == _SCHEDULE_TOPIC:
             text += " (a time: it depends on the messageDelayLevel of the broker)"
         self._wrong(head, entry.queue_offset, text)
 

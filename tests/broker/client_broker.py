@@ -15,8 +15,9 @@ from rmq.broker.groups import GroupTable
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.housekeeping import ClientHousekeeping
 from rmq.broker.locks import QueueLocks
-from rmq.broker.topics import PERM_READ_WRITE, TopicTable, topic_sys_flag
+from rmq.broker.topics import TopicTable, topic_sys_flag
 from rmq.model.names import retry_topic
+from rmq.model.topic_flags import PERM_READ_WRITE
 from rmq.remoting.bodies import (
     CheckClientRequestBody,
     ConsumerData,

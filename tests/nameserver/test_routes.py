@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rmq.errors import RefusedError
+from rmq.model.topic_flags import UNIT_FLAG, UNIT_SUB_FLAG
 from rmq.nameserver.registration import Registration, RouteLimits
-from rmq.nameserver.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTable
+from rmq.nameserver.routes import RouteTable
 from rmq.remoting.bodies.topics import DataVersion
 from rmq.remoting.codes import ResponseCode
 from tests.nameserver.kit import CLUSTER, MASTER, SLAVE, saying, topic

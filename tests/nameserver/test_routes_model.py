@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from rmq.model.topic_flags import UNIT_FLAG, UNIT_SUB_FLAG
 from rmq.nameserver.route_answers import RouteAnswers
-from rmq.nameserver.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTable
+from rmq.nameserver.routes import RouteTable
 from tests.nameserver.kit import saying, topic
 from tests.nameserver.naive_routes import NaiveRoutes, Queues
 

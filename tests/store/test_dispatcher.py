@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from rmq.errors import StorageError
 from rmq.model import flags
 from rmq.model.java import string_hash
+from rmq.model.names import SCHEDULE_TOPIC
 from rmq.store.append import AppendStatus
-from rmq.store.consume_queue import SCHEDULE_TOPIC
 from rmq.store.core import Refusal
 from rmq.store.dispatcher import BadLogError, Dispatched, QueueGapError
 from rmq.store.record import NewMessage

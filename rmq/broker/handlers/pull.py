@@ -25,6 +25,9 @@ from rmq.errors import RefusedError
 from rmq.model.names import OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import encode_properties
 from rmq.model.queues import MessageQueue
+from rmq.model.topic_flags import (
+    PERM_READ,
+)
 from rmq.remoting.bodies import MessageModel, OffsetMovedEvent
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import PULL
@@ -62,7 +65,6 @@ SWEEP_INTERVAL_S: Final = 5.0
 COLD_READERS: Final = 4
 ANSWERS_PER_STEP: Final = 256
 """After so many answers to pulls that waited, others get their turn: some 5 ms."""
-_PERM_READ: Final = 4
 _MASTER_ID: Final = 0
 _EMPTY: Final = EmptyHeader()
 
@@ -289,7 +291,7 @@ class PullHandlers:
     def _check(self, request: Request[PullMessageRequest]) -> SubscriptionGroupConfig:
         """Return the consumer's group; raise `RefusedError` if it may not pull here."""
         header, config = request.header, self._live.current
-        if not config.permission & _PERM_READ:
+        if not config.permission & PERM_READ:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the broker[{config.broker_ip1}] pulling message is forbidden",
@@ -311,7 +313,7 @@ class PullHandlers:
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{header.topic}] not exist, apply first please! {SEE_FAQ}",
             )
-        if not topic.perm & _PERM_READ:
+        if not topic.perm & PERM_READ:
             raise RefusedError(
                 ResponseCode.NO_PERMISSION,
                 f"the topic[{header.topic}] pulling message is forbidden",

@@ -21,9 +21,9 @@ from rmq.broker import inbound, send_checks
 from rmq.broker.config import BrokerRole
 from rmq.broker.send_preparation import ReceivedSend, SendPreparation, pack_peer, tag_flag
 from rmq.broker.send_topics import SendTopics
-from rmq.broker.topics import PERM_WRITE
 from rmq.errors import RefusedError
 from rmq.model.names import RETRY_PREFIX
+from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import reply_all
 from rmq.remoting.groups import SEND

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.broker import inbound, send_checks
 from rmq.broker.config import BrokerRole
 from rmq.broker.send_topics import SendTopics
-from rmq.broker.topics import PERM_WRITE
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
 from rmq.model.properties import encode_properties
+from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import SEND
 from rmq.remoting.headers import ConsumerSendMsgBackRequest
