@@ -1,0 +1,111 @@
+"""A master as all its links see it: who it is, what it has, whom it knows. Sans-IO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from rmq.ha.promises import Promises, ReplicationMode
+from rmq.ha.replicas import InSyncRules, ReplicaSet
+from rmq.ha.throttle import TokenBucket
+from rmq.ha.wire import CatchUp
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from rmq.ha.logs import LogView
+
+STOCK_FRAME_BYTES_MAX: Final = 4 * 1024**2 - 64
+"""A stock slave has a buffer of 4 MiB for a frame."""
+
+T = TypeVar("T", bound="Hashable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterSettings:
+    """How a master treats its slaves."""
+
+    cluster: str
+    broker_name: str
+    address: str
+    """Where clients find it."""
+    replica: bytes
+    """Names the store."""
+    secret: bytes = b""
+    """If there is one, only slaves that know it are served, and no stock ones."""
+    takes_stock: bool = True
+    catch_up: CatchUp = CatchUp.OLDEST
+    """Where an empty stock slave begins; native ones say it themselves."""
+    rules: InSyncRules = field(default_factory=InSyncRules)
+    timeout_s: float = 3.0
+    """How long a send waits for slaves."""
+    heartbeat_s: float = 5.0
+    silence_s: float = 20.0
+    handshake_s: float = 10.0
+    """How long a connection has until it is known what it wants."""
+    frame_bytes: int = 512 * 1024
+    stock_frame_bytes: int = 32 * 1024
+    catch_up_bytes_per_s: int = 0
+    """For all slaves that are not in sync together; 0 is without a limit."""
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """What happened on the replication port since the start."""
+
+    accepted: int = 0
+    refused: int = 0
+    """Connections that were turned away: wrong secret, wrong cluster, garbage."""
+    forged: int = 0
+    """Reports of bytes that were never sent."""
+    diverged: int = 0
+    silent: int = 0
+    reseeded: int = 0
+    timeouts: int = 0
+    """Sends that no slave confirmed in time."""
+    unavailable: int = 0
+    """Sends that found too few slaves in sync."""
+
+
+class Master(Generic[T]):
+    """The state that links and sends share."""
+
+    def __init__(
+        self,
+        settings: MasterSettings,
+        log: LogView,
+        *,
+        epoch: int,
+        mode: ReplicationMode,
+        now: float,
+    ) -> None:
+        self.settings = settings
+        self.log = log
+        self.epoch = epoch
+        self.replicas = ReplicaSet(settings.rules, log.end)
+        self.promises: Promises[T] = Promises(
+            self.replicas, mode, end=log.end, timeout_s=settings.timeout_s
+        )
+        self.bucket = TokenBucket(settings.catch_up_bytes_per_s, now)
+        self.counters = LinkCounters()
+        self.news = 0
+        """Moves when topics, groups or offsets change, so that slaves come and ask."""
+        self.outdated_by: int | None = None
+        """A slave has followed a master of this later epoch."""
+        self.last_error: str | None = None
+
+    def reconfigure(self, settings: MasterSettings, now: float) -> None:
+        """Go on with other settings; links read them when they need them."""
+        self.settings = settings
+        self.replicas.rules = settings.rules
+        self.promises.timeout_s = settings.timeout_s
+        self.bucket.set_rate(settings.catch_up_bytes_per_s, now)
+        self.replicas.refresh(now)
+
+    def grew(self, now: float) -> None:
+        """The log has grown."""
+        self.replicas.grew(self.log.end, now)
+
+    def announce(self) -> None:
+        """There is news about topics, groups or offsets."""
+        self.news = (self.news + 1) & 0xFFFFFFFF
