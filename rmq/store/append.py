@@ -433,11 +433,13 @@ class Appender:
         log.advance(body_start + len(body) + len(tail))
 
     def _dispatch(self, written: list[WrittenRecord]) -> None:
-        """Dispatch what was written, unless something before it is still to be dispatched."""
+        """Dispatch what was written, unless something before it, or its bound, must come first."""
         dispatcher = self._dispatcher
         if not written or dispatcher.dispatched != written[0][1]:
             return
         if self._log.readable != self._log.written:
+            return
+        if dispatcher.bound is not None and dispatcher.bound() < self._log.written:
             return
         try:
             dispatcher.dispatch(written)

@@ -15,11 +15,12 @@ same happens when it is due.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from rmq.errors import LogGapError, StorageError
+from rmq.errors import LogGapError, StorageError, StoreUnavailableError
 from rmq.model.offsets import PhysicalOffset
 from rmq.store.config import MIB
 from rmq.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC
@@ -52,6 +53,8 @@ class CommitLog:
         """What is written into: the mapping of the last segment, or its buffer of the pool."""
         self.segment_first = 0
         """The offset at which `buffer` begins."""
+        self.cuts = 0
+        """How many times the log was given another end."""
         self._config = config
         self._storage = storage
         self._pool = pool
@@ -127,22 +130,32 @@ class CommitLog:
         the middle of one: what comes before it would be read as the end of the log.
         """
         if offset != self.written:
-            if self.written or len(self.segments) or offset % self.segments.segment_bytes:
-                raise LogGapError(offset, self.written)
-            self._begin_at(offset)
+            self.begin_at(offset)
         view = memoryview(data)
         while len(view):
-            room = self.room()
-            if room == 0:
-                self.roll()
-                continue
-            chunk = view[:room]
-            position = self.written - self.segment_first
-            self.buffer[position : position + len(chunk)] = chunk
-            self.advance(position + len(chunk))
-            view = view[len(chunk) :]
+            room = self.raw_room(len(view))
+            room[:] = view[: len(room)]
+            self.raw_written(len(room))
+            view = view[len(room) :]
 
-    def _begin_at(self, offset: int) -> None:
+    def raw_room(self, size_max: int) -> memoryview:
+        """Return where the next bytes of another log go: at most `size_max`, in one segment."""
+        room = self.room()
+        if room == 0:
+            self.roll()
+            room = self.room()
+        position = self.written - self.segment_first
+        return self.buffer[position : position + min(size_max, room)]
+
+    def raw_written(self, size: int) -> None:
+        """Note that so many bytes are written where `raw_room` said."""
+        assert 0 <= size <= self.room(), (size, self.room())
+        self.advance(self.written - self.segment_first + size)
+
+    def begin_at(self, offset: int) -> None:
+        """Let an empty log begin at `offset`, the beginning of a segment."""
+        if self.written or len(self.segments) or offset % self.segments.segment_bytes:
+            raise LogGapError(offset, self.written)
         segment = self._create(offset)
         self.flushed = self.readable = PhysicalOffset(offset)
         self.written = PhysicalOffset(offset)
@@ -154,11 +167,12 @@ class CommitLog:
         self.segment_first = segment.first
         self.buffer = segment.buffer
         self._touched = self.written - segment.first
-        if self._pool is not None and self.written == segment.first:
+        borrowed = self._pooled.get(segment.first)
+        if borrowed is None and self._pool is not None and self.written == segment.first:
             borrowed = self._pool.borrow()
-            if borrowed is not None:
-                self._pooled[segment.first] = borrowed
-                self.buffer = borrowed
+        if borrowed is not None:
+            self._pooled[segment.first] = borrowed
+            self.buffer = borrowed
         if not self._pooled:
             self.readable = self.written
 
@@ -286,6 +300,27 @@ class CommitLog:
         stop = min(segment.end, self.readable)
         return segment.buffer[offset - segment.first : stop - segment.first].toreadonly()
 
+    def digest(self, start: int, stop: int) -> bytes:
+        """Return the SHA-256 of a range. Blocks while its pages are read; may run in a thread."""
+        # The views are taken first: while they are held, no segment goes away beneath them.
+        views: list[memoryview] = []
+        offset = start
+        while offset < stop:
+            view = self.view_from(offset)
+            if view is None:
+                break
+            views.append(view[: stop - offset])
+            offset += len(views[-1])
+        if offset != stop:
+            raise StoreUnavailableError(
+                f"the log goes from {self.min_offset} to {self.readable}, not from {start} to"
+                f" {stop}"
+            )
+        found = hashlib.sha256()
+        for view in views:
+            found.update(view)
+        return found.digest()
+
     # --- recovery --------------------------------------------------------------------------
 
     def set_end(self, end: int, *, flushed: int, clear: bool = True) -> None:
@@ -294,11 +329,15 @@ class CommitLog:
         What lies below `flushed` is known to be on disk. The rest may be in the page cache only:
         the process that wrote it was killed before it was flushed.
         """
+        self.cuts += 1
         last = self.segments.find(end)
         if last is None and self.segments.end == end:
             last = self.segments.last
         keep_from = last.first + 1 if last is not None else 0
         self.segments.drop_from(keep_from)
+        if self._pool is not None:
+            for first in [first for first in self._pooled if first >= keep_from]:
+                self._pool.give_back(self._pooled.pop(first))
         if last is not None:
             # The process that created it may have been killed before it got to this.
             self._storage.sync_directory(last.path.parent)

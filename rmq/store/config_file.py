@@ -92,7 +92,7 @@ class ConfigFile:
         data = text.encode("utf-8", "replace")
         try:
             if not self.path.parent.exists():
-                self.path.parent.mkdir(parents=True)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
                 sync_directory(self.path.parent.parent)
             write_synced(self._new, data)
             if self._old_goes_to is not None:

@@ -285,19 +285,23 @@ class ConsumeQueue:
         if segment is None:
             self._set_end(0)
             return
-        low, high = 0, segment.size // QUEUE_ENTRY_BYTES
-        while low < high:
-            middle = (low + high) // 2
-            found, size, _ = _read_entry(segment.buffer, middle * QUEUE_ENTRY_BYTES)
-            if size > 0 and found < physical:
-                low = middle + 1
-            else:
-                high = middle
-        self._set_end(segment.first // QUEUE_ENTRY_BYTES + low)
-        if low == 0:
+        count = _entries_below(segment, physical)
+        self._set_end(segment.first // QUEUE_ENTRY_BYTES + count)
+        if count == 0:
             # The file came after the point, and its name may not be on disk.
             self.segments.unsynced_directories.add(self._directory)
         self.mark_synced(self.next_offset)
+
+    def end_below(self, physical: int) -> int:
+        """Return the queue offset behind the last entry of a record that begins below `physical`.
+
+        That is where `recover_to` lets the queue end.
+        """
+        for segment in reversed(list(self.segments)):
+            count = _entries_below(segment, physical)
+            if count or segment is self.segments[0]:
+                return segment.first // QUEUE_ENTRY_BYTES + count
+        return 0
 
     def step_back(self, physical: int, is_true: Callable[[int, int, int], bool]) -> None:
         """Find the end again by looking at every entry: they ascend, and stay below `physical`.
@@ -397,14 +401,31 @@ class ConsumeQueue:
         self.min_offset = QueueOffset(0)
 
     def delete(self) -> None:
-        """Remove the queue's files and its directory."""
+        """Remove the queue's files and its directory, unless others have theirs there."""
         self.clear()
-        self._storage.delete(self._directory)
+        if not self._storage.names(self._directory):
+            self._storage.delete(self._directory)
 
     def close(self) -> None:
         self.buffer = memoryview(b"")
         self.limit = 0
         self.segments.close()
+
+
+def _entries_below(segment: Segment, physical: int) -> int:
+    """Return how many entries of records that begin below `physical` a segment begins with.
+
+    Zeros or entries of later records follow them.
+    """
+    low, high = 0, segment.size // QUEUE_ENTRY_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        found, size, _ = _read_entry(segment.buffer, middle * QUEUE_ENTRY_BYTES)
+        if size > 0 and found < physical:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def _leading_entries(buffer: memoryview) -> int:

@@ -8,6 +8,7 @@ drives them with trio; tests drive them by hand.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import os
@@ -25,10 +26,12 @@ from rmq.errors import (
 )
 from rmq.model.offsets import PhysicalOffset
 from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
+from rmq.store.boundaries import boundary_before
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
 from rmq.store.dispatcher import BadLogError, Dispatcher
 from rmq.store.index_file import Index, IndexFile, IndexState
+from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan
 from rmq.store.queue_table import QueueTable
 from rmq.store.reads import MessageReads
 from rmq.store.record import pack_host
@@ -36,12 +39,12 @@ from rmq.store.recovery import Progress, Recovery, RecoveryReport
 from rmq.store.retention import Retention, SegmentAge, files_behind
 from rmq.store.storage import DiskStorage
 from rmq.store.transient_pool import TransientPool
+from rmq.store.truncation import LogCut, drop_log, forget_request, read_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from rmq.store.config import StoreConfig
-    from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.record import NewMessage
     from rmq.store.segments import Segment
     from rmq.store.storage import Storage
@@ -72,81 +75,9 @@ class Refusal(enum.Enum):
     FAILED = "the store failed and must be restarted"
     DISK_FULL = "the disk is full"
     DISPATCH = "ConsumeQueue or index cannot be written"
-
-
-@dataclass(frozen=True, slots=True)
-class FlushPlan:
-    """Segments to sync so that everything below an offset is on disk."""
-
-    until: PhysicalOffset
-    store_ms: int
-    segments: tuple[Segment, ...]
-    sync_errors: list[StorageError]
-    """Shared by all plans: the system tells of an error once, and then the next sync succeeds."""
-
-    def run(self) -> None:
-        """Sync them. Blocks."""
-        try:
-            for segment in self.segments:
-                segment.sync()
-        except StorageError as exc:
-            self.sync_errors.append(exc)
-            raise
-
-
-@dataclass(frozen=True, slots=True)
-class PointPlan:
-    """What to sync so that a recovery can begin at a point."""
-
-    point: Point
-    flush: FlushPlan
-    queues: tuple[tuple[ConsumeQueue, int, tuple[Segment, ...]], ...]
-    index_files: tuple[IndexFile, ...]
-    directories: tuple[Path, ...]
-    """Those with files that were created since the last point."""
-    storage: Storage
-    points: RecoveryPoints
-    checkpoint: Checkpoint
-    topic_deletions: int
-    """How many times topics had been deleted when the entries were counted."""
-
-    def run(self) -> None:
-        """Sync log, queues and index, then save the point. Blocks; one at a time."""
-        self.flush.run()
-        for _, _, segments in self.queues:
-            for segment in segments:
-                segment.sync()
-        for file in self.index_files:
-            file.sync()
-        for directory in self.directories:
-            try:
-                self.storage.sync_directory(directory)
-            except StorageError:
-                # A topic that is deleted meanwhile needs it no longer.
-                if self.storage.is_directory(directory):
-                    raise
-        if self.flush.sync_errors:
-            raise self.flush.sync_errors[0]
-        # In this order, see RecoveryPoints.matching.
-        self.points.save(self.point)
-        self.checkpoint.save(self.point.times)
-
-
-@dataclass(frozen=True, slots=True)
-class ExpiryPlan:
-    """Segments that are no longer part of the log and whose files can go."""
-
-    segments: tuple[Segment, ...]
-    storage: Storage
-
-    def run(self) -> None:
-        """Delete the files. Blocks: removing a large file takes its time.
-
-        One by one on disk: a power cut must not leave an older one without the next.
-        """
-        for segment in self.segments:
-            segment.delete()
-            self.storage.sync_directory(segment.path.parent)
+    FENCED = "another broker has become master"
+    HANDING_OVER = "the broker hands over to another one"
+    TOO_FEW_SLAVES = "too few slaves are in sync (minInSyncReplicas)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +128,10 @@ class StoreCore:
         self._topic_deletions = 0
         self._expired: list[Segment] = []
         self._is_raw = False
+        self.keeps_from: Callable[[], int] | None = None
+        """From which offset on somebody needs the log still: nothing of that expires, unless the
+        disk is so full that segments go before their time. None needs nothing.
+        """
         root = config.root
         self._abort_path = root / "abort"
         self.storage.make_directory(root)
@@ -243,6 +178,12 @@ class StoreCore:
 
     def _open(self, on_progress: Callable[[Progress], None] | None) -> RecoveryReport:
         storage, config = self.storage, self.config
+        truncation = read_request(config.root, storage)
+        if truncation is not None and truncation.end is None:
+            _log.warning("the log is dropped: %s", truncation.reason)
+            drop_log(config, storage)
+            forget_request(config.root, storage)
+            truncation = None
         was_clean = not storage.exists(self._abort_path)
         self.log.load()
         self._checkpoint = Checkpoint(storage, config.root / "checkpoint")
@@ -253,6 +194,12 @@ class StoreCore:
             # that must come to an end: with one of them nothing would match any more.
             self._checkpoint.take(point.times)
             self._checkpoint.save(point.times)
+        if truncation is not None:
+            # Truncation is the only thing that lets points go back. One that a killed process saved
+            # last may be in the page cache only, and what is undone for it now, a power cut must
+            # not ask for again by bringing back the one before.
+            self._points.sync()
+            self._checkpoint.save(self._checkpoint.times)
         recovery = Recovery(
             config,
             self.log,
@@ -282,7 +229,79 @@ class StoreCore:
         self._index_name_at_point = ""
         self._points.mark_live(self.log.flushed, is_raw=self._is_raw)
         self._save_point_now()
+        if truncation is not None and truncation.end is not None:
+            try:
+                report.truncated_bytes = self._cut_log(truncation.end, truncation.reason)
+            except CorruptStoreError:
+                # Refused, with nothing changed since the recovery.
+                if was_clean:
+                    storage.delete(self._abort_path)
+                raise
+            report.ended_at = self.log.written
         return report
+
+    def _cut_log(self, end: int, reason: str) -> int:
+        cut = LogCut(
+            self.config,
+            self.log,
+            self.queues,
+            self.index,
+            self.dispatcher,
+            self._checkpoint,
+            self._points,
+        ).run(end, self.now_ms())
+        _log.warning("%d bytes of the log from %d on are cut off: %s", cut, end, reason)
+        self._recovery_point = PhysicalOffset(-1)
+        self._save_point_now()
+        forget_request(self.config.root, self.storage)
+        return cut
+
+    def settle_tail(self) -> int:
+        """Make the log of a slave one that messages can be appended to; return what is cut off.
+
+        Everything in it is dispatched, the beginning of a record of which no more came is set to
+        zero, and queue offsets go on where the queues end. From then on, also after a crash, the
+        log is a master's. Nothing may write raw bytes meanwhile. Blocks. What hinders it is raised,
+        and then nothing is different, unless the store has failed.
+        """
+        if Refusal.CLOSED in self._refusals or self._failure is not None:
+            raise StoreUnavailableError(self._refusal_result().reason)
+        self.log.commit()
+        while self.dispatch_all_step():
+            pass
+        # First: what a flush that is under way finds must not be cut beneath it.
+        self.flush()
+        end = self.dispatcher.dispatched
+        cut = self.log.written - end
+        if cut:
+            try:
+                self.log.set_end(end, flushed=end)
+            except StorageError as exc:
+                self.fail(exc)
+                raise
+        for queue in self.queues:
+            queue.assigned = queue.next_offset
+        # Last: until the end is cut, a recovery must doubt it.
+        self._mark_raw(is_raw=False)
+        return cut
+
+    def dispatch_all_step(self) -> bool:
+        """Dispatch some of what is left, whatever the bound, which ends; True if there is more."""
+        self.dispatcher.bound = None
+        try:
+            return self.dispatcher.catch_up()
+        except BadLogError as exc:
+            segment = self.log.segments.find(exc.offset)
+            raise CorruptStoreError(
+                str(segment.path if segment is not None else self.config.root),
+                f"bytes that are no record ({exc.reason})",
+                offset=exc.offset,
+                hint="compare the store with its master; `rmq store verify` shows all damage",
+            ) from exc
+
+    def record_boundary(self, offset: int) -> PhysicalOffset:
+        """Return the last end of a record at or before `offset`, in the log. Blocks."""
+        return PhysicalOffset(boundary_before(self.log, self.queues, offset).offset)
 
     def close(self) -> None:
         """Flush everything and leave the store as after a clean stop, if it is sound.
@@ -299,6 +318,8 @@ class StoreCore:
                 # First of all: what follows may fail, and the log is what counts.
                 self.flush()
                 self.log.discard_spare()
+                # Who closes a store cleanly leaves nothing for the next start to dispatch.
+                self.dispatcher.bound = None
                 while self.dispatcher.catch_up():
                     pass
                 if self.log.written > self.dispatcher.dispatched:
@@ -330,8 +351,8 @@ class StoreCore:
     @property
     def refusal(self) -> Refusal | None:
         """Why messages are refused, None if they are taken."""
-        if self.dispatcher.error is not None and not self._refusals:
-            return Refusal.DISPATCH
+        if not self._refusals:
+            return None if self.dispatcher.error is None else Refusal.DISPATCH
         return min(self._refusals, key=list(Refusal).index, default=None)
 
     @property
@@ -360,6 +381,13 @@ class StoreCore:
         self.retention.reconfigure(config)
         self.reads.reconfigure(config)
         self.appender.reconfigure(config)
+
+    def set_refused(self, refusal: Refusal, is_refused: bool) -> None:
+        """Refuse or take messages for a reason that lies outside of the store."""
+        if is_refused:
+            self._refusals.add(refusal)
+        else:
+            self._refusals.discard(refusal)
 
     def set_disk_full(self, is_full: bool) -> None:
         """Refuse or take messages because of the room on the disk."""
@@ -410,25 +438,66 @@ class StoreCore:
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> None:
         """Add bytes of the master's log; `dispatcher.catch_up` makes them messages."""
+        if self._is_raw and len(self.log.segments) and self.refusal is None:
+            # The usual case, without detours: this runs for every frame.
+            self.log.append_raw(offset, data)
+            return
+        with self._writing_raw():
+            self.log.append_raw(offset, data)
+
+    def raw_room(self, size_max: int) -> memoryview:
+        """Return where the next bytes of the master's log go, for a socket to write there.
+
+        1 to `size_max` bytes at the end of the log; a full segment is followed by the next one.
+        Nothing is part of the log until `raw_written`, which comes before the next await.
+        """
+        with self._writing_raw():
+            return self.log.raw_room(size_max)
+
+    def raw_written(self, size: int) -> None:
+        """Make the first `size` bytes of what `raw_room` returned part of the log."""
+        if Refusal.CLOSED in self._refusals:
+            raise StoreUnavailableError(Refusal.CLOSED.value)
+        self.log.raw_written(size)
+
+    def begin_raw(self, offset: int) -> None:
+        """Let an empty log begin at `offset`, where the master's begins: a segment's beginning.
+
+        Raises `LogGapError` if it is not empty, or if that is not where a segment begins.
+        """
+        if offset != self.log.written:
+            with self._writing_raw():
+                self.log.begin_at(offset)
+
+    @contextlib.contextmanager
+    def _writing_raw(self) -> Iterator[None]:
         refusal = self.refusal
         if refusal is not None:
             raise StoreUnavailableError(refusal.value)
         if not self._is_raw:
             # On disk before the first byte is: the next start has to know it, also after a crash.
-            self._points.mark_live(self.log.flushed, is_raw=True)
-            try:
-                self._points.sync()
-            except StorageError as exc:
-                self.fail(exc)
-                raise
-            self._is_raw = True
+            self._mark_raw(is_raw=True)
         was_empty = not len(self.log.segments)
         try:
-            self.log.append_raw(offset, data)
+            yield
         finally:
             if was_empty and len(self.log.segments):
                 # It begins where the master's begins: there is nothing to dispatch before.
                 self.dispatcher.dispatched = self.log.min_offset
+
+    def _mark_raw(self, *, is_raw: bool) -> None:
+        """Let the next start know, durably, whether the log is written as raw bytes."""
+        self._points.mark_live(self.log.flushed, is_raw=is_raw)
+        try:
+            self._points.sync()
+        except StorageError as exc:
+            self.fail(exc)
+            raise
+        self._is_raw = is_raw
+
+    def digest(self, start: int, stop: int) -> bytes:
+        """Return the SHA-256 of a range of the log. Blocks; a thread may do it for a long one."""
+        return self.log.digest(start, stop)
 
     def _refusal_result(self) -> AppendResult:
         refusal = self.refusal
@@ -448,11 +517,12 @@ class StoreCore:
         if until <= self.log.flushed:
             return None
         dirty = tuple(self.log.dirty_segments(until))
-        return FlushPlan(until, self._last_store_ms(), dirty, self._sync_errors)
+        return FlushPlan(until, self._last_store_ms(), dirty, self._sync_errors, self.log.cuts)
 
     def finish_flush(self, plan: FlushPlan) -> None:
         """Note that a plan was carried out."""
-        self.log.mark_flushed(plan.until)
+        if plan.log_cuts == self.log.cuts:
+            self.log.mark_flushed(plan.until)
         if self.index is not None:
             self.index.publish()
         self._checkpoint.physical_ms = max(self._checkpoint.physical_ms, plan.store_ms)
@@ -498,6 +568,8 @@ class StoreCore:
         gone = [segment for segment in self._expired if not segment.is_gone]
         # What a recovery would read stays, whatever the disk says.
         kept_from = min(log.flushed, self.dispatcher.dispatched, self._recovery_point)
+        if self.keeps_from is not None and not decision.clean_immediately:
+            kept_from = PhysicalOffset(min(kept_from, self.keeps_from()))
         for first in () if gone else decision.delete:
             segment = log.segments[0]
             if segment.first != first or segment.end > kept_from:
@@ -609,6 +681,7 @@ class StoreCore:
             self.dispatcher.store_ms,
             tuple(self.log.dirty_segments(dispatched)),
             self._sync_errors,
+            self.log.cuts,
         )
         times = CheckpointTimes(
             max(self._checkpoint.physical_ms, self.dispatcher.store_ms),

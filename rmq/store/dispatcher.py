@@ -102,6 +102,14 @@ class Dispatcher:
         """Called for each record that got an entry in a queue that is watched
         (`ConsumeQueue.is_watched`), for instance to wake who waits for it.
         """
+        self.bound: Callable[[], int] | None = None
+        """Up to which offset of the log there may be entries at all; None is no bound.
+
+        What lies behind it is in the log and in no queue: nobody reads it. Who sets or moves the
+        bound sees to it that `catch_up` is called then (`MessageStore.bound_moved`).
+        """
+        self.on_read_back: Callable[[int, int], None] | None = None
+        """Called with number and size of records that `catch_up` has dispatched."""
         self.fail_on_gap = False
         """Raise `QueueGapError` where entries are missing, also before the first one of a queue.
 
@@ -209,6 +217,9 @@ class Dispatcher:
     ) -> None:
         if queue.is_schedule:
             tags_code = self._schedule_code(properties, store_ms, tags_code)
+        # What is dispatched may be far behind what is appended, and of a topic deleted in between:
+        # where an end moves here, what new messages get is not to move with it.
+        assigned = queue.assigned
         if queue_offset == 0 and queue.next_offset and physical >= queue.max_physical:
             # Offsets count from 0 once only, so the topic was deleted before this record, and made
             # again. The entries are of the old one: a recovery, or a slave, has just built them.
@@ -219,9 +230,11 @@ class Dispatcher:
                 physical,
             )
             queue.clear()
+            queue.assigned = assigned
         if self.fail_on_gap and queue_offset > queue.next_offset:
             raise QueueGapError(queue, physical, queue_offset)
         outcome = queue.put(physical, size, tags_code, queue_offset)
+        queue.assigned = assigned
         if outcome is PutOutcome.KNOWN:
             return
         if outcome is PutOutcome.GAP:
@@ -267,46 +280,51 @@ class Dispatcher:
         scan: LogScan,
         *,
         bytes_max: float = math.inf,
-        on_batch: Callable[[int], None] | None = None,
+        on_batch: Callable[[int, int], None] | None = None,
     ) -> bool:
         """Dispatch what a walk over the log yields, some records at a time.
 
-        Returns True if it stopped because of `bytes_max`. `on_batch` gets the number of records.
+        Returns True if it stopped because of `bytes_max`. `on_batch` gets how many records
+        there were, and their size.
         """
         start = self.dispatched
         batch: list[WrittenRecord] = []
-        count = 0
+        count = size = 0
         has_stopped = False
         for head in scan:
             count += 1
+            size += head.size
             record = self.written_record(head)
             if record is not None:
                 batch.append(record)
             if count >= _SCAN_BATCH:
                 self.dispatch(batch)
                 if on_batch is not None:
-                    on_batch(count)
-                batch, count = [], 0
+                    on_batch(count, size)
+                batch, count, size = [], 0, 0
                 if scan.offset - start >= bytes_max:
                     has_stopped = True
                     break
         self.dispatch(batch)
         if on_batch is not None:
-            on_batch(count)
+            on_batch(count, size)
         self.dispatched = PhysicalOffset(scan.offset)
         return has_stopped
 
     def catch_up(self, bytes_max: int = CATCH_UP_STEP_BYTES) -> bool:
         """Dispatch what the log has beyond `dispatched`, about `bytes_max`; True if more is left.
 
+        What lies behind the `bound` does not count, nor does a record through which it goes.
         A record that is not whole yet waits for the rest of it. On bytes that are no record the
         walk stops and says so: they are from outside, since what was appended here is sound.
         """
         log = self._commit_log
-        stop = log.readable
+        stop = int(log.readable)
+        if self.bound is not None:
+            stop = min(stop, self.bound())
         scan = LogScan(log.segments, self.dispatched, stop, verify_crc=False)
         try:
-            has_stopped = self.dispatch_scan(scan, bytes_max=bytes_max)
+            has_stopped = self.dispatch_scan(scan, bytes_max=bytes_max, on_batch=self.on_read_back)
         except StorageError as exc:
             self.error = exc
             raise

@@ -216,6 +216,42 @@ class IndexFile:
             number = previous
         return found
 
+    def state_below(self, physical: int, store_ms_at: Callable[[int], int | None]) -> IndexState:
+        """Return the state with the entries of records below `physical` only; see `roll_back`.
+
+        `store_ms_at` gives the store time of the record at a physical offset, if it is there.
+        """
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if self._entry(middle)[1] < physical:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.count:
+            return self.state
+        if low == 1:
+            return IndexState(0, 0, 0, 0, 0, 0)
+        start, stop = (self.entries_at + n * INDEX_ENTRY_BYTES for n in (low, self.count))
+        # Who found a slot empty has no link, and no one else.
+        slots_later = sum(
+            not previous for _, _, _, previous in INDEX_ENTRY.iter_unpack(self.buffer[start:stop])
+        )
+        _, last, seconds, _ = self._entry(low - 1)
+        stored = store_ms_at(last)
+        return IndexState(
+            self.begin_ms,
+            stored if stored is not None else self.begin_ms + seconds * 1000,
+            self.begin_offset,
+            last,
+            self.slots_used - slots_later,
+            low,
+        )
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        """Return hash, physical offset, seconds and link of an entry."""
+        return _read_entry(self.buffer, self.entries_at + number * INDEX_ENTRY_BYTES)
+
     def roll_back(self, state: IndexState) -> None:
         """Return to an earlier state, all entries of which are on disk.
 
@@ -446,6 +482,16 @@ class Index:
         self.files.append(file)
         self._current = file
         return file
+
+    def state_below(
+        self, physical: int, store_ms_at: Callable[[int], int | None]
+    ) -> tuple[str, IndexState]:
+        """Return the file, and its state, with which the index ends at a physical offset."""
+        for file in reversed(self.files):
+            state = file.state_below(physical, store_ms_at)
+            if state.entry_count or file is self.files[0]:
+                return file.path.name, state
+        return "", IndexState(0, 0, 0, 0, 0, 0)
 
     def publish(self) -> None:
         """Write the header of the current file."""

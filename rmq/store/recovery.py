@@ -79,6 +79,8 @@ class RecoveryReport(msgspec.Struct):
     cut_bytes: int = 0
     """Bytes behind the end that were not zero, up to the last sound record among them."""
     rebuilt_queues: bool = False
+    truncated_bytes: int = 0
+    """What was cut off because it was asked for; see `truncation`."""
     elapsed_s: float = 0.0
 
 
@@ -106,8 +108,11 @@ class Recovery:
         point: Point | None,
         now_ms: int,
         was_raw: bool = False,
+        log_end: int | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
+        self._log_end = log_end
+        """Where the log is to end whatever follows; None where its records end."""
         self._was_raw = was_raw
         self._config = config
         self._log = log
@@ -411,11 +416,12 @@ class Recovery:
         scan = LogScan(
             self._log.segments,
             start,
+            self._log_end,
             verify_crc=self._config.check_crc_on_recover,
             doubt_last=self._was_raw and not report.was_clean,
         )
 
-        def note(count: int) -> None:
+        def note(count: int, _size: int) -> None:
             report.records_read += count
             self._show_progress(start, scan.offset)
 

@@ -82,6 +82,13 @@ class MappedFile(Protocol):
     def unlock_memory(self) -> None:
         """Undo `lock_memory`."""
 
+    def fileno(self) -> int:
+        """Return a descriptor of the file, for the kernel to read from (`os.sendfile`).
+
+        It is the file's own and ends with `close`, which for a segment that expires happens in a
+        thread: it is good until the next await, and a thread that needs it gets a duplicate.
+        """
+
     def close(self) -> None:
         """Let go of the file; views of the buffer that are in use stay valid."""
 
@@ -124,6 +131,9 @@ class Storage(Protocol):
 
     def write(self, path: Path, data: bytes) -> None:
         """Create a small file, or replace its content in place, durably."""
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Write a small file as a whole, durably: there is what was before, or all of `data`."""
 
     def delete(self, path: Path) -> None:
         """Remove a file or an empty directory; one that is gone already is fine."""
@@ -218,15 +228,20 @@ class DiskStorage:
 
     def write(self, path: Path, data: bytes) -> None:
         with _errors("write", path):
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            _write_synced(path, data)
+        self.sync_directory(path.parent)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        new = path.with_name(f"{path.name}.tmp")
+        with _errors("write", path):
             try:
-                written = 0
-                while written < len(data):
-                    written += os.pwrite(fd, data[written:], written)
-                os.ftruncate(fd, len(data))
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+                _write_synced(new, data)
+                new.replace(path)
+            except OSError:
+                # It may have taken the last room of the device.
+                with contextlib.suppress(OSError):
+                    new.unlink()
+                raise
         self.sync_directory(path.parent)
 
     def delete(self, path: Path) -> None:
@@ -288,6 +303,19 @@ class DiskStorage:
                     os.close(fd)
 
 
+def _write_synced(path: Path, data: bytes) -> None:
+    """Give a file this content, and bring it to disk."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        written = 0
+        while written < len(data):
+            written += os.pwrite(fd, data[written:], written)
+        os.ftruncate(fd, len(data))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def _create_unnamed(path: Path, size: int) -> DiskFile | None:
     """Create a file that appears under its name with its size; None if the system cannot."""
     if not hasattr(os, "O_TMPFILE"):
@@ -328,7 +356,7 @@ class DiskFile:
         self.size = size
         self._identity = _identity_of(os.fstat(fd))
         self._writable = writable
-        self._write_fd = -1
+        self._fd = -1
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         # An empty file cannot be mapped, but it can be looked at.
         self._mapping = mmap.mmap(fd, size, access=access) if size else None
@@ -338,10 +366,8 @@ class DiskFile:
         # Copying into the mapping takes a page fault for every 4 KiB that is new; the kernel's own
         # write does not, and mappings of the file see it at once.
         with _errors("write", self.path):
-            if self._write_fd < 0:
-                with self._reopened(os.O_RDWR) as fd:
-                    self._write_fd = os.dup(fd)
-            written = os.pwritev(self._write_fd, parts, position)
+            self._check_writable()
+            written = os.pwritev(self._kept_fd(), parts, position)
         if written < sum(map(len, parts)):
             rest = b"".join(parts)[written:]
             self.buffer[position + written : position + written + len(rest)] = rest
@@ -401,10 +427,23 @@ class DiskFile:
         with contextlib.suppress(OSError, ValueError), self._pinned() as (_, address):
             _call("munlock", ctypes.c_void_p(address), ctypes.c_size_t(self.size))
 
+    def fileno(self) -> int:
+        with _errors("open", self.path):
+            return self._kept_fd()
+
+    def _kept_fd(self) -> int:
+        """Return the descriptor that is opened when it is first needed, and kept."""
+        if self._fd < 0:
+            if self._mapping is None:
+                raise ValueError("the file is closed")
+            with self._reopened(os.O_RDWR if self._writable else os.O_RDONLY) as fd:
+                self._fd = os.dup(fd)
+        return self._fd
+
     def close(self) -> None:
-        if self._write_fd >= 0:
-            os.close(self._write_fd)
-            self._write_fd = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
         with contextlib.suppress(BufferError):
             self.buffer.release()
         if self._mapping is not None:

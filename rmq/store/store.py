@@ -109,6 +109,8 @@ class MessageStore:
         self._dispatch_wanted = trio.Event()
         self._room_wanted = trio.Event()
         core.appender.keeps_room_error = True
+        self.on_append: Callable[[], None] | None = None
+        """Called after each append, for those who pass on what was added."""
 
     @property
     def reads(self) -> MessageReads:
@@ -183,6 +185,35 @@ class MessageStore:
         self._dispatch_wanted.set()
         self._look_after_append()
 
+    def raw_room(self, size_max: int) -> memoryview:
+        """Return where the next bytes of the master's log go; see `StoreCore.raw_room`."""
+        return self.core.raw_room(size_max)
+
+    def raw_written(self, size: int) -> None:
+        """Make bytes that `raw_room` gave the place for part of the log; dispatched soon."""
+        self.core.raw_written(size)
+        self._dispatch_wanted.set()
+        self._look_after_append()
+
+    def begin_raw(self, offset: int) -> None:
+        """Let an empty log begin where the master's does."""
+        self.core.begin_raw(offset)
+
+    async def settle_tail(self) -> int:
+        """Make the log of a slave one to append to; see `StoreCore.settle_tail`.
+
+        It takes as long as dispatching what is left takes; the rest is over at once.
+        """
+        self._commit()
+        while self.core.dispatch_all_step():
+            await trio.lowlevel.checkpoint()
+        await self.flush()
+        return self.core.settle_tail()
+
+    def bound_moved(self) -> None:
+        """Dispatch what `core.dispatcher.bound` lets through by now, or all if there is none."""
+        self._dispatch_wanted.set()
+
     def when_flushed(
         self, offset: int, callback: Callable[[FlushOutcome], None]
     ) -> FlushWait | None:
@@ -226,7 +257,9 @@ class MessageStore:
         return jobs
 
     def _look_after_append(self) -> None:
-        # One comparison per append; the work itself is done by a task.
+        # A few comparisons per append; the work itself is done by tasks.
+        if self.on_append is not None:
+            self.on_append()
         if self.core.log.written >= self._attention_at:
             self._attention_at = math.inf
             self._attention.set()

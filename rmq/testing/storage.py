@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
 import time
 from typing import TYPE_CHECKING, Final
@@ -175,6 +176,10 @@ class MemoryStorage:
             node.modified_ms = self._volume.now_ms()
             self._volume.find_directory(path.parent).settle()
 
+    def replace(self, path: Path, data: bytes) -> None:
+        with self.faults.call("replace", path):
+            self._volume.replace(path, bytes(data))
+
     def delete(self, path: Path) -> None:
         with self.faults.call("delete", path), contextlib.suppress(FileNotFoundError):
             self._volume.remove(path)
@@ -275,6 +280,10 @@ class MemoryFile:
 
     def unlock_memory(self) -> None:
         self._faults.before("unlock_memory", self.path)
+
+    def fileno(self) -> int:
+        # There is nothing the kernel could read from.
+        raise StorageError("open", str(self.path), os.strerror(errno.ENOTSUP))
 
     def close(self) -> None:
         self._faults.before("close", self.path)

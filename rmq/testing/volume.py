@@ -129,6 +129,18 @@ class Volume:
     def find_or_create(self, path: Path) -> FileNode:
         return self.create(path, 0) if self.peek(path) is None else self.find_file(path)
 
+    def replace(self, path: Path, content: bytes) -> FileNode:
+        """Put a file with this content in the place of what is there, settled."""
+        directory = self.find_directory(path.parent)
+        if isinstance(self.peek(path), DirectoryNode):
+            raise refusal(errno.EISDIR)
+        file = FileNode(b"", sector_bytes=self.sector_bytes, modified_ms=self.now_ms())
+        self.need_blocks(max(file.blocks_lacking(0, len(content)), 1))
+        file.replace(content)
+        self._enter(directory, path.name, file)
+        directory.settle()
+        return file
+
     def remove(self, path: Path) -> None:
         directory = self.find_directory(path.parent)
         node = self.find(path)

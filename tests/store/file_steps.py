@@ -46,13 +46,15 @@ class Steps:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("open", "write", "fsync", "replace"):
                 patch.setattr(os, name, self._watched(name, getattr(os, name)))
+            # Files are written from their beginning on by either.
+            patch.setattr(os, "pwrite", self._watched("write", os.pwrite))
             yield self
 
     def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(subject: Any, *rest: Any) -> Any:  # noqa: ANN401 - any function of `os`
             is_failing = len(self.done) == self.fail_at
             if is_failing and name == "write":
-                call(subject, rest[0][: len(rest[0]) // 2])
+                call(subject, rest[0][: len(rest[0]) // 2], *rest[1:])
             if is_failing:
                 raise self.failure
             result = call(subject, *rest)

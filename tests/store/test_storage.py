@@ -126,6 +126,31 @@ def test_views_of_a_small_file_see_it_written_in_place(place: Place) -> None:
     file.close()
 
 
+@pytest.mark.parametrize("second", [b"", b"short", b"longer than before was"])
+def test_a_file_that_is_replaced_is_another_one(place: Place, second: bytes) -> None:
+    path = place.root / "small"
+    place.storage.replace(path, b"the first one")
+    assert place.storage.read(path) == b"the first one"
+    file = place.storage.open(path)
+    place.storage.replace(path, second)
+    assert place.storage.read(path) == second
+    assert bytes(file.buffer) == b"the first one"
+    file.close()
+    assert place.storage.names(place.root) == ["small"]
+
+
+def test_what_cannot_be_replaced_is_refused_by_its_name(place: Place) -> None:
+    place.storage.make_directory(place.root / "folder")
+    replace = place.storage.replace
+    for path, reason in (
+        (place.root / "missing" / "file", "No such file or directory"),
+        (place.root / "folder", "Is a directory"),
+    ):
+        refusal = refusal_of(partial(replace, path, b"x"))
+        assert (refusal.operation, refusal.path, refusal.reason) == ("write", str(path), reason)
+    assert place.storage.names(place.root) == ["folder"]
+
+
 def test_a_file_is_dated_when_it_is_written(place: Place) -> None:
     path = place.root / "small"
     before_ms = time.time_ns() // 1_000_000

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from rmq.store.commit_log import CommitLog
 from rmq.store.transient_pool import TransientPool
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
@@ -199,3 +200,21 @@ def test_a_batch_and_raw_bytes_go_through_the_pool() -> None:
     slave.log.commit()
     slave.dispatcher.catch_up()
     assert read_bodies(slave) == numbered_bodies([1, 2])
+
+
+def test_a_log_that_gets_another_end_keeps_the_buffer_of_its_segment_and_returns_the_others() -> (
+    None
+):
+    pool = TransientPool(3, SEGMENT_BYTES, lock=False)
+    log = CommitLog(POOLED, MemoryStorage(), pool)
+    log.append_raw(0, bytes(range(200)))
+    log.commit()
+    log.roll()
+    log.append_raw(log.written, b"in the next segment")
+    assert pool.available == 1
+    log.set_end(100, flushed=100)
+    assert pool.available == 2
+    log.append_raw(100, b"new")
+    assert (log.written, log.readable) == (103, 100)
+    log.commit()
+    assert bytes(log.segments[0].buffer[:200]) == bytes(range(100)) + b"new" + bytes(97)

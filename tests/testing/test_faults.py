@@ -34,6 +34,7 @@ def use(storage: MemoryStorage, operation: Operation) -> None:
         "create": (ROOT / "new", 1),
         "resize": (FILE, 3),
         "write": (FILE, b"new"),
+        "replace": (FILE, b"new"),
         "reserve": (0, 1),
         "clear_from": (0,),
         "is_clear_from": (0,),

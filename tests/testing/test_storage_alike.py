@@ -118,6 +118,7 @@ steps = st.tuples(
             "fill",
             "fill",
             "write",
+            "replace",
             "read",
             "resize",
             "delete",
@@ -174,6 +175,8 @@ class Walk:
                 storage.write(path, bytes([size % 251]) * size)
             else:
                 storage.resize(path, size)
+        elif name == "replace":
+            storage.replace(path, bytes([size % 251]) * size)
         elif name == "size_of":
             return None if storage.is_directory(path) else storage.size_of(path)
         elif name == "lock":

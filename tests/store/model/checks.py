@@ -149,13 +149,13 @@ def check_index(store: StoreCore, listed: PlainList) -> None:
     """
     if store.index is None:
         return
-    reachable = _reachable(store.index)
+    found = reachable(store.index)
     required = _indexed(store, listed)
     missing = [
         (record.physical, key)
         for record in required
         for key in record.keys
-        if (_key_hash(record.topic, key), record.physical) not in reachable
+        if (_key_hash(record.topic, key), record.physical) not in found
     ]
     assert not missing, f"keys of records are not in the index: {missing}"
     asked = {(record.topic, key) for record in required[-2:] for key in record.keys}
@@ -164,7 +164,7 @@ def check_index(store: StoreCore, listed: PlainList) -> None:
         check_key(store, listed, topic, key)
 
 
-def _reachable(index: Index) -> set[tuple[int, int]]:
+def reachable(index: Index) -> set[tuple[int, int]]:
     """Return hash and physical offset of all entries that the slots lead to."""
     found: set[tuple[int, int]] = set()
     for file in index.files:

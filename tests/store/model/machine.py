@@ -35,7 +35,7 @@ from tests.store.model.world import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rmq.store.core import ExpiryPlan, FlushPlan, PointPlan
+    from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan
     from rmq.store.record import NewMessage
     from rmq.testing.disk_model import Choose
     from rmq.testing.faults import Operation

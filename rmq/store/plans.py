@@ -1,0 +1,99 @@
+"""What blocks, cut out of the store so that a thread can do it: syncs, and deletions of files.
+
+`StoreCore` makes a plan of what is to be done at one moment, `run` does it, and `StoreCore` takes
+note. A plan holds everything it needs: the store may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmq.errors import StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmq.model.offsets import PhysicalOffset
+    from rmq.store.checkpoint import Checkpoint, Point, RecoveryPoints
+    from rmq.store.consume_queue import ConsumeQueue
+    from rmq.store.index_file import IndexFile
+    from rmq.store.segments import Segment
+    from rmq.store.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class FlushPlan:
+    """Segments to sync so that everything below an offset is on disk."""
+
+    until: PhysicalOffset
+    store_ms: int
+    segments: tuple[Segment, ...]
+    sync_errors: list[StorageError]
+    """Shared by all plans: the system tells of an error once, and then the next sync succeeds."""
+    log_cuts: int
+    """`CommitLog.cuts` at that time: what came in the place of what was cut is not synced."""
+
+    def run(self) -> None:
+        """Sync them. Blocks."""
+        try:
+            for segment in self.segments:
+                segment.sync()
+        except StorageError as exc:
+            self.sync_errors.append(exc)
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class PointPlan:
+    """What to sync so that a recovery can begin at a point."""
+
+    point: Point
+    flush: FlushPlan
+    queues: tuple[tuple[ConsumeQueue, int, tuple[Segment, ...]], ...]
+    index_files: tuple[IndexFile, ...]
+    directories: tuple[Path, ...]
+    """Those with files that were created since the last point."""
+    storage: Storage
+    points: RecoveryPoints
+    checkpoint: Checkpoint
+    topic_deletions: int
+    """How many times topics had been deleted when the entries were counted."""
+
+    def run(self) -> None:
+        """Sync log, queues and index, then save the point. Blocks; one at a time."""
+        self.flush.run()
+        for _, _, segments in self.queues:
+            for segment in segments:
+                segment.sync()
+        for file in self.index_files:
+            file.sync()
+        for directory in self.directories:
+            try:
+                self.storage.sync_directory(directory)
+            except StorageError:
+                # A topic that is deleted meanwhile needs it no longer.
+                if self.storage.is_directory(directory):
+                    raise
+        if self.flush.sync_errors:
+            raise self.flush.sync_errors[0]
+        # In this order, see RecoveryPoints.matching.
+        self.points.save(self.point)
+        self.checkpoint.save(self.point.times)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryPlan:
+    """Segments that are no longer part of the log and whose files can go."""
+
+    segments: tuple[Segment, ...]
+    storage: Storage
+
+    def run(self) -> None:
+        """Delete the files. Blocks: removing a large file takes its time.
+
+        One by one on disk: a power cut must not leave an older one without the next.
+        """
+        for segment in self.segments:
+            segment.delete()
+            self.storage.sync_directory(segment.path.parent)
