@@ -1,6 +1,8 @@
 """Numbers of the wire: request and response codes, languages, serializations, flags and versions.
 
-All names and numbers are those of RocketMQ 4.9.8, misspellings included.
+All names and numbers are those of RocketMQ 4.9.8, misspellings included. What RocketMQ has no
+request or answer for is numbered from `OWN_CODES_FIRST` on, where no version of it, 5.x included,
+has any code.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from typing import Final
 
 VERSION: Final = 409
 """MQVersion ordinal of V4_9_8. Sent in every request and response: peers gate features on it."""
+
+OWN_CODES_FIRST: Final = 9001
+"""Request and response codes from here on are ours; stock peers answer them with code 3."""
 
 FLAG_RESPONSE: Final = 0x1
 FLAG_ONEWAY: Final = 0x2
@@ -41,7 +46,7 @@ class LanguageCode(IntEnum):
 
 
 class RequestCode(IntEnum):
-    """Every request code of 4.9.8."""
+    """Every request code of 4.9.8, then our own."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -139,9 +144,16 @@ class RequestCode(IntEnum):
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
 
+    HA_STATUS = 9001
+    HA_PROMOTE = 9002
+    HA_DEMOTE = 9003
+    HA_RESYNC = 9004
+    HA_DIGESTS = 9005
+    HA_STEP_DOWN = 9006
+
 
 class ResponseCode(IntEnum):
-    """Every response code of 4.9.8."""
+    """Every response code of 4.9.8, then our own."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -180,3 +192,6 @@ class ResponseCode(IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
+
+    STALE_EPOCH = 9101
+    """Another broker became master since: of a registration, and of a request to a master."""

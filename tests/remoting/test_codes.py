@@ -9,6 +9,7 @@ import pytest
 from rmq.remoting.codes import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
+    OWN_CODES_FIRST,
     VERSION,
     LanguageCode,
     RequestCode,
@@ -21,11 +22,25 @@ if TYPE_CHECKING:
     from enum import IntEnum
 
 
+OWN_REQUESTS = 6
+OWN_RESPONSES = 1
+
+USED_BY_OTHER_VERSIONS = (
+    # The codes of every release from 4.0.0 to 5.3.3, requests and answers, as ranges.
+    range(-1006, 422 + 1),
+    range(501, 604 + 1),
+    range(901, 1018 + 1),
+    range(1500, 2016 + 1),
+    range(3001, 3010 + 1),
+    range(200_050, 200_151 + 1),
+)
+
+
 @pytest.mark.parametrize(
     ("codes", "count"),
     [
-        pytest.param(RequestCode, 95, id="requests"),
-        pytest.param(ResponseCode, 37, id="responses"),
+        pytest.param(RequestCode, 95 + OWN_REQUESTS, id="requests"),
+        pytest.param(ResponseCode, 37 + OWN_RESPONSES, id="responses"),
         pytest.param(LanguageCode, 13, id="languages"),
         pytest.param(Serialization, 2, id="serializations"),
     ],
@@ -35,6 +50,21 @@ def test_all_codes_are_there_and_none_is_a_second_name_of_another(
 ) -> None:
     assert len(codes) == len(codes.__members__) == count
     assert len({int(code) for code in codes}) == count
+
+
+@pytest.mark.parametrize(
+    ("codes", "count"),
+    [
+        pytest.param(RequestCode, OWN_REQUESTS, id="requests"),
+        pytest.param(ResponseCode, OWN_RESPONSES, id="responses"),
+    ],
+)
+def test_our_own_codes_stand_apart_from_those_of_every_version(
+    codes: type[IntEnum], count: int
+) -> None:
+    own = [int(code) for code in codes if code >= OWN_CODES_FIRST]
+    assert len(own) == count
+    assert not [code for code in own for used in USED_BY_OTHER_VERSIONS if code in used]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +94,8 @@ def test_all_codes_are_there_and_none_is_a_second_name_of_another(
         (320, "SEND_BATCH_MESSAGE"),
         (326, "PUSH_REPLY_MESSAGE_TO_CLIENT"),
         (329, "DELETE_EXPIRED_COMMITLOG"),
+        (9001, "HA_STATUS"),
+        (9006, "HA_STEP_DOWN"),
     ],
 )
 def test_request_codes_have_their_names(number: int, name: str) -> None:
@@ -94,6 +126,7 @@ def test_other_versions_request_codes_are_unknown(number: int) -> None:
         (206, "CONSUMER_NOT_ONLINE"),
         (211, "UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED"),
         (215, "FLOW_CONTROL"),
+        (9101, "STALE_EPOCH"),
     ],
 )
 def test_response_codes_have_their_names(number: int, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Typed bodies of remoting commands, one class for every JSON body of RocketMQ 4.9.8.
+"""Typed bodies of remoting commands, one class for every JSON body of RocketMQ 4.9.8 and of ours.
 
-Classes have the names and members of their Java counterparts, under Python names for the members:
-`group_name` is `groupName` on the wire. `Body.decode` reads the bytes of a command, `encode` writes
-them as a stock peer would.
+Classes have the names and members of their Java counterparts (those in `ha` have none), under
+Python names for the members: `group_name` is `groupName` on the wire. `Body.decode` reads the bytes
+of a command, `encode` writes them as a stock peer would.
 
 Reading order: `base` (what all JSON bodies share), `reading` (how tolerantly they are read),
 `tables` (which code has which body), then the bodies by subject. `batch`, `properties_text` and
@@ -25,6 +25,17 @@ from rmq.remoting.bodies.groups import (
     GroupList,
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
+)
+from rmq.remoting.bodies.ha import (
+    HaDemoteBody,
+    HaDigest,
+    HaDigestsBody,
+    HaMaster,
+    HaPromoteBody,
+    HaResyncBody,
+    HaSlave,
+    HaStatusBody,
+    HaStepDownBody,
 )
 from rmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from rmq.remoting.bodies.kv import KVTable
@@ -114,6 +125,15 @@ __all__ = [
     "GetConsumerListByGroupResponseBody",
     "GetConsumerStatusBody",
     "GroupList",
+    "HaDemoteBody",
+    "HaDigest",
+    "HaDigestsBody",
+    "HaMaster",
+    "HaPromoteBody",
+    "HaResyncBody",
+    "HaSlave",
+    "HaStatusBody",
+    "HaStepDownBody",
     "HeartbeatData",
     "KVTable",
     "LockBatchRequestBody",

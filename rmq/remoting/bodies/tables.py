@@ -22,6 +22,14 @@ from rmq.remoting.bodies.groups import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from rmq.remoting.bodies.ha import (
+    HaDemoteBody,
+    HaDigestsBody,
+    HaPromoteBody,
+    HaResyncBody,
+    HaStatusBody,
+    HaStepDownBody,
+)
 from rmq.remoting.bodies.heartbeat import HeartbeatData
 from rmq.remoting.bodies.kv import KVTable
 from rmq.remoting.bodies.locks import (
@@ -107,6 +115,12 @@ RESPONSE_BODIES: Final[Mapping[RequestCode, type[Body]]] = MappingProxyType(
         RequestCode.QUERY_CONSUME_QUEUE: QueryConsumeQueueResponseBody,
         RequestCode.QUERY_DATA_VERSION: DataVersion,
         RequestCode.GET_ALL_PRODUCER_INFO: ProducerTableInfo,
+        RequestCode.HA_STATUS: HaStatusBody,
+        RequestCode.HA_PROMOTE: HaPromoteBody,
+        RequestCode.HA_DEMOTE: HaDemoteBody,
+        RequestCode.HA_RESYNC: HaResyncBody,
+        RequestCode.HA_DIGESTS: HaDigestsBody,
+        RequestCode.HA_STEP_DOWN: HaStepDownBody,
     }
 )
 """By the code of the request that is answered, for answers with code SUCCESS."""

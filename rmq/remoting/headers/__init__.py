@@ -1,9 +1,10 @@
-"""One typed header class for every request and response of RocketMQ 4.9.8.
+"""One typed header class for every request and response of RocketMQ 4.9.8, and of our own.
 
 A class has the fields of its Java counterpart, in the order of the Java class unless a comment
 says why not, under Python names: `consumer_group` is `consumerGroup` on the wire. Where the wire is
 cryptic the name is not (`broker_name` for `bname`, words for the letters of the second send
 request). Types are real ones; `Int32` and `Int64` refuse what a Java `int` and `long` cannot hold.
+Fields of ours in a stock header come last, and are not sent where they say nothing.
 
 A field without a default is one that Java marks as mandatory (`@CFNotNull`). Java only logs that
 one is missing and mostly fails later; here reading the header fails and names the field. Fields
@@ -43,6 +44,13 @@ from rmq.remoting.headers.groups import (
     DeleteSubscriptionGroupRequest,
     GetBrokerConsumeStatsRequest,
     GetConsumeStatsRequest,
+)
+from rmq.remoting.headers.ha import (
+    HaDemoteRequest,
+    HaDigestsRequest,
+    HaPromoteRequest,
+    HaResyncRequest,
+    HaStepDownRequest,
 )
 from rmq.remoting.headers.nameserver import (
     AddWritePermOfBrokerRequest,
@@ -149,6 +157,11 @@ __all__ = [
     "GetRouteInfoRequest",
     "GetTopicStatsInfoRequest",
     "GetTopicsByClusterRequest",
+    "HaDemoteRequest",
+    "HaDigestsRequest",
+    "HaPromoteRequest",
+    "HaResyncRequest",
+    "HaStepDownRequest",
     "NotifyConsumerIdsChangedRequest",
     "PullMessageRequest",
     "PullMessageResponse",

@@ -49,6 +49,8 @@ class RegisterBrokerRequest(Header, frozen=True, kw_only=True):
     compressed: bool = False
     # CRC-32 of the body in 31 bits; 0 means not checked.
     body_crc32: Int32 = 0
+    # Of our own brokers: counts the masters of a broker name. Stock ones say nothing, which is 0.
+    epoch: Int64 | None = None
 
 
 class RegisterBrokerResponse(Header, frozen=True, kw_only=True):
@@ -56,6 +58,8 @@ class RegisterBrokerResponse(Header, frozen=True, kw_only=True):
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    # Of our own nameservers: the highest epoch of a master of this broker name, if there was one.
+    epoch: Int64 | None = None
 
 
 class UnregisterBrokerRequest(Header, frozen=True, kw_only=True):

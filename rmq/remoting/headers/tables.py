@@ -1,4 +1,4 @@
-"""Which header class each of the 95 requests has, and each success answer.
+"""Which header class each of the 95 requests of 4.9.8 has, and each success answer; then our own.
 
 In both columns `None` means that no extFields are sent and `EmptyHeader` that `"extFields":{}` is.
 Requests that nothing in 4.9.8 sends or serves have neither. What an answer carries when the request
@@ -40,6 +40,13 @@ from rmq.remoting.headers.groups import (
     DeleteSubscriptionGroupRequest,
     GetBrokerConsumeStatsRequest,
     GetConsumeStatsRequest,
+)
+from rmq.remoting.headers.ha import (
+    HaDemoteRequest,
+    HaDigestsRequest,
+    HaPromoteRequest,
+    HaResyncRequest,
+    HaStepDownRequest,
 )
 from rmq.remoting.headers.nameserver import (
     AddWritePermOfBrokerRequest,
@@ -216,6 +223,12 @@ _HEADERS: Final[dict[RequestCode, _Entry]] = {
     ),
     RequestCode.GET_ALL_PRODUCER_INFO: (EmptyHeader, None),
     RequestCode.DELETE_EXPIRED_COMMITLOG: (None, None),
+    RequestCode.HA_STATUS: (None, None),
+    RequestCode.HA_PROMOTE: (HaPromoteRequest, None),
+    RequestCode.HA_DEMOTE: (HaDemoteRequest, None),
+    RequestCode.HA_RESYNC: (HaResyncRequest, None),
+    RequestCode.HA_DIGESTS: (HaDigestsRequest, None),
+    RequestCode.HA_STEP_DOWN: (HaStepDownRequest, None),
 }
 
 REQUEST_HEADERS: Final[Mapping[RequestCode, type[Header] | None]] = MappingProxyType(

@@ -13,7 +13,11 @@ from rmq.remoting import bodies
 from tests.remoting.bodies.java_bodies import JAVA_BODIES, JAVA_ENUMS, JavaMember
 from tests.remoting.bodies.strategies import BODY_CLASSES
 
-CLASSES: Final[list[type[msgspec.Struct]]] = [MessageQueue, *BODY_CLASSES]
+CLASSES: Final[list[type[msgspec.Struct]]] = [
+    MessageQueue,
+    *(kind for kind in BODY_CLASSES if kind.__module__ != "rmq.remoting.bodies.ha"),
+]
+"""All but those of requests that only our servers know."""
 
 DEMANDED: Final = {
     "BrokerData": {"brokerName"},

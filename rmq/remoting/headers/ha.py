@@ -1,0 +1,45 @@
+"""Headers of our own requests about replication. RocketMQ 4.9.8 has nothing like them."""
+
+from rmq.remoting.header import Header, Int64
+
+
+class HaPromoteRequest(Header, frozen=True, kw_only=True):
+    """9002 HA_PROMOTE: a slave becomes the master of its broker name."""
+
+    # Even if messages that were acknowledged may be missing.
+    accept_loss: bool = False
+    # ASYNC_MASTER or SYNC_MASTER; as its last master was, when absent.
+    mode: str | None = None
+
+
+class HaDemoteRequest(Header, frozen=True, kw_only=True):
+    """9003 HA_DEMOTE: a master becomes a slave."""
+
+    # Whom it follows; whom the nameservers name, when absent.
+    ha_master_address: str | None = None
+
+
+class HaResyncRequest(Header, frozen=True, kw_only=True):
+    """9004 HA_RESYNC: a slave cuts off what its master does not have."""
+
+    # Only say what would be cut.
+    dry_run: bool = False
+
+
+class HaDigestsRequest(Header, frozen=True, kw_only=True):
+    """9005 HA_DIGESTS: digests of the CommitLog from `start` to `stop`, one for each `step` bytes.
+
+    The answer covers what the broker holds of it, and may end earlier; whoever wants more asks
+    again from there.
+    """
+
+    start: Int64
+    stop: Int64
+    step: Int64
+
+
+class HaStepDownRequest(Header, frozen=True, kw_only=True):
+    """9006 HA_STEP_DOWN: a slave takes over; the master stops writing and says where it ended."""
+
+    # That of the slave, which must be that of the master.
+    epoch: Int64
