@@ -15,7 +15,7 @@ import trio
 from rmq.errors import ConfigError, ProtocolError, RefusedError, StorageError
 from rmq.nameserver.kv import ORDER_TOPIC_NAMESPACE
 from rmq.nameserver.kv_keeper import Delete, Put
-from rmq.nameserver.registration import Registration
+from rmq.nameserver.registration import Registration, StaleEpochError
 from rmq.remoting.bodies.properties_text import format_properties, parse_properties
 from rmq.remoting.bodies.registration import RegisterBrokerBody, body_crc32
 from rmq.remoting.bodies.topics import DataVersion, TopicConfigSerializeWrapper
@@ -124,7 +124,22 @@ class RouteHandlers:
             )
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         said = _read_registration(request)
-        outcome = self._routes.register(said, request.channel, self._now())
+        try:
+            outcome = self._routes.register(said, request.channel, self._now())
+        except StaleEpochError as exc:
+            logger.warning("%s", exc.remark, extra={"peer": request.channel.peer})
+            request.reply(RegisterBrokerResponse(epoch=exc.epoch), code=exc.code, remark=exc.remark)
+            return
+        if outcome.deposed is not None:
+            logger.warning(
+                "a new master",
+                extra={
+                    "broker": said.broker_name,
+                    "epoch": said.epoch,
+                    "address": said.address,
+                    "deposed": outcome.deposed,
+                },
+            )
         if outcome.is_new or outcome.topics_changed:
             logger.info(
                 "broker registered",
@@ -138,10 +153,10 @@ class RouteHandlers:
             )
         master = outcome.master
         request.reply(
-            RegisterBrokerResponse()
-            if master is None
-            else RegisterBrokerResponse(
-                ha_server_addr=master.ha_address, master_addr=master.address
+            RegisterBrokerResponse(
+                ha_server_addr=None if master is None else master.ha_address,
+                master_addr=None if master is None else master.address,
+                epoch=outcome.epoch or None,
             ),
             body=self._kv.table.encoded(ORDER_TOPIC_NAMESPACE),
         )
@@ -335,6 +350,7 @@ def _read_registration(request: Request[RegisterBrokerRequest]) -> Registration:
         data_version=wrapper.data_version,
         topics=tuple(wrapper.topic_config_table.values()),
         filter_servers=filter_servers,
+        epoch=header.epoch or 0,
     )
 
 

@@ -43,6 +43,8 @@ class RouteLimits:
         ):
             if not name:
                 refuse(f"{what} is empty")
+        if said.epoch < 0:
+            refuse(f"epoch {said.epoch}")
         filter_servers = said.filter_servers or ()
         if len(filter_servers) > self.filter_servers_max:
             refuse(f"{len(filter_servers)} filter servers; the limit is {self.filter_servers_max}")
@@ -65,6 +67,8 @@ class Registration:
     topics: tuple[TopicConfig, ...] = ()
     filter_servers: tuple[str, ...] | None = None
     """None (brokers too old to know of them) leaves what is known as it is."""
+    epoch: int = 0
+    """Which leadership of its name the broker belongs to; 0 for a stock broker."""
 
 
 class Master(NamedTuple):
@@ -82,6 +86,10 @@ class Registered(NamedTuple):
     topics_changed: int
     master: Master | None
     """Only told to slaves."""
+    epoch: int = 0
+    """The latest of a master of this name; 0 if only stock ones were seen."""
+    deposed: str | None = None
+    """The address of the master whose place was taken by a later epoch."""
 
 
 class Expired(NamedTuple, Generic[C]):
@@ -91,6 +99,19 @@ class Expired(NamedTuple, Generic[C]):
     silent_s: float
     connection: C | None
     """What it registered over, unless another broker lives on it."""
+
+
+class StaleEpochError(RefusedError):
+    """Another broker has become master of the name since this one was."""
+
+    def __init__(self, said: Registration, epoch: int, master: str | None) -> None:
+        present = "it is gone" if master is None else f"it is at {master}"
+        super().__init__(
+            ResponseCode.STALE_EPOCH,
+            f"registration refused: {said.address} was master of {said.broker_name} in epoch"
+            f" {said.epoch}, there is one of epoch {epoch}: {present}",
+        )
+        self.epoch = epoch
 
 
 def refuse(remark: str) -> NoReturn:

@@ -17,6 +17,12 @@ every name and id it stands under, a name that goes from every cluster, and a co
 takes all brokers with it that registered over it. A goodbye only concerns the address that says it,
 also when another broker has taken over its id.
 
+Beyond 4.9.8, brokers of ours say an epoch, which counts the masters of a broker name. The latest
+one of a master is remembered with the name. A master of an earlier epoch is refused unless it is
+the one listed, so one that was deposed does not come back; one of a later epoch takes the place of
+the one listed, which is forgotten. Stock brokers are of epoch 0: among themselves the last one to
+register wins, as ever.
+
 Pure: no tasks, no clock (`now` is passed in), no bytes. A connection is any hashable object.
 """
 
@@ -32,7 +38,15 @@ from rmq.model.topic_flags import (
     PERM_READ,
     PERM_WRITE,
 )
-from rmq.nameserver.registration import C, Expired, Master, Registered, RouteLimits, refuse
+from rmq.nameserver.registration import (
+    C,
+    Expired,
+    Master,
+    Registered,
+    RouteLimits,
+    StaleEpochError,
+    refuse,
+)
 from rmq.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
 from rmq.remoting.bodies.topics import TopicList
 
@@ -49,6 +63,8 @@ MASTER_ID: Final = 0
 class _Broker:
     cluster: str
     addresses: dict[int, str] = field(default_factory=dict)
+    epoch: int = 0
+    """The latest of a master."""
 
 
 @dataclass(slots=True)
@@ -88,11 +104,16 @@ class RouteTable(Generic[C]):
 
     def register(self, said: Registration, connection: C, now: float) -> Registered:
         """Take what a broker says of itself; raise `RefusedError`, with nothing changed, for what
-        cannot be kept.
+        cannot be kept. That is a `StaleEpochError` for a master that was deposed.
         """
-        brings_topics = said.broker_id == MASTER_ID and self._is_news(said)
-        self._check(said, brings_topics=brings_topics)
+        self._limits.check(said)
+        is_master = said.broker_id == MASTER_ID
+        deposed = self._deposed_by(said) if is_master else None
+        brings_topics = is_master and (deposed is not None or self._is_news(said))
+        self._check_room(said, brings_topics=brings_topics)
         brokers_changed = self._place(said)
+        if deposed is not None:
+            self._forget_if_nowhere(deposed)
         topics_changed = 0
         if brings_topics:
             topics_changed = sum(self._put_topic(said.broker_name, topic) for topic in said.topics)
@@ -100,7 +121,8 @@ class RouteTable(Generic[C]):
         brokers_changed |= self._put_filter_servers(said)
         if brokers_changed:
             self.on_change(None)
-        return Registered(is_new, topics_changed, self._master_for(said))
+        epoch = self._brokers[said.broker_name].epoch
+        return Registered(is_new, topics_changed, self._master_for(said), epoch, deposed)
 
     def unregister(self, address: str) -> bool:
         """A broker says goodbye; return whether it was known."""
@@ -143,6 +165,21 @@ class RouteTable(Generic[C]):
             for address, live in silent
         ]
 
+    def _deposed_by(self, said: Registration) -> str | None:
+        """Return the address whose place a master of a later epoch takes; None if there is none.
+
+        Raise `StaleEpochError` if it is the other way round.
+        """
+        broker = self._brokers.get(said.broker_name)
+        if broker is None:
+            return None
+        listed = broker.addresses.get(MASTER_ID)
+        if listed == said.address:
+            return None
+        if said.epoch < broker.epoch:
+            raise StaleEpochError(said, broker.epoch, listed)
+        return listed if said.epoch > broker.epoch else None
+
     def _is_news(self, said: Registration) -> bool:
         """Whether the topics of a registration are to be read at all."""
         broker = self._brokers.get(said.broker_name)
@@ -150,9 +187,8 @@ class RouteTable(Generic[C]):
             return True
         return self.data_version(said.address) != said.data_version
 
-    def _check(self, said: Registration, *, brings_topics: bool) -> None:
+    def _check_room(self, said: Registration, *, brings_topics: bool) -> None:
         limits = self._limits
-        limits.check(said)
         if said.address not in self._live and len(self._live) >= limits.addresses_max:
             refuse(f"{limits.addresses_max} brokers are registered, the limit")
         if brings_topics:
@@ -182,6 +218,8 @@ class RouteTable(Generic[C]):
         if addresses.get(said.broker_id) != said.address:
             addresses[said.broker_id] = said.address
             changed = True
+        if said.broker_id == MASTER_ID:
+            broker.epoch = max(broker.epoch, said.epoch)
         return changed
 
     def _put_topic(self, broker_name: str, config: TopicConfig) -> bool:
@@ -247,12 +285,25 @@ class RouteTable(Generic[C]):
             return None
         return Master(address, self._live[address].ha_address)
 
-    def _remove_address(self, address: str) -> bool:
+    def _forget_if_nowhere(self, address: str) -> None:
+        """Forget a deposed master, unless it has another place.
+
+        It would else be told that its data version is known, and not learn that it is deposed.
+        """
+        if not any(address in broker.addresses.values() for broker in self._brokers.values()):
+            self._forget(address)
+
+    def _forget(self, address: str) -> bool:
         live = self._live.pop(address, None)
         if live is None:
             return False
         self._detach(address, live)
         self._filter_servers.pop(address, None)
+        return True
+
+    def _remove_address(self, address: str) -> bool:
+        if not self._forget(address):
+            return False
         orphaned: list[str] = []
         for name, broker in self._brokers.items():
             for broker_id in [i for i, a in broker.addresses.items() if a == address]:

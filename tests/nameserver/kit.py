@@ -58,6 +58,7 @@ def saying(
     version: int = 1,
     topics: Iterable[TopicConfig | str] = (),
     filter_servers: tuple[str, ...] | None = (),
+    epoch: int = 0,
 ) -> Registration:
     """What a broker says of itself; its HA address is its address with one more digit."""
     return Registration(
@@ -69,6 +70,7 @@ def saying(
         data_version=DataVersion(timestamp=1_000, counter=version),
         topics=tuple(each if isinstance(each, TopicConfig) else topic(each) for each in topics),
         filter_servers=filter_servers,
+        epoch=epoch,
     )
 
 
@@ -150,6 +152,7 @@ def register_header(
         broker_id=said.broker_id,
         compressed=compressed,
         body_crc32=crc32,
+        epoch=said.epoch or None,
     )
 
 

@@ -41,10 +41,35 @@ class NaiveRoutes:
     queues: dict[tuple[str, str], Queues] = field(default_factory=dict)
     """By topic and broker name."""
     filter_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    epochs: dict[str, set[int]] = field(default_factory=dict)
+    """Those of the masters of a broker name; 0 is a stock one's."""
+
+    def epoch(self, name: str) -> int:
+        return max(self.epochs.get(name, ()), default=0)
+
+    def master(self, name: str) -> str | None:
+        return next((place[2] for place in self.places if place[:2] == (name, 0)), None)
+
+    def is_stale(self, said: Registration) -> bool:
+        """Whether a registration is that of a master whose time is over."""
+        name = said.broker_name
+        return (
+            said.broker_id == 0
+            and any(epoch > said.epoch for epoch in self.epochs.get(name, ()))
+            and self.master(name) != said.address
+        )
+
+    def deposes(self, said: Registration) -> str | None:
+        """The master whose place is taken because its epoch is over."""
+        master = self.master(said.broker_name)
+        if said.broker_id != 0 or master == said.address:
+            return None
+        return master if said.epoch > self.epoch(said.broker_name) else None
 
     def register(self, said: Registration, connection: str, now: float) -> tuple[str, str] | None:
         name, broker_id, address = said.broker_name, said.broker_id, said.address
-        was_there = any(place[:2] == (name, broker_id) for place in self.places)
+        deposed = self.deposes(said)
+        was_there = deposed is None and any(place[:2] == (name, broker_id) for place in self.places)
         same_version = address in self.alive and self.alive[address].version == said.data_version
         self.members.add((said.cluster, name))
         self.first_cluster.setdefault(name, said.cluster)
@@ -53,6 +78,11 @@ class NaiveRoutes:
             for place in self.places
             if place[0] != name or (place[1] != broker_id and place[2] != address)
         } | {(name, broker_id, address)}
+        if broker_id == 0:
+            self.epochs.setdefault(name, set()).add(said.epoch)
+        if deposed is not None and all(place[2] != deposed for place in self.places):
+            del self.alive[deposed]
+            self.filter_servers.pop(deposed, None)
         if broker_id == 0 and not (was_there and same_version):
             for each in said.topics:
                 self.queues[each.topic_name, name] = Queues(
@@ -61,10 +91,10 @@ class NaiveRoutes:
         self.alive[address] = Alive(now, said.data_version, connection, said.ha_address)
         if said.filter_servers is not None:
             self.filter_servers[address] = said.filter_servers
-        masters = [place[2] for place in self.places if place[:2] == (name, 0)]
-        if broker_id == 0 or not masters:
+        master = self.master(name)
+        if broker_id == 0 or master is None:
             return None
-        return masters[0], self.alive[masters[0]].ha_address
+        return master, self.alive[master].ha_address
 
     def heard_of(self, address: str, connection: str, now: float) -> None:
         if address in self.alive:
@@ -118,4 +148,5 @@ class NaiveRoutes:
         self.queues = {key: value for key, value in self.queues.items() if key[1] not in gone}
         for name in gone:
             del self.first_cluster[name]
+            self.epochs.pop(name, None)
         return sorted(addresses)

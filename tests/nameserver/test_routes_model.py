@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rmq.model.topic_flags import UNIT_FLAG, UNIT_SUB_FLAG
+from rmq.nameserver.registration import StaleEpochError
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
 from tests.nameserver.kit import saying, topic
@@ -36,6 +38,8 @@ configs = st.builds(
 class RouteHistory(RuleBasedStateMachine):
     """Anything brokers and operators may do, in any order."""
 
+    epochs = st.sampled_from([0, 0, 1, 2, 3])
+
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
@@ -52,6 +56,7 @@ class RouteHistory(RuleBasedStateMachine):
         configs=st.lists(configs, max_size=3, unique_by=lambda config: config.topic_name),
         filter_servers=st.sampled_from([None, (), ("f:1",), ("f:1", "f:2")]),
         connection=connections,
+        epoch=st.runner().flatmap(lambda self: self.epochs),
     )
     def register(
         self,
@@ -63,6 +68,7 @@ class RouteHistory(RuleBasedStateMachine):
         configs: list[TopicConfig],
         filter_servers: tuple[str, ...] | None,
         connection: str,
+        epoch: int,
     ) -> None:
         said = saying(
             name,
@@ -72,11 +78,19 @@ class RouteHistory(RuleBasedStateMachine):
             version=version,
             topics=configs,
             filter_servers=filter_servers,
+            epoch=epoch,
         )
+        if self.model.is_stale(said):
+            with pytest.raises(StaleEpochError) as refusal:
+                self.table.register(said, connection, self.now)
+            assert refusal.value.epoch == self.model.epoch(name)
+            return
         is_new = address not in self.model.alive
+        deposed = self.model.deposes(said)
         master = self.model.register(said, connection, self.now)
         outcome = self.table.register(said, connection, self.now)
         assert (outcome.is_new, outcome.master) == (is_new, master)
+        assert (outcome.epoch, outcome.deposed) == (self.model.epoch(name), deposed)
 
     @rule(address=addresses)
     def unregister(self, address: str) -> None:
@@ -203,5 +217,17 @@ class RouteHistory(RuleBasedStateMachine):
             assert answers.topics_of_cluster(cluster) == fresh_topics.encode()
 
 
+class StockHistory(RouteHistory):
+    """The same among stock brokers, of which none is ever refused or forgotten for another."""
+
+    epochs = st.just(0)
+
+    @invariant()
+    def nobody_has_an_epoch(self) -> None:
+        assert not any(map(self.model.epoch, ("a", "b")))
+
+
 TestRouteHistory = RouteHistory.TestCase
 TestRouteHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestStockHistory = StockHistory.TestCase
+TestStockHistory.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
