@@ -6,6 +6,8 @@ from typing import Final, Protocol
 
 TAIL_BYTES: Final = 64 * 1024
 """So much before its end a slave proves to have in common with its master."""
+TAIL_BYTES_MIN: Final = 1024
+"""Less in common proves nothing, if there is more: several records are to be among it."""
 
 
 class LogView(Protocol):
@@ -27,13 +29,18 @@ class LogView(Protocol):
     def segment_bytes(self) -> int: ...
 
     def digest(self, start: int, stop: int) -> bytes:
-        """SHA-256 of a range that lies in one segment."""
+        """SHA-256 of a range."""
 
 
-def tail_start(log: LogView) -> int:
-    """Return where the range begins by which a log is compared: within the last segment in use."""
-    end = log.end
-    if end <= log.begin:
-        return end
-    segment_start = (end - 1) // log.segment_bytes * log.segment_bytes
-    return max(log.begin, segment_start, end - TAIL_BYTES)
+def tail_start(begin: int, end: int, master_begin: int) -> int:
+    """Return where the range begins by which a log of this extent is compared with its master's.
+
+    It may begin in an earlier segment than it ends in: the first bytes of a segment alone, the size
+    and the magic number of a record, are the same in logs that have nothing else in common.
+    """
+    return max(begin, end - TAIL_BYTES, min(master_begin, end))
+
+
+def is_tail_enough(begin: int, tail: int, end: int) -> bool:
+    """Tell whether a log that is equal from `tail` to its end can be taken for equal."""
+    return tail == begin or end - tail >= TAIL_BYTES_MIN

@@ -106,6 +106,10 @@ class Master(Generic[T]):
         """The log has grown."""
         self.replicas.grew(self.log.end, now)
 
+    def is_held_by_all(self, end: int) -> bool:
+        """Whether all slaves in sync hold the log up to `end`."""
+        return all(replica.appended >= end for replica in self.replicas if replica.in_sync)
+
     def announce(self) -> None:
         """There is news about topics, groups or offsets."""
         self.news = (self.news + 1) & 0xFFFFFFFF

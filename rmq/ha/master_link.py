@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq.errors import RemoteProtocolError
 from rmq.ha import wire
-from rmq.ha.logs import TAIL_BYTES
+from rmq.ha.logs import is_tail_enough, tail_start
 from rmq.ha.master import STOCK_FRAME_BYTES_MAX
 from rmq.ha.replicas import Replica
 from rmq.ha.secret import is_hello_genuine, sign_welcome
@@ -45,8 +45,12 @@ from rmq.ha.wire import (
 if TYPE_CHECKING:
     from rmq.ha.master import Master
 
-_RECEIVED_BYTES_MAX: Final = 64 * 1024
-"""More than this in one piece is more than any slave has to say."""
+_WAIT_S_MIN: Final = 0.001
+
+# Plain numbers: a flag of an enum costs more than the rest of a header.
+_SYNC: Final = int(DownFlag.SYNC)
+_YOU_ARE_IN_SYNC: Final = int(DownFlag.YOU_ARE_IN_SYNC)
+_WANTS_FLUSH: Final = int(DownFlag.WANTS_FLUSH)
 
 _log = logging.getLogger(__name__)
 
@@ -91,6 +95,8 @@ class MasterLink:
         """The end of what was handed out for sending: nobody can hold more."""
         self._opened_at = self._heard_at = self._sent_at = now
         self._throttled_until = 0.0
+        self._begin_told = 0
+        """Where the log began when the slave was greeted."""
         self._told: tuple[int, int, int, int] | None = None
         """News, flags and numbers in the last header that was sent."""
         master.counters.accepted += 1
@@ -116,16 +122,14 @@ class MasterLink:
         if self.end_reason is not None:
             return
         self._heard_at = now
-        received = self._received
-        received += data
-        if len(received) > _RECEIVED_BYTES_MAX:
-            self._refuse(f"{len(received)} bytes in one piece")
-            return
+        # What is not whole is never more than a greeting: its header says how long it is.
+        self._received += data
         try:
             while self.end_reason is None and self._read_one(now):
                 pass
         except RemoteProtocolError as exc:
             self._refuse(str(exc))
+        self._plan_tick()
 
     def _read_one(self, now: float) -> bool:
         """Read the next complete thing there is; tell whether there was one."""
@@ -176,7 +180,8 @@ class MasterLink:
                 wire.Challenge,
                 ChallengeBody(PREAMBLE[-1], 1 if settings.secret else 0, self._nonce),
             )
-            self._send_frame(DownKind.CHALLENGE, body)
+            self._begin_told = self._master.log.begin
+            self._send_frame(DownKind.CHALLENGE, body, self._begin_told)
             return
         (offset,) = REPORT.unpack(first)
         log = self._master.log
@@ -197,7 +202,12 @@ class MasterLink:
             self.state = LinkState.STOCK
             start = offset if offset else self._start_of_empty(settings.catch_up)
             replica = Replica(
-                f"stock {self._host}", self._peer, self._peer, broker_id=None, is_native=False
+                f"stock {self._host}",
+                self._peer,
+                self._peer,
+                broker_id=None,
+                is_native=False,
+                host=self._host,
             )
             self._start(replica, start, now)
 
@@ -223,6 +233,9 @@ class MasterLink:
     def _hello(self, hello: HelloBody, now: float) -> None:
         master = self._master
         verdict, start, reason = self._judge(hello)
+        if verdict is not Verdict.REFUSED:
+            # It is who it says, and has what it says, whatever it said before.
+            master.replicas.supersede(hello.replica.hex())
         if verdict is Verdict.START or verdict is Verdict.RESEED:
             self.state = LinkState.NATIVE
         welcome = sign_welcome(
@@ -249,11 +262,13 @@ class MasterLink:
                 hello.address,
                 broker_id=hello.broker_id,
                 is_native=True,
+                host=self._host,
             )
             self._start(replica, start, now)
-            if hello.end == start:
-                # Its end was compared with ours: this much it has.
-                master.replicas.holds(replica, start, min(hello.flushed, start), now)
+            # Its end was compared with ours: this much it has. An empty one lacks nothing of what
+            # lies before its start, or it could never be in sync before more is appended.
+            flushed = min(hello.flushed, start) if hello.end else start
+            master.replicas.holds(replica, start, flushed, now)
         elif verdict is Verdict.RESEED:
             master.counters.reseeded += 1
             self._end(f"{hello.broker_name}:{hello.broker_id} begins anew: {reason}")
@@ -292,31 +307,52 @@ class MasterLink:
                 f"mappedFileSizeCommitLog is {hello.segment_bytes} on the slave and"
                 f" {log.segment_bytes} on the master",
             )
+        try:
+            empty_start = self._start_of_empty(CatchUp(hello.catch_up))
+        except ValueError:
+            return Verdict.REFUSED, 0, f"there is no catch-up {hello.catch_up}"
         if hello.end == 0:
-            return Verdict.START, self._start_of_empty(CatchUp(hello.catch_up)), ""
+            return Verdict.START, empty_start, ""
         if hello.end > log.end:
             return (
                 Verdict.DIVERGED,
                 log.end,
-                f"the slave ends at {hello.end}, {hello.end - log.end} bytes behind its master's"
+                f"the slave ends at {hello.end}, {hello.end - log.end} bytes beyond its master's"
                 f" end {log.end}",
             )
         if hello.end < log.begin:
             return (
                 Verdict.RESEED,
-                self._start_of_empty(CatchUp(hello.catch_up)),
+                empty_start,
                 f"the slave ends at {hello.end}, the master's log begins at {log.begin}",
             )
         tail = hello.tail_offset
         if hello.begin == hello.end:
-            # It has begun where it was told to and got nothing yet.
+            # It has begun where a master told it to and got nothing yet; if that was too late for
+            # sends that wait now, it has to begin earlier.
+            if hello.end > self._start_of_empty(CatchUp.LAST_FILE):
+                return Verdict.RESEED, empty_start, f"sends before {hello.end} wait for slaves"
             return Verdict.START, hello.end, ""
-        if not max(0, hello.end - TAIL_BYTES) <= tail < hello.end or (
-            tail // log.segment_bytes != (hello.end - 1) // log.segment_bytes
+        if (
+            hello.begin > hello.end
+            or tail != tail_start(hello.begin, hello.end, self._begin_told)
+            or tail < log.begin
         ):
-            return Verdict.REFUSED, 0, f"the slave compares from {tail} to {hello.end}"
-        # Where the master has nothing of that range there is nothing to compare.
-        if tail >= log.begin and log.digest(tail, hello.end) != hello.tail_digest:
+            return (
+                Verdict.REFUSED,
+                0,
+                f"the slave compares from {tail} to {hello.end}, the log begins at {log.begin}",
+            )
+        if not is_tail_enough(hello.begin, tail, hello.end):
+            # It needs all that the master has, and nobody can tell any more whether what it has
+            # comes before that.
+            return (
+                Verdict.RESEED,
+                empty_start,
+                f"the slave ends at {hello.end}, too close to {log.begin}, where the master's log"
+                " begins, to be compared",
+            )
+        if log.digest(tail, hello.end) != hello.tail_digest:
             return (
                 Verdict.DIVERGED,
                 log.end,
@@ -328,7 +364,10 @@ class MasterLink:
         log = self._master.log
         if catch_up is CatchUp.OLDEST:
             return log.begin
-        return max(log.begin, log.end - log.end % log.segment_bytes)
+        # Not in the last segment if sends wait for what lies before it: they would be answered
+        # by a slave that does not have them.
+        last = self._master.promises.awaited_from(log.end)
+        return max(log.begin, last - last % log.segment_bytes)
 
     def _start(self, replica: Replica, start: int, now: float) -> None:
         self.replica = replica
@@ -340,7 +379,7 @@ class MasterLink:
 
     def next_chunk(self, now: float) -> Chunk | None:
         """Return what to send now; None if there is nothing, until the log grows or `next_tick`."""
-        if not self.is_streaming:
+        if not self.is_streaming or self._is_superseded():
             return None
         master, position = self._master, self.position
         log = master.log
@@ -384,7 +423,8 @@ class MasterLink:
             return size
         allowed = int(min(size, bucket.allowed(now)))
         if allowed < min(size, 4096):
-            wait_s = bucket.wait_s(size)
+            # Rounding may leave next to nothing to wait for, and then the clock would not move.
+            wait_s = max(bucket.wait_s(size), _WAIT_S_MIN)
             bucket.waited_s += wait_s
             self._throttled_until = now + wait_s
             self._plan_tick()
@@ -392,29 +432,28 @@ class MasterLink:
         return allowed
 
     def _is_sign_due(self, now: float) -> bool:
-        if now - self._sent_at >= self._master.settings.heartbeat_s:
+        if now >= self._sent_at + self._master.settings.heartbeat_s:
             return True
         return self.state is LinkState.NATIVE and self._told != self._standing()
 
     def _standing(self) -> tuple[int, int, int, int]:
         """Return what a native slave must hear of at once when it changes."""
         master = self._master
-        flags = DownFlag(0)
-        if master.promises.is_sync:
-            flags |= DownFlag.SYNC
+        flags = _SYNC if master.promises.is_sync else 0
         if self.replica is not None and self.replica.in_sync:
-            flags |= DownFlag.YOU_ARE_IN_SYNC
+            flags |= _YOU_ARE_IN_SYNC
         if master.replicas.rules.counts_flushed:
-            flags |= DownFlag.WANTS_FLUSH
+            flags |= _WANTS_FLUSH
         return (
             master.news,
-            int(flags),
+            flags,
             min(master.replicas.rules.needed, 255),
             min(master.replicas.in_sync_count, 255),
         )
 
     def _data_header(self, offset: int, size: int, now: float) -> DownHeader:
         master = self._master
+        end = master.log.end
         self._told = news, flags, needed, in_sync = self._standing()
         return DownHeader(
             DownKind.DATA,
@@ -425,14 +464,15 @@ class MasterLink:
             offset,
             master.epoch,
             news,
-            master.log.end,
-            master.replicas.replicated,
+            end,
+            # Nothing behind this has been answered yet, other than that it is not replicated.
+            max(master.promises.settle_visible(end), master.replicas.replicated),
             int(now * 1000),
         )
 
-    def _send_frame(self, kind: DownKind, body: bytes) -> None:
+    def _send_frame(self, kind: DownKind, body: bytes, offset: int = 0) -> None:
         master = self._master
-        header = DownHeader(kind, 0, 0, 0, len(body), 0, master.epoch, 0, master.log.end, 0, 0)
+        header = DownHeader(kind, 0, 0, 0, len(body), offset, master.epoch, 0, master.log.end, 0, 0)
         self._output.append(wire.pack_down(header) + body)
 
     # --- time and the end --------------------------------------------------------------------
@@ -442,10 +482,10 @@ class MasterLink:
         settings = self._master.settings
         if self.end_reason is None:
             if self.is_streaming:
-                if now - self._heard_at > settings.silence_s:
+                if now >= self._heard_at + settings.silence_s and not self._is_superseded():
                     self._master.counters.silent += 1
                     self._end(f"it was silent for {now - self._heard_at:.1f} s")
-            elif now - self._opened_at >= settings.handshake_s:
+            elif now >= self._opened_at + settings.handshake_s:
                 self._refuse(f"it did not say what it wants within {settings.handshake_s:g} s")
         self._plan_tick()
 
@@ -454,11 +494,17 @@ class MasterLink:
         if not self.is_streaming:
             self.next_tick = self._opened_at + settings.handshake_s
             return
-        # A moment later: silence is more than that, not as much.
         next_tick = min(self._heard_at + settings.silence_s, self._sent_at + settings.heartbeat_s)
         if self._throttled_until:
             next_tick = min(next_tick, self._throttled_until)
         self.next_tick = next_tick
+
+    def _is_superseded(self) -> bool:
+        """End the connection if its slave has another one since."""
+        if self.replica is None or not self.replica.is_superseded:
+            return False
+        self._end("its slave has connected anew")
+        return True
 
     def closed(self, now: float, why: str = "the connection was closed") -> None:
         """The connection is gone, or is being closed."""

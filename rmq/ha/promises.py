@@ -54,6 +54,8 @@ class Promises(Generic[T]):
         self.in_force = ModeSwitch(end, mode)
         self.visible = end
         """Up to where what was appended has been replicated, or did not have to be."""
+        self._awaited_from = end
+        """If anyone waits, then for something that ends behind this."""
         self._replicas = replicas
         self._waits: WatermarkWaits[T] = WatermarkWaits()
 
@@ -93,6 +95,8 @@ class Promises(Generic[T]):
             return Kept.REPLICATED
         if not replicas.is_enough:
             return Kept.NOT_AVAILABLE
+        if not len(self._waits) or end_offset <= self._awaited_from:
+            self._awaited_from = end_offset - 1
         self._waits.add(end_offset, now + self.timeout_s, token)
         return None
 
@@ -101,6 +105,7 @@ class Promises(Generic[T]):
         replicated = self._replicas.replicated
         if replicated > self.visible:
             self.visible = replicated
+        self._awaited_from = max(self._awaited_from, replicated)
         return self._waits.advance(replicated) if len(self._waits) else []
 
     def settle_visible(self, end: int) -> int:
@@ -112,6 +117,13 @@ class Promises(Generic[T]):
     def expire(self, now: float) -> list[T]:
         """Return those who have waited long enough."""
         return self._waits.expire(now)
+
+    def awaited_from(self, end: int) -> int:
+        """Return from where on a slave must hold the log so that its reports cover all who wait.
+
+        Exact when someone came last; after sends have timed out it may be too low, never too high.
+        """
+        return min(self._awaited_from, end) if len(self._waits) else end
 
     def next_deadline(self) -> float | None:
         return self._waits.next_deadline()

@@ -5,7 +5,9 @@ longer than `lag_s_max` ago, and lacks less than `lag_bytes_max`. A heartbeat ke
 alive, but no slave in sync; one that takes no bytes is left out after that time, whatever it says.
 
 What is replicated is read from a vector: the `needed`-th largest of what distinct slaves in sync
-hold. Connections that may be of one slave are counted as one (`Replica.identity`).
+hold. Connections that may be of one slave are counted as one: those of one store (`identity`), of
+which only the newest counts, since what an older one said may no longer be so; and a stock one with
+one other of the same host, as a slave may change its dialect.
 """
 
 from __future__ import annotations
@@ -49,9 +51,11 @@ class Replica:
         "flushed",
         "gone_at",
         "heard_at",
+        "host",
         "identity",
         "in_sync",
         "is_native",
+        "is_superseded",
         "mark_at",
         "mark_end",
         "name",
@@ -59,7 +63,14 @@ class Replica:
     )
 
     def __init__(
-        self, identity: str, name: str, address: str, *, broker_id: int | None, is_native: bool
+        self,
+        identity: str,
+        name: str,
+        address: str,
+        *,
+        broker_id: int | None,
+        is_native: bool,
+        host: str = "",
     ) -> None:
         self.identity = identity
         """Equal for connections that may be of the same slave."""
@@ -69,6 +80,10 @@ class Replica:
         """Where it listens for clients if it said so, else where its connection comes from."""
         self.broker_id = broker_id
         self.is_native = is_native
+        self.host = host
+        """Where its connection comes from."""
+        self.is_superseded = False
+        """The same slave has connected anew: this connection counts no longer."""
         self.appended = NOTHING
         """What it holds, checked; `NOTHING` before it is known."""
         self.flushed = NOTHING
@@ -127,7 +142,17 @@ class ReplicaSet:
         """A slave is connected; what it holds is told next."""
         replica.connected_at = replica.heard_at = now
         replica.mark_end, replica.mark_at = self.end, now
+        if replica.is_native:
+            self.supersede(replica.identity)
         self._connected.append(replica)
+
+    def supersede(self, identity: str) -> None:
+        """A native slave has called anew: nothing it said before counts any longer."""
+        for replica in self._connected:
+            if replica.identity == identity:
+                replica.is_superseded = True
+                replica.in_sync = False
+        self._count()
 
     def leave(self, replica: Replica, now: float, why: str) -> None:
         """A slave is gone."""
@@ -181,11 +206,15 @@ class ReplicaSet:
         rules, end = self.rules, self.end
         changed: list[Replica] = []
         for replica in self._connected:
-            in_sync = replica.appended != NOTHING and (
-                replica.appended >= end
-                or (
-                    now - replica.caught_up_at <= rules.lag_s_max
-                    and end - replica.appended < rules.lag_bytes_max
+            in_sync = (
+                replica.appended != NOTHING
+                and not replica.is_superseded
+                and (
+                    replica.appended >= end
+                    or (
+                        now - replica.caught_up_at <= rules.lag_s_max
+                        and end - replica.appended < rules.lag_bytes_max
+                    )
                 )
             )
             if in_sync != replica.in_sync:
@@ -195,15 +224,29 @@ class ReplicaSet:
         return changed
 
     def _count(self) -> None:
-        best: dict[str, int] = {}
-        counts_flushed = self.rules.counts_flushed
-        for replica in self._connected:
-            if replica.in_sync:
-                held = replica.flushed if counts_flushed else replica.appended
-                best[replica.identity] = max(held, best.get(replica.identity, NOTHING))
-        self.in_sync_count = len(best)
+        held = self._held()
+        self.in_sync_count = len(held)
         needed = self.rules.needed
-        if len(best) < needed:
+        if len(held) < needed:
             self.replicated = NOTHING
         else:
-            self.replicated = sorted(best.values(), reverse=True)[needed - 1]
+            self.replicated = sorted(held, reverse=True)[needed - 1]
+
+    def _held(self) -> list[int]:
+        """Return what each of the slaves in sync holds that are certainly not the same."""
+        counts_flushed = self.rules.counts_flushed
+        native: dict[str, list[int]] = {}
+        stock: dict[str, int] = {}
+        for replica in self._connected:
+            if replica.in_sync:
+                offset = replica.flushed if counts_flushed else replica.appended
+                if replica.is_native:
+                    native.setdefault(replica.host, []).append(offset)
+                else:
+                    stock[replica.host] = max(offset, stock.get(replica.host, NOTHING))
+        for host, offset in stock.items():
+            beside = native.setdefault(host, [NOTHING])
+            # It may be any of them; certain is only that one has as much as it has.
+            beside.sort()
+            beside[-1] = max(beside[-1], offset)
+        return [offset for offsets in native.values() for offset in offsets]

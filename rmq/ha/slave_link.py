@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 FRAME_BYTES_MAX: Final = 64 * 1024**2
 """A frame that claims more is garbage."""
 
+# Plain numbers: a flag of an enum costs more than the rest of a header.
+_SYNC: Final = int(DownFlag.SYNC)
+_YOU_ARE_IN_SYNC: Final = int(DownFlag.YOU_ARE_IN_SYNC)
+_WANTS_FLUSH: Final = int(DownFlag.WANTS_FLUSH)
+
 
 class EndKind(enum.Enum):
     """Why a connection to a master is over."""
@@ -101,6 +106,7 @@ class MasterView:
     end: int = 0
     """Where its log ended when it last said so."""
     replicated: int = -1
+    """It had answered nothing behind this when it last said so, except as not replicated."""
     is_sync: bool = False
     is_in_sync: bool = False
     """The master counts this slave."""
@@ -171,7 +177,7 @@ class SlaveLink:
                 piece = data[taken : taken + wanted - len(self._header)]
                 self._header += piece
                 taken += len(piece)
-                if len(self._header) >= self._wanted_bytes():
+                if len(self._header) == wanted:
                     self._read_header(now)
         except RemoteProtocolError as exc:
             self._end(EndKind.CLOSED, str(exc))
@@ -179,16 +185,16 @@ class SlaveLink:
         return taken
 
     def _wanted_bytes(self) -> int:
-        """Return how many bytes make the thing whole that has begun."""
+        """Return how many bytes there have to be until they are looked at again."""
         header = self._header
         if not self.is_native:
             return TRANSFER.size
+        if self.is_streaming:
+            return DOWN.size
         if len(header) < len(PREAMBLE):
             # So many show a stock master that repeats what it was sent.
             return len(PREAMBLE)
         if len(header) < DOWN.size:
-            return DOWN.size
-        if self.is_streaming:
             return DOWN.size
         return DOWN.size + wire.read_down(header[: DOWN.size]).size
 
@@ -201,7 +207,7 @@ class SlaveLink:
             self._frame(offset, size)
             return
         if len(header) == len(PREAMBLE):
-            if header == PREAMBLE:
+            if header == PREAMBLE and not self._greeted:
                 self._end(EndKind.NOT_NATIVE, "the master repeats what it was sent: a stock one")
             return
         down = wire.read_down(header[: DOWN.size])
@@ -216,20 +222,20 @@ class SlaveLink:
         body = bytes(header[DOWN.size :])
         header.clear()
         if down.kind == DownKind.CHALLENGE and not self._greeted:
-            self._answer(body, now)
+            self._answer(body, down.offset, now)
         elif down.kind == DownKind.WELCOME and self._greeted:
             self._welcome(wire.read_welcome(body), now)
         else:
             raise RemoteProtocolError(f"frame {down.kind} in place of a greeting")
 
-    def _answer(self, body: bytes, now: float) -> None:
+    def _answer(self, body: bytes, master_begin: int, now: float) -> None:
         """Introduce this slave, in answer to a challenge."""
         settings, log = self._settings, self._log
         challenge = wire.read_challenge(body)
         if challenge.needs_secret and not settings.secret:
             self._end(EndKind.REFUSED, "the master asks for a secret, and haSecret is not set here")
             return
-        tail = tail_start(log)
+        tail = tail_start(log.begin, log.end, master_begin)
         hello = HelloBody(
             version=PREAMBLE[-1],
             catch_up=settings.catch_up,
@@ -294,9 +300,10 @@ class SlaveLink:
             raise RemoteProtocolError(f"bytes of epoch {down.epoch} on a link of {self.epoch}")
         master = self.master
         master.end, master.replicated = down.end, down.replicated
-        master.is_sync = bool(down.flags & DownFlag.SYNC)
-        master.is_in_sync = bool(down.flags & DownFlag.YOU_ARE_IN_SYNC)
-        master.wants_flush = bool(down.flags & DownFlag.WANTS_FLUSH)
+        flags = down.flags
+        master.is_sync = flags & _SYNC != 0
+        master.is_in_sync = flags & _YOU_ARE_IN_SYNC != 0
+        master.wants_flush = flags & _WANTS_FLUSH != 0
         master.needed, master.in_sync = down.needed, down.in_sync
         master.news, master.sent_ms = down.news, down.sent_ms
         self._frame(down.offset, down.size)
@@ -360,15 +367,15 @@ class SlaveLink:
         """Look at the clock: report when it is time, end what is silent."""
         settings = self._settings
         if self.ending is None:
-            if now - self._heard_at > settings.silence_s:
+            if now >= self._heard_at + settings.silence_s:
                 self._end(EndKind.CLOSED, f"the master was silent for {now - self._heard_at:.1f} s")
             elif self.is_streaming:
-                if now - self._sent_at >= settings.heartbeat_s:
+                if now >= self._sent_at + settings.heartbeat_s:
                     self._send_report(now)
             elif not self._greeted and not self._header:
-                if now - self._opened_at >= settings.native_wait_s:
+                if now >= self._opened_at + settings.native_wait_s:
                     self._end(EndKind.NOT_NATIVE, "no answer to a native greeting: a stock master")
-            elif now - self._opened_at >= settings.handshake_s:
+            elif now >= self._opened_at + settings.handshake_s:
                 self._end(EndKind.CLOSED, "the master did not finish its greeting")
         self._plan_tick()
 
@@ -377,8 +384,8 @@ class SlaveLink:
         silent_at = self._heard_at + settings.silence_s
         if self.is_streaming:
             self.next_tick = min(silent_at, self._sent_at + settings.heartbeat_s)
-        elif self._greeted:
-            self.next_tick = self._opened_at + settings.handshake_s
+        elif self._greeted or self._header:
+            self.next_tick = min(silent_at, self._opened_at + settings.handshake_s)
         else:
             self.next_tick = self._opened_at + settings.native_wait_s
 

@@ -135,6 +135,7 @@ class DownKind(enum.IntEnum):
     """What a master sends."""
 
     CHALLENGE = 1
+    """`offset` is where the master's log begins: from there on logs can be compared."""
     WELCOME = 2
     DATA = 3
     """Bytes of the log; a heartbeat if there are none."""

@@ -1,0 +1,164 @@
+"""Who a store is among those of its broker name, and which leadership it belongs to.
+
+A store is named by 16 random bytes, so that a master can tell its slaves apart whatever address
+they come from. The epoch counts leaderships of a broker name: each promotion makes a new one, and a
+slave takes on that of the master it follows, before it acknowledges anything of it. An epoch never
+goes back. The history says at which physical offset each epoch began, as far as this store has seen
+it.
+
+The state is a small file in the store, `config/haState.json`. It is on disk before anything is done
+in a new epoch, and one that cannot be read is an error: with a new identity or an older epoch a
+broker could follow a master that was deposed. A copy of a store is the same store; who makes a
+slave by copying has to remove the file from the copy.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+
+from rmq.errors import ConfigError
+from rmq.store.config_file import ConfigFile
+from rmq.store.storage import storage_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+REPLICA_BYTES: Final = 16
+FIRST_EPOCH: Final = 1
+EPOCH_MAX: Final = 2**63 - 1
+HISTORY_MAX: Final = 256
+"""How many epochs are remembered with their beginning; the oldest go first."""
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class HaIdentity:
+    """The state of one store."""
+
+    replica: bytes
+    """Names the store."""
+    epoch: int = FIRST_EPOCH
+    history: tuple[tuple[int, int], ...] = ((FIRST_EPOCH, 0),)
+    """Epochs and the physical offsets at which they began, in order."""
+    role: str = ""
+    """The brokerRole that was last in force; empty before it is known."""
+
+    def __post_init__(self) -> None:
+        if len(self.replica) != REPLICA_BYTES:
+            raise ValueError(f"a name of {len(self.replica)} bytes, not {REPLICA_BYTES}")
+        if not FIRST_EPOCH <= self.epoch <= EPOCH_MAX:
+            raise ValueError(f"epoch {self.epoch}")
+        before = (0, 0)
+        for epoch, start in self.history:
+            if epoch <= before[0] or start < before[1]:
+                raise ValueError(f"history: {(epoch, start)} after {before}")
+            before = epoch, start
+        if before[0] > self.epoch:
+            raise ValueError(f"history: epoch {before[0]} is later than the present {self.epoch}")
+
+    @property
+    def name(self) -> str:
+        """The name of the store, for people and for the wire."""
+        return self.replica.hex()
+
+    def epoch_at(self, offset: int) -> int | None:
+        """Return the epoch in which the byte at `offset` was written; None if that is forgotten."""
+        return next((epoch for epoch, start in reversed(self.history) if start <= offset), None)
+
+
+def with_epoch(identity: HaIdentity, epoch: int, start: int) -> HaIdentity:
+    """Return the state in a later epoch, which begins at `start`; the same one if it is the same.
+
+    Raise ValueError for an earlier one.
+    """
+    if epoch < identity.epoch:
+        raise ValueError(f"epoch {epoch} after {identity.epoch}")
+    if epoch == identity.epoch:
+        return identity
+    # Whatever began at `start` or behind it was never written here, or was cut off.
+    kept = tuple(entry for entry in identity.history if entry[1] < start)
+    return replace(identity, epoch=epoch, history=(*kept, (epoch, start))[-HISTORY_MAX:])
+
+
+def with_role(identity: HaIdentity, role: str) -> HaIdentity:
+    """Return the state in another role."""
+    return replace(identity, role=role)
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """The file."""
+
+    replica: str
+    epoch: _Number
+    history: tuple[tuple[_Number, _Number], ...]
+    role: str = ""
+
+
+def identity_path(root: Path) -> Path:
+    """Return where the state of the store in `root` is."""
+    return root / "config" / "haState.json"
+
+
+def load_identity(root: Path) -> HaIdentity:
+    """Read the state of the store in `root`; make it, durably, if there is none. Blocks.
+
+    Raise `ConfigError` for a file that cannot be understood, `StorageError` for one that cannot be
+    read or written.
+    """
+    path = identity_path(root)
+    file = ConfigFile(path)
+    try:
+        text: bytes | None = path.read_bytes()
+    except FileNotFoundError:
+        text = None
+    except OSError as exc:
+        raise storage_error("read", path, exc) from exc
+    if text is not None:
+        # Not the `.bak` instead: it may be of an earlier epoch.
+        try:
+            return _parse(text.decode())
+        except ValueError as exc:
+            raise _damaged(path, str(exc)) from exc
+    # Only its `.bak` is there if a write was interrupted between two renames, and never counted.
+    identity = file.load(_parse)
+    if identity is None:
+        identity = HaIdentity(os.urandom(REPLICA_BYTES))
+        file.write(_render(identity))
+    return identity
+
+
+def save_identity(root: Path, identity: HaIdentity) -> None:
+    """Replace the state of the store in `root`; it is on disk on return. Blocks.
+
+    Raise `StorageError` if that fails; what is to happen in the new state must not happen then.
+    """
+    ConfigFile(identity_path(root)).write(_render(identity))
+
+
+def _parse(text: str) -> HaIdentity:
+    state = msgspec.json.decode(text, type=_State)
+    return HaIdentity(bytes.fromhex(state.replica), state.epoch, state.history, state.role)
+
+
+def _render(identity: HaIdentity) -> str:
+    state = _State(
+        replica=identity.name,
+        epoch=identity.epoch,
+        history=identity.history,
+        role=identity.role,
+    )
+    return msgspec.json.format(msgspec.json.encode(state), indent=1).decode() + "\n"
+
+
+def _damaged(path: Path, reason: str) -> ConfigError:
+    return ConfigError(
+        str(path),
+        f"cannot be understood: {reason}",
+        hint="restore it from a copy; only if this store is to begin as a new slave of its master,"
+        " move it away",
+    )

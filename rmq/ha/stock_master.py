@@ -1,0 +1,191 @@
+"""What a slave finds out about a stock master before it tells it anything.
+
+A stock master believes the first report of a slave, whatever it says: one that is too large makes a
+SYNC_MASTER confirm sends that nobody has copied, for ever. It cannot compare logs, and it takes a
+report of 0 for "begin at your last file". So the slave asks it first, as a client does, over the
+master's remoting address (RocketMQ 4.9.8 AdminBrokerProcessor, QueryMessageProcessor): where its
+log begins and ends, and for the records with which this log ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from rmq.errors import ClientError, ProtocolError, RemoteProtocolError, ResponseError
+from rmq.ha.slave_link import Ending, EndKind
+from rmq.ha.wire import CatchUp
+from rmq.remoting.bodies import KVTable
+from rmq.remoting.codes import RequestCode
+from rmq.remoting.headers import ViewMessageRequest
+from rmq.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC
+from rmq.store.log_scan import LogScan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmq.remoting.client import RemotingClient
+    from rmq.store.core import StoreCore
+    from rmq.store.store import MessageStore
+
+_TIMEOUT_S: Final = 3.0
+_WALK_INLINE_BYTES: Final = 256 * 1024
+"""So much of the log is walked in the loop; more than that in a thread."""
+_BLANK_MAGIC: Final = BLANK.pack(0, BLANK_MAGIC)[4:]
+
+
+class Extent(NamedTuple):
+    """Where a log begins and ends."""
+
+    begin: int
+    end: int
+
+
+class Piece(NamedTuple):
+    """Bytes of the log from the beginning of a record on: all of it, or what has come so far."""
+
+    offset: int
+    data: bytes
+
+
+async def examine(
+    client: RemotingClient, address: str, store: MessageStore, catch_up: CatchUp
+) -> Ending | Extent:
+    """Find out whether this log is the beginning of the master's; make an empty one ready.
+
+    Returns the extent of the master's log, or why it must not be followed. May raise `StoreError`
+    if the store refuses to be made ready.
+    """
+    segment_bytes = store.core.config.segment_bytes
+    end = store.core.log.readable
+    try:
+        master = await _extent(client, address)
+        if master.begin % segment_bytes:
+            return Ending(
+                EndKind.REFUSED,
+                f"the master's log begins at {master.begin}, which is not the beginning of a"
+                f" segment; is mappedFileSizeCommitLog {segment_bytes} there, too?",
+            )
+        if not end:
+            return await _begin(client, address, store, catch_up, master)
+        if end > master.end:
+            return Ending(
+                EndKind.DIVERGED,
+                f"this log ends at {end}, the master's at {master.end}",
+                master.end,
+            )
+        if end < master.begin:
+            start = master.begin
+            if catch_up is CatchUp.LAST_FILE:
+                start = max(start, master.end - master.end % segment_bytes)
+            return Ending(
+                EndKind.RESEED,
+                f"this log ends at {end}, the master's begins at {master.begin}",
+                start,
+            )
+        for piece in await _tail(store.core):
+            if piece.offset >= master.begin and not await _has(client, address, piece):
+                return Ending(
+                    EndKind.DIVERGED,
+                    f"this log and the master's differ at {piece.offset}",
+                    master.end,
+                )
+    except _BadTailError as exc:
+        return Ending(EndKind.DIVERGED, str(exc), master.end)
+    except (ClientError, ProtocolError) as exc:
+        return Ending(EndKind.CLOSED, f"the stock master cannot be asked about its log: {exc}")
+    return master
+
+
+async def _begin(
+    client: RemotingClient, address: str, store: MessageStore, catch_up: CatchUp, master: Extent
+) -> Extent:
+    """Let an empty log begin so that its report says where the master shall begin, too."""
+    if catch_up is CatchUp.OLDEST and master.end:
+        if master.begin:
+            store.begin_raw(master.begin)
+        else:
+            # A report of 0 would mean the last file, one of 1 means what it says.
+            store.append_raw(0, (await _record(client, address, 0))[:1])
+    return master
+
+
+# --- the master's side ----------------------------------------------------------------------------
+
+
+async def _extent(client: RemotingClient, address: str) -> Extent:
+    answer = await client.request(
+        address, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_s=_TIMEOUT_S
+    )
+    if answer.code:
+        raise ResponseError(
+            address, RequestCode.GET_BROKER_RUNTIME_INFO.name, answer.code, answer.remark
+        )
+    table = KVTable.decode(answer.body or b"").table
+    try:
+        extent = Extent(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
+    except (KeyError, ValueError) as exc:
+        raise RemoteProtocolError(f"the runtime info of {address} tells no extent: {exc}") from None
+    if extent.begin == -1:
+        # It has no file yet.
+        extent = Extent(0, extent.end)
+    if not 0 <= extent.begin <= extent.end:
+        raise RemoteProtocolError(f"the runtime info of {address} has the extent {extent}")
+    return extent
+
+
+async def _record(client: RemotingClient, address: str, offset: int) -> bytes:
+    code = RequestCode.VIEW_MESSAGE_BY_ID
+    answer = await client.request(
+        address, code, ViewMessageRequest(offset=offset), timeout_s=_TIMEOUT_S
+    )
+    if answer.code or not answer.body:
+        raise ResponseError(address, code.name, answer.code, answer.remark)
+    return bytes(answer.body)
+
+
+async def _has(client: RemotingClient, address: str, piece: Piece) -> bool:
+    try:
+        record = await _record(client, address, piece.offset)
+    except ResponseError:
+        # It has bytes there, but no record that begins with them. What fills the end of a segment
+        # is none either: a master of our own does not show it to anyone.
+        magic = piece.data[4:BLANK_BYTES]
+        return _BLANK_MAGIC.startswith(magic)
+    return record[: len(piece.data)] == piece.data
+
+
+# --- this side ------------------------------------------------------------------------------------
+
+
+class _BadTailError(Exception):
+    """This log does not end in records."""
+
+
+async def _tail(core: StoreCore) -> list[Piece]:
+    """Return the last record that is whole, and what there is of the next one."""
+    dispatched, end = core.dispatcher.dispatched, core.log.readable
+    if end - dispatched <= _WALK_INLINE_BYTES:
+        return list(_pieces(core, dispatched, end))
+    return await trio.to_thread.run_sync(lambda: list(_pieces(core, dispatched, end)))
+
+
+def _pieces(core: StoreCore, dispatched: int, end: int) -> Iterator[Piece]:
+    last = _last_queued(core)
+    scan = LogScan(core.log.segments, dispatched, end, verify_crc=False)
+    for head in scan:
+        last = (head.physical_offset, head.size)
+    if scan.bad is not None:
+        raise _BadTailError(f"this log has bytes at {scan.offset} that are no record: {scan.bad}")
+    if last is not None and (record := core.log.view(*last)) is not None:
+        yield Piece(last[0], bytes(record))
+    if scan.offset < end and (begun := core.log.view_from(scan.offset)) is not None:
+        yield Piece(scan.offset, bytes(begun[: end - scan.offset]))
+
+
+def _last_queued(core: StoreCore) -> tuple[int, int] | None:
+    """Return offset and size of the last record that is in a queue."""
+    queue = max(core.queues, key=lambda queue: queue.max_physical, default=None)
+    entry = queue.entry(queue.next_offset - 1) if queue is not None and queue.next_offset else None
+    return None if entry is None else entry[:2]

@@ -1,0 +1,166 @@
+"""A store's CommitLog as replication sees it: its marks, and its bytes on their way to a socket.
+
+`StoreLog` is a `LogView`. Each link reads through a `LogReader` of its own, which holds at most one
+file open and knows whether what is to be sent next may be waited for: sending a page that is not in
+memory would stop everything else while the disk works.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmq.store.segments import Segment
+    from rmq.store.store import MessageStore
+
+READ_AHEAD_BYTES: Final = 2 * 1024**2
+"""So much is brought in at a time from a disk."""
+_READ_BYTES: Final = 256 * 1024
+_CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+"""What asking for a page without waiting fails with where the file system cannot do it."""
+
+
+@final
+class StoreLog:
+    """The log of a running store, at either end."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._log = store.core.log
+        self._segments = store.core.log.segments
+
+    @property
+    def begin(self) -> int:
+        return self._segments.first
+
+    @property
+    def end(self) -> int:
+        return self._log.readable
+
+    @property
+    def flushed(self) -> int:
+        return self._log.flushed
+
+    @property
+    def segment_bytes(self) -> int:
+        return self._segments.segment_bytes
+
+    def digest(self, start: int, stop: int) -> bytes:
+        return self._log.digest(start, stop)
+
+    def view(self, offset: int, size: int) -> memoryview | None:
+        """Return bytes within one segment; None if they are not, or no longer, all there."""
+        return self._log.view(offset, size)
+
+    def segment_at(self, offset: int) -> Segment | None:
+        return self._segments.find(offset)
+
+
+class ReadAhead(NamedTuple):
+    """Bytes of a file to be brought into memory."""
+
+    path: Path
+    start: int
+    stop: int
+
+    def run(self) -> None:
+        """Read them. Blocks; for a thread, which nobody needs to wait for.
+
+        It opens the file itself, so that it matters to nobody when it ends. A file that is gone
+        is not worth an error: whoever comes for its bytes finds that out.
+        """
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            position = self.start
+            # Twice as much is asked for as is read, so that the disk works while this is sent.
+            os.posix_fadvise(fd, position, 2 * (self.stop - position), os.POSIX_FADV_WILLNEED)
+            buffer = bytearray(_READ_BYTES)
+            while position < self.stop:
+                size = os.preadv(fd, [memoryview(buffer)[: self.stop - position]], position)
+                if not size:
+                    return
+                position += size
+        finally:
+            os.close(fd)
+
+
+@final
+class LogReader:
+    """Where one link reads the log."""
+
+    def __init__(self, log: StoreLog) -> None:
+        self.log = log
+        self._segment: Segment | None = None
+        self._fd = -1
+        self._follows = False
+        """What comes next was appended only just now."""
+        self._warm_stop = 0
+        """What lies before was brought in on purpose."""
+        self._probe = [bytearray(1)]
+
+    def view(self, offset: int, size: int) -> memoryview | None:
+        return self.log.view(offset, size)
+
+    def file_at(self, offset: int) -> tuple[int, int] | None:
+        """Return descriptor and position of a byte; None if it is not, or no longer, there.
+
+        The descriptor is good until the next call, or `close`.
+        """
+        segment = self.log.segment_at(offset)
+        if segment is None:
+            return None
+        if segment is not self._segment:
+            self.close()
+            try:
+                self._fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+            self._segment = segment
+        return self._fd, offset - segment.first
+
+    def caught_up(self, offset: int) -> None:
+        """All up to `offset` has been read; if that is the end, what follows is in memory."""
+        self._follows = offset >= self.log.end
+
+    def fell_behind(self) -> None:
+        """What comes next may have to wait for so long that it leaves the memory again."""
+        self._follows = False
+
+    def read_ahead_for(self, offset: int, size: int) -> ReadAhead | None:
+        """Return what to read first, in a thread; None if these bytes are in memory."""
+        stop = offset + size
+        if self._follows or stop <= self._warm_stop:
+            return None
+        place = self.file_at(offset)
+        if place is None or self._segment is None:
+            # Whoever sends will find out.
+            return None
+        fd, position = place
+        if self._is_warm(fd, position) and self._is_warm(fd, position + size - 1):
+            return None
+        segment = self._segment
+        self._warm_stop = max(stop, min(offset + READ_AHEAD_BYTES, segment.end, self.log.end))
+        return ReadAhead(segment.path, position, self._warm_stop - segment.first)
+
+    def _is_warm(self, fd: int, position: int) -> bool:
+        try:
+            os.preadv(fd, self._probe, position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as exc:
+            if exc.errno in _CANNOT_TELL:
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._segment = None

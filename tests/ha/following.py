@@ -1,0 +1,199 @@
+"""A slave that follows masters made for a test: real stores, real sockets, time by hand.
+
+`Node` is a running store, `following` runs a `Follower` on one and a master of `scripted_masters`
+beside it. Nobody sleeps: `Hands` moves the clock and waits for tasks and threads.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from rmq.ha.follower import Follower
+from rmq.ha.slave_link import SlaveSettings
+from rmq.ha.store_log import StoreLog
+from rmq.store.core import StoreCore
+from rmq.store.store import THREADS, MessageStore
+from rmq.testing.storage import MemoryStorage
+from tests.store.running import message, settle, small_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from rmq.ha.follower_status import FollowerState, FollowerStatus
+    from tests.ha.scripted_masters import Listener
+
+CLUSTER: Final = "C"
+NAME: Final = "broker-a"
+MASTER_ID: Final = b"m" * 16
+SLAVE_ID: Final = b"s" * 16
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """A running store."""
+
+    store: MessageStore
+    core: StoreCore
+    log: StoreLog
+    limiter: trio.CapacityLimiter
+    storage: MemoryStorage | None
+
+    def put(self, count: int, *, size: int = 20, topic: str = "T") -> None:
+        """Append so many messages, each with a body of its own."""
+        queue = self.core.queues.get(topic, 0)
+        first = 0 if queue is None else queue.next_offset
+        bodies = [b"%06d" % number for number in range(first, first + count)]
+        self.store.append([message(body.ljust(size, b"."), topic=topic) for body in bodies])
+
+    @property
+    def bytes(self) -> bytes:
+        """All there is of the log."""
+        return bytes_of(self.core)
+
+
+def bytes_of(core: StoreCore) -> bytes:
+    found = b""
+    offset = int(core.log.min_offset)
+    while (view := core.log.view_from(offset)) is not None:
+        found += view
+        offset += len(view)
+    return found
+
+
+@asynccontextmanager
+async def node(
+    root: Path | None = None,
+    storage: MemoryStorage | None = None,
+    **settings: Any,  # noqa: ANN401 - any setting
+) -> AsyncIterator[Node]:
+    """Run a store, on disk if a root is given."""
+    if root is None:
+        storage = storage if storage is not None else MemoryStorage()
+        config = small_config(**settings)
+    else:
+        config = small_config(root, **settings)
+    limiter = trio.CapacityLimiter(THREADS)
+    core = StoreCore(config, storage=storage)
+    store = MessageStore(core, limiter)
+    try:
+        async with trio.open_nursery() as nursery:
+            for job in store.jobs():
+                nursery.start_soon(job)
+            yield Node(
+                store=store, core=core, log=StoreLog(store), limiter=limiter, storage=storage
+            )
+            nursery.cancel_scope.cancel()
+    finally:
+        if core.failure is not None:
+            core.release()
+        else:
+            core.close()
+
+
+@dataclass(slots=True)
+class Hands:
+    """Moves the time of a test."""
+
+    clock: MockClock
+    limiters: list[trio.CapacityLimiter] = field(default_factory=list)
+
+    async def settle(self) -> None:
+        """Wait until nothing happens any more."""
+        await wait_all_tasks_blocked()
+        while any(limiter.borrowed_tokens for limiter in self.limiters):
+            for limiter in self.limiters:
+                await settle(limiter)
+
+    async def pass_time(self, seconds: float, step_s: float = 0.1) -> None:
+        """Let time pass, in steps small enough for everything that waits."""
+        left = seconds
+        while left > 1e-9:
+            step = min(step_s, left)
+            self.clock.jump(step)
+            left -= step
+            await self.settle()
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 60) -> float:
+        """Let time pass until something is so; return how long it took."""
+        await self.settle()
+        started_at = trio.current_time()
+        while not condition():
+            waited = trio.current_time() - started_at
+            assert waited < seconds, f"not within {seconds} s"
+            await self.pass_time(0.05, 0.05)
+        return trio.current_time() - started_at
+
+
+# --- the slave ------------------------------------------------------------------------------------
+
+
+class Slave:
+    """A follower, and what it told its owner."""
+
+    def __init__(self, node: Node, **options: Any) -> None:  # noqa: ANN401 - any of Follower, SlaveSettings
+        self.node = node
+        self.epoch = options.pop("epoch", 1)
+        self.adopted: list[tuple[int, int]] = []
+        self.reseeds: list[tuple[int, str]] = []
+        self.news = 0
+        self.last_status: FollowerStatus | None = None
+        """For a look at it after it ended."""
+        self.on_adopt: Callable[[], Any] | None = None
+        """Awaited while an epoch is adopted."""
+        follower_options = {
+            name: options.pop(name)
+            for name in ("dialect", "tls_context", "client")
+            if name in options
+        }
+        defaults: dict[str, Any] = {
+            "cluster": CLUSTER,
+            "broker_name": NAME,
+            "broker_id": 1,
+            "address": "127.0.0.1:10921",
+            "replica": SLAVE_ID,
+        }
+        self.follower = Follower(
+            node.store,
+            node.log,
+            SlaveSettings(**defaults | options),
+            epoch=lambda: self.epoch,
+            adopt_epoch=self._adopt,
+            on_news=self._note_news,
+            reseed=lambda offset, reason: self.reseeds.append((offset, reason)),
+            **follower_options,
+        )
+
+    def state(self) -> FollowerState:
+        """Return what it is doing now."""
+        return self.follower.status.state
+
+    async def _adopt(self, epoch: int, start: int) -> None:
+        if self.on_adopt is not None:
+            await self.on_adopt()
+        self.epoch = epoch
+        self.adopted.append((epoch, start))
+
+    def _note_news(self) -> None:
+        self.news += 1
+
+
+@asynccontextmanager
+async def following(node: Node, master: Listener | None, **options: Any) -> AsyncIterator[Slave]:  # noqa: ANN401 - as `Slave`
+    """Run a follower, and the master it is pointed to."""
+    master_address = options.pop("master_address", None)
+    slave = Slave(node, **options)
+    async with trio.open_nursery() as nursery:
+        if master is not None:
+            await nursery.start(master.run)
+            slave.follower.point_to(master.address, master_address)
+        nursery.start_soon(slave.follower.run)
+        yield slave
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,480 @@
+"""What goes wrong in a simulation, and what operators do meanwhile. All of it by chance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmq.ha import wire
+from rmq.ha.promises import ReplicationMode
+from rmq.ha.wire import PREAMBLE, REPORT
+from tests.ha.simulation.disk import common_end
+from tests.ha.simulation.node import Node, NodeConfig, with_rules
+from tests.ha.simulation.slave import SlaveState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.ha.simulation.network import Connection
+    from tests.ha.simulation.world import World
+
+
+class Forger:
+    """A machine that is no slave and says what it likes to the replication port."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.host = name
+        self.incarnation = 0
+        self.paused_until = 0.0
+        self.is_up = True
+        self.takes_bytes = True
+
+    def bytes_arrived(self, connection: Connection, data: bytes) -> None:
+        """Whatever a master says to it, it does not care."""
+
+    def has_closed(self, connection: Connection) -> None:
+        """Nor when it is turned away."""
+
+    def has_room(self, connection: Connection) -> None:
+        """Nor for more."""
+
+
+class Faults:
+    """Draws faults, each kind with a weight of its own in each seed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._chance = world.clock.chance
+        self._is_over = False
+        kinds: list[Callable[[], None]] = [
+            self.cut,
+            self.half_open,
+            self.partition,
+            self.kill_slave,
+            self.power_cut_slave,
+            self.kill_master,
+            self.power_cut_master,
+            self.pause,
+            self.stick,
+            self.fill_disk,
+            self.switch_mode,
+            self.change_rules,
+            self.expire,
+            self.forge,
+            self.invite_stranger,
+            self.wipe,
+            self.announce,
+            self.change_delay,
+            self.promote,
+            self.fail_over,
+            self.mispoint,
+            self.reconnect,
+            self.demote_old,
+            self.repair,
+        ]
+        # Each seed has favourites, and leaves some out: rare combinations come up that way.
+        self._kinds = kinds
+        self._weights = [self._chance.choice((0, 0, 1, 1, 4)) for _ in kinds]
+        if not any(self._weights):
+            self._weights[0] = 1
+        self._gap_s = self._chance.choice((0.5, 1.2, 3.0))
+
+    def plan(self) -> None:
+        clock = self.world.clock
+        clock.at(clock.now + self._gap_s * 2 * self._chance.random(), self._strike)
+
+    def _strike(self) -> None:
+        if self._is_over:
+            return
+        (kind,) = self._chance.choices(self._kinds, self._weights)
+        kind()
+        self.plan()
+
+    def _note(self, what: str, detail: str = "") -> None:
+        self.world.count(f"fault: {what}")
+        self.world.trace(f"! {what} {detail}")
+
+    def _later(self, seconds: float, action: Callable[..., None], *arguments: object) -> None:
+        clock = self.world.clock
+        clock.at(clock.now + seconds, action, arguments)
+
+    def _seconds(self) -> float:
+        return self._chance.choice((0.05, 0.4, 2.0, 8.0, 25.0)) * (0.5 + self._chance.random())
+
+    def _slaves(self) -> list[Node]:
+        return [n for n in self.world.nodes if not n.is_master and n.is_up and not n.is_stranger]
+
+    def _slave(self) -> Node | None:
+        slaves = self._slaves()
+        return self._chance.choice(slaves) if slaves else None
+
+    # --- the network -----------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        connections = list(self.world.network.connections.values())
+        if connections:
+            connection = self._chance.choice(connections)
+            self._note("cut", f"{connection.caller.name} - {connection.callee.name}")
+            self.world.network.cut(connection, told=("caller", "callee"))
+
+    def half_open(self) -> None:
+        """A connection breaks and one end, or both, do not hear of it."""
+        connections = list(self.world.network.connections.values())
+        if connections:
+            connection = self._chance.choice(connections)
+            told = self._chance.choice(((), ("caller",), ("caller",), ("callee",)))
+            self._note("half-open", f"{connection.caller.name}, {told} told")
+            self.world.network.cut(connection, told=told)
+
+    def partition(self) -> None:
+        one, other = self._chance.sample(self.world.nodes, 2)
+        pairs = [(one.name, other.name)]
+        if self._chance.random() < 0.6:
+            pairs.append((other.name, one.name))
+        self._note("partition" if len(pairs) == 2 else "one-way partition", f"{pairs}")
+        blocked = self.world.network.blocked
+        for pair in pairs:
+            blocked[pair] = blocked.get(pair, 0) + 1
+        self._later(self._seconds(), self._heal, pairs)
+
+    def _heal(self, pairs: list[tuple[str, str]]) -> None:
+        blocked = self.world.network.blocked
+        for pair in pairs:
+            if pair in blocked:
+                blocked[pair] -= 1
+                if not blocked[pair]:
+                    del blocked[pair]
+        self.world.trace(f"! healed {pairs}")
+        self.world.network.resume()
+
+    def change_delay(self) -> None:
+        self.world.network.delay_s = self._chance.choice((0.0002, 0.002, 0.05, 0.5))
+        self._note("delay", f"{self.world.network.delay_s} s")
+
+    def reconnect(self) -> None:
+        """A slave connects anew, perhaps in the other dialect, and its master sees two of it."""
+        network = self.world.network
+        slaves = self._slaves()
+        connections = [c for c in network.connections.values() if c.caller in slaves]
+        if not connections:
+            return
+        connection = self._chance.choice(connections)
+        node = connection.caller
+        assert isinstance(node, Node)
+        others = [other for other in slaves if other is not node]
+        self._note("reconnection", node.name)
+        if others and self._chance.random() < 0.6:
+            # While another one does not get on, so that sends wait.
+            other = self._chance.choice(others)
+            other.is_stuck = True
+            self._later(self._seconds(), self._unstick, other)
+        if not node.config.secret and self._chance.random() < 0.2:
+            node.config.is_stock = not node.config.is_stock
+        self._later(self._chance.random(), self._break, connection)
+
+    def _break(self, connection: Connection) -> None:
+        if connection.number in self.world.network.connections:
+            self.world.trace(f"! {connection.caller.name} hears that its link is cut")
+            self.world.network.cut(connection, told=("caller",))
+
+    # --- machines --------------------------------------------------------------------------------
+
+    def kill_slave(self) -> None:
+        node = self._slave()
+        if node is not None:
+            self._stop(node, is_power_cut=False)
+
+    def power_cut_slave(self) -> None:
+        node = self._slave()
+        if node is not None:
+            self._stop(node, is_power_cut=True)
+
+    def kill_master(self) -> None:
+        if self.world.current.is_up:
+            self._stop(self.world.current, is_power_cut=False)
+
+    def power_cut_master(self) -> None:
+        if self.world.current.is_up:
+            self._stop(self.world.current, is_power_cut=True)
+
+    def _stop(self, node: Node, *, is_power_cut: bool) -> None:
+        role = "master" if node.is_master else "slave"
+        was_master = node.is_master
+        node.stop(
+            is_power_cut=is_power_cut, is_told=not is_power_cut or self._chance.random() < 0.3
+        )
+        self._note(f"{'power cut' if is_power_cut else 'kill'} of a {role}", f"{node!r}")
+        if was_master and node is self.world.current:
+            self.world.forget_lost(node)
+        self._later(self._seconds() / 2, self._start, node, node.incarnation)
+
+    def _start(self, node: Node, incarnation: int) -> None:
+        if not node.is_up and node.incarnation == incarnation:
+            self.world.trace(f"! start of {node!r}")
+            node.start(self.world.clock.now)
+
+    def pause(self) -> None:
+        node = self._chance.choice(self.world.nodes)
+        if node.is_up:
+            seconds = self._seconds()
+            self._note("pause", f"{node.name} for {seconds:.1f} s")
+            node.paused_until = max(node.paused_until, self.world.clock.now + seconds)
+
+    def stick(self) -> None:
+        """A slave reads nothing any more, though it goes on sending reports."""
+        node = self._slave()
+        if node is not None and not node.is_stuck:
+            self._note("stuck slave", node.name)
+            node.is_stuck = True
+            self._later(self._seconds(), self._unstick, node)
+
+    def _unstick(self, node: Node) -> None:
+        node.is_stuck = False
+        self.world.network.resume()
+
+    def fill_disk(self) -> None:
+        node = self._slave()
+        if node is not None:
+            self._note("disk full", node.name)
+            node.follower.is_disk_full = True
+            self._later(self._seconds(), self._empty_disk, node)
+
+    def _empty_disk(self, node: Node) -> None:
+        node.follower.is_disk_full = False
+
+    def wipe(self) -> None:
+        """A slave comes back with nothing, under its old name."""
+        node = self._slave()
+        if node is not None:
+            self._stop(node, is_power_cut=True)
+            self._note("wiped disk", node.name)
+            node.note_loss(node.log.begin, node.log.end, was_flushed=True)
+            node.log.clear()
+
+    # --- operators -------------------------------------------------------------------------------
+
+    def switch_mode(self) -> None:
+        node = self.world.current
+        config = node.config
+        config.mode = (
+            ReplicationMode.ASYNC if config.mode is ReplicationMode.SYNC else ReplicationMode.SYNC
+        )
+        self._note("mode switch", f"{node.name} is {config.mode.value}")
+        if node.is_up:
+            node.take_config(self.world.clock.now)
+
+    def change_rules(self) -> None:
+        node = self.world.current
+        with_rules(
+            node.config,
+            needed=self._chance.choice((1, 1, 2)),
+            minimum=self._chance.choice((0, 0, 1)),
+            counts_flushed=self._chance.random() < 0.3,
+            lag_s_max=self._chance.choice((2.0, 5.0, 15.0)),
+            lag_bytes_max=self._chance.choice((400, 2000, 10**9)),
+        )
+        self._note("other rules", f"{node.config.rules}")
+        if node.is_up:
+            node.take_config(self.world.clock.now)
+
+    def expire(self) -> None:
+        node = self._chance.choice(self.world.nodes)
+        # Messages live for hours, sends wait for seconds.
+        if node.is_up and node.log.end > node.log.begin and not node.pending:
+            node.log.expire(self._chance.choice((1, 1, 3, 50)))
+            self._note("retention", f"{node!r}")
+
+    def announce(self) -> None:
+        node = self.world.current
+        if node.master is not None:
+            node.master.announce()
+
+    def promote(self) -> None:
+        world = self.world
+        node = self._slave()
+        if node is None or node.paused_until > world.clock.now:
+            return
+        old = world.current
+        accepts_loss = self._chance.random() < 0.3
+        is_dead = not old.is_up
+        if not is_dead and world.is_reachable(node, old) and self._chance.random() < 0.7:
+            self._hand_over(old, node)
+        elif world.promote(node, accepts_loss=accepts_loss):
+            self._note("promotion")
+            self._point_others(old, node)
+
+    def fail_over(self) -> None:
+        """The master dies, perhaps a slave with it, and another slave is to take its place."""
+        world = self.world
+        if not world.current.is_up:
+            return
+        if self._chance.random() < 0.3:
+            self.kill_slave()
+        self._stop(world.current, is_power_cut=self._chance.random() < 0.5)
+        self._later(0.1 + 2 * self._chance.random(), self._take_over, world.current)
+
+    def _take_over(self, old: Node) -> None:
+        world, node = self.world, self._slave()
+        if self._is_over or old is not world.current or old.is_up or node is None:
+            return
+        if node.paused_until <= world.clock.now and world.promote(node, accepts_loss=False):
+            self._note("fail-over", f"to {node!r}")
+            # When the old one comes back, it is told.
+            if self._chance.random() < 0.7:
+                old.follower.point_to(node)
+            self._point_others(old, node)
+
+    def mispoint(self) -> None:
+        """An operator points a slave at any broker that thinks it is master."""
+        node = self._slave()
+        masters = [other for other in self.world.nodes if other.is_master]
+        if node is not None and masters:
+            master = self._chance.choice(masters)
+            self._note("slave pointed", f"{node.name} at {master.name}")
+            node.follower.point_to(master)
+
+    def _hand_over(self, old: Node, node: Node) -> None:
+        """The master stops writing; if the slave has all, it takes over, else nothing changes."""
+        world = self.world
+        if not old.is_master or node.log.end != old.log.end or node.epoch > old.epoch:
+            return
+        if common_end(node.log, old.log) < old.log.end or node.log.begin > old.log.begin:
+            return
+        self._note("hand-over", f"{old!r} to {node!r}")
+        now = world.clock.now
+        old.resign(now)
+        world.highest_epoch += 1
+        node.epoch = world.highest_epoch
+        node.config.mode, node.config.rules = old.config.mode, old.config.rules
+        world.current = node
+        node.lead(now)
+        old.follower.point_to(node)
+        self._point_others(old, node)
+
+    def _point_others(self, old: Node, node: Node) -> None:
+        for other in self.world.nodes:
+            if (
+                other not in (old, node)
+                and not other.is_master
+                and self._chance.random() < 0.8
+                and other.is_up
+            ):
+                other.follower.point_to(node)
+
+    def demote_old(self) -> None:
+        """Masters that are not master any longer hear of it."""
+        world = self.world
+        for node in world.nodes:
+            if node is not world.current and node.is_up and node.is_master:
+                self._note("demotion", f"{node!r}")
+                node.resign(world.clock.now)
+                node.follower.point_to(world.current)
+            elif node is not world.current and not node.is_up and not node.follower.is_wanted:
+                node.follower.point_to(world.current)
+
+    def repair(self) -> None:
+        """Resync: a slave that has diverged is cut to what it has in common with its master."""
+        master = self.world.current
+        for node in self._slaves():
+            slave = node.follower
+            if slave.state is SlaveState.DIVERGED and slave.target is master and master.is_up:
+                log = node.log
+                common = max(log.base, common_end(log, master.log))
+                self._note("resync", f"{node!r} to {common}")
+                if common <= max(log.begin, master.log.base):
+                    log.clear()
+                else:
+                    log.cut(common)
+                    log.cut(log.record_boundary())
+                slave.point_to(master)
+
+    # --- those who do not belong -----------------------------------------------------------------
+
+    def forge(self) -> None:
+        """Somebody says something to the replication port."""
+        master = self.world.current
+        if not master.is_up or master.master is None:
+            return
+        end = master.log.end
+        chance = self._chance
+        first: bytes
+        then = b""
+        kind = chance.randrange(7)
+        if kind == 0:
+            first = REPORT.pack(end + chance.choice((1, 1000, 10**12)))
+        elif kind == 1:
+            first = REPORT.pack(-chance.randrange(1, 10**9))
+        elif kind == 2:
+            first = REPORT.pack(end)
+            then = REPORT.pack(end + 10**6)
+        elif kind == 3:
+            first = PREAMBLE + chance.randbytes(chance.randrange(100))
+        elif kind == 4:
+            first = chance.randbytes(chance.randrange(1, 60))
+            if first[0] < 0x80:
+                # A first report that could be true is a stock slave's: nobody can tell.
+                first = b"\x7f" + first
+        elif kind == 5:
+            header = wire.UpHeader(wire.UpKind.ACK, 0, 0, 0, master.epoch, end, end, 0)
+            first = PREAMBLE + wire.pack_up(header)
+        else:
+            header = wire.UpHeader(wire.UpKind.HELLO, 0, 0, 2**31, 1, 0, 0, 0)
+            first = PREAMBLE + wire.pack_up(header)
+        forger = Forger(f"forger{chance.randrange(1000)}")
+        self._note("forgery", f"{first[:16].hex()} {then.hex()}")
+        network, clock = self.world.network, self.world.clock
+        connection = network.connect(forger, master)
+        clock.at(clock.now, master.accept, (connection,), master)
+        network.send(connection, forger, first)
+        if then:
+            self._later(0.5 + chance.random(), network.send, connection, forger, then)
+
+    def invite_stranger(self) -> None:
+        """A slave of another cluster, or one with another secret, calls."""
+        world = self.world
+        if any(node.is_stranger for node in world.nodes):
+            return
+        model = world.nodes[-1].config
+        is_other_cluster = self._chance.random() < 0.5
+        config = NodeConfig(
+            cluster="other" if is_other_cluster else model.cluster,
+            secret=model.secret if is_other_cluster else b"other" + model.secret,
+            host="10.0.9.9",
+            broker_id=9,
+            mode=model.mode,
+            rules=model.rules,
+            catch_up=model.catch_up,
+            is_stock=False,
+            frame_bytes=200,
+            catch_up_bytes_per_s=0,
+        )
+        node = Node(world, "stranger", config)
+        node.is_stranger = True
+        world.nodes.append(node)
+        self._note("stranger", "other cluster" if is_other_cluster else "other secret")
+        node.follower.point_to(world.current)
+
+    # --- the end of it ---------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """No more faults: the network heals, machines start, disks have room."""
+        self._is_over = True
+        world = self.world
+        world.network.blocked.clear()
+        world.network.delay_s = 0.005
+        for node in world.nodes:
+            node.paused_until = min(node.paused_until, world.clock.now)
+            node.is_stuck = node.follower.is_disk_full = False
+            if not node.is_up:
+                node.start(world.clock.now)
+        world.network.resume()
+        self.tidy_up()
+
+    def tidy_up(self) -> None:
+        """What an operator does until all is well: one master, all follow it, divergence cut."""
+        world = self.world
+        self.demote_old()
+        for node in world.nodes:
+            if node is not world.current and node.follower.target is not world.current:
+                node.follower.point_to(world.current)
+        self.repair()

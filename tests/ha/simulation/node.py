@@ -1,0 +1,427 @@
+"""A broker of the simulation: the real core of replication, driven by virtual time and bytes.
+
+A node is master or slave, and may change that. `MasterPart` and `SlavePart` do what the trio glue
+does: they move bytes between connections, the log and the core, and call the core when it wants.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from rmq.ha.master import Master, MasterSettings
+from rmq.ha.master_link import MasterLink
+from rmq.ha.promises import Kept, ReplicationMode
+from rmq.ha.slave_link import SlaveSettings
+from tests.ha.simulation.checks import (
+    Rule,
+    Standing,
+    broken,
+    check_deadlines,
+    check_forger,
+    check_held,
+    check_in_sync,
+    check_marks,
+    check_report,
+)
+from tests.ha.simulation.disk import SimLog
+from tests.ha.simulation.slave import SlavePart
+
+if TYPE_CHECKING:
+    from rmq.ha.replicas import InSyncRules
+    from rmq.ha.wire import CatchUp
+    from tests.ha.simulation.network import Connection
+    from tests.ha.simulation.world import World
+
+REFRESH_S: Final = 1.0
+"""How often a master looks who is still in sync."""
+BLOCKED_TICK_S: Final = 0.5
+"""How long a master waits for a connection that takes nothing before it looks at it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message whose producer waits for an answer."""
+
+    number: int
+    start: int
+    content: bytes
+    asked_at: float
+    deadline: float
+
+
+@dataclass(slots=True)
+class NodeConfig:
+    """What an operator has set on a node."""
+
+    cluster: str
+    secret: bytes
+    host: str
+    broker_id: int
+    mode: ReplicationMode
+    rules: InSyncRules
+    catch_up: CatchUp
+    is_stock: bool
+    """It follows in the stock dialect only."""
+    frame_bytes: int
+    catch_up_bytes_per_s: int
+
+
+class Node:
+    """One broker."""
+
+    def __init__(self, world: World, name: str, config: NodeConfig) -> None:
+        self.world = world
+        self.name = name
+        self.host = config.host
+        self.config = config
+        self.incarnation = 0
+        self.paused_until = 0.0
+        self.is_up = True
+        self.is_stuck = False
+        """It answers, but reads nothing."""
+        self.is_stranger = False
+        """It does not belong to the others."""
+        self.log = SimLog()
+        self.replica = world.clock.chance.randbytes(16)
+        self.epoch = 1
+        self.master: Master[int] | None = None
+        self.links: dict[int, tuple[Connection, MasterLink]] = {}
+        self.pending: dict[int, Send] = {}
+        self.visible_seen = 0
+        self.standings: list[tuple[float, Standing]] = []
+        """By what rules it answered, and since when."""
+        self.follower = SlavePart(self)
+        self._lost: dict[str, list[tuple[int, int, bool]]] = {}
+        self._growth: tuple[list[int], list[float]] = ([], [])
+        self._timer_at = 0.0
+        self._refresh_at = 0.0
+
+    @property
+    def takes_bytes(self) -> bool:
+        return not self.is_stuck
+
+    @property
+    def is_master(self) -> bool:
+        return self.master is not None
+
+    def __repr__(self) -> str:
+        return f"{self.name}{'*' if self.is_master else ''}[{self.log.begin}..{self.log.end}]"
+
+    # --- what is known of it from outside ------------------------------------------------------
+
+    def note_loss(self, start: int, stop: int, *, was_flushed: bool) -> None:
+        """It holds these bytes no longer, and nobody has been told."""
+        if stop > start:
+            for node in self.world.nodes:
+                self._lost.setdefault(node.name, []).append((start, stop, was_flushed))
+
+    def has_lost(self, master: Node, start: int, stop: int, *, is_flushed: bool) -> bool:
+        """Whether it has held such bytes, and its master cannot know that it does not now."""
+        # A stock slave never tells what is on its disk.
+        is_stock = is_flushed and self.is_stock_slave_of(master)
+        return any(
+            low < stop and start < high and (was_flushed or not is_flushed or is_stock)
+            for low, high, was_flushed in self._lost.get(master.name, ())
+        )
+
+    def refuses(self, stranger: Node) -> bool:
+        """Whether this master has to turn away one that does not belong."""
+        config, other = self.config, stranger.config
+        return config.cluster != other.cluster or (
+            bool(config.secret) and config.secret != other.secret
+        )
+
+    def is_stock_slave_of(self, master: Node) -> bool:
+        return any(
+            connection.caller is self and link.replica is not None and not link.replica.is_native
+            for connection, link in master.links.values()
+        )
+
+    def grew_beyond_at(self, offset: int) -> float:
+        """Return when this master's log came to have more than that."""
+        ends, times = self._growth
+        index = bisect_right(ends, offset)
+        return times[index] if index else float("-inf")
+
+    # --- life ----------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """The process starts."""
+        self.is_up = True
+        if not self.follower.is_wanted:
+            self.lead(now)
+        else:
+            self.follower.dial_at(now)
+
+    def stop(self, *, is_power_cut: bool, is_told: bool) -> None:
+        """The process is killed, or its machine loses power."""
+        end = self.log.end
+        if is_power_cut:
+            self.log.lose_power(self.world.clock.chance)
+        else:
+            self.log.kill()
+        self.note_loss(self.log.end, end, was_flushed=False)
+        self.is_up = False
+        self._drop(is_told=is_told)
+        self.incarnation += 1
+        self.paused_until = 0.0
+        self._timer_at = 0.0
+
+    def _drop(self, *, is_told: bool) -> None:
+        self.pending.clear()
+        self.master = None
+        for connection, _ in list(self.links.values()):
+            self.world.network.close(connection, self, is_told=is_told)
+        self.links.clear()
+        self.follower.drop(is_told=is_told)
+
+    def settings(self) -> MasterSettings:
+        config = self.config
+        return MasterSettings(
+            cluster=config.cluster,
+            broker_name="a",
+            address=f"{self.host}:10911",
+            replica=self.replica,
+            secret=config.secret,
+            catch_up=config.catch_up,
+            rules=config.rules,
+            frame_bytes=config.frame_bytes,
+            stock_frame_bytes=config.frame_bytes // 2,
+            catch_up_bytes_per_s=config.catch_up_bytes_per_s,
+        )
+
+    def slave_settings(self) -> SlaveSettings:
+        config = self.config
+        return SlaveSettings(
+            cluster=config.cluster,
+            broker_name="a",
+            broker_id=config.broker_id,
+            address=f"{self.host}:10911",
+            replica=self.replica,
+            secret=config.secret,
+            catch_up=config.catch_up,
+        )
+
+    def lead(self, now: float) -> None:
+        """Be master from now on."""
+        self.follower.point_to(None)
+        self.master = Master(
+            self.settings(), self.log, epoch=self.epoch, mode=self.config.mode, now=now
+        )
+        self.visible_seen = 0
+        self._growth = ([self.log.end], [now])
+        self._refresh_at = now + REFRESH_S
+        self._note_standing()
+        self.after_event(now)
+
+    def resign(self, now: float) -> int:
+        """Be master no longer; return where the log ends."""
+        assert self.master is not None
+        self.master.promises.give_up()
+        for connection, link in list(self.links.values()):
+            link.closed(now, "demoted")
+            self.world.network.close(connection, self)
+        self.links.clear()
+        # Producers are told that it is not known whether their messages are replicated.
+        self.pending.clear()
+        self.master = None
+        self._timer_at = 0.0
+        return self.log.end
+
+    def take_config(self, now: float) -> None:
+        """Apply what an operator has changed."""
+        if self.master is not None:
+            self.master.reconfigure(self.settings(), now)
+            self.master.promises.switch(self.config.mode, self.log.end)
+            self._note_standing()
+            self.after_event(now)
+
+    # --- producers -----------------------------------------------------------------------------
+
+    def append(self, number: int, size: int, *, waits: bool, now: float) -> None:
+        """Take a message, and answer it at once or later."""
+        master = self.master
+        assert master is not None
+        promises = master.promises
+        if promises.refuses():
+            self.world.count("sends refused")
+            return
+        start, end = self.log.append_record(number, size)
+        self._growth[0].append(end)
+        self._growth[1].append(now)
+        content = self.log.read(start, end)
+        if not waits:
+            return
+        master.grew(now)
+        send = Send(number, start, content, now, now + promises.timeout_s)
+        kept = promises.ask(end, now, number)
+        if kept is None:
+            self.pending[number] = send
+        elif kept is Kept.REPLICATED:
+            self._acknowledge(send)
+        else:
+            self.world.count("sends not available")
+
+    def _acknowledge(self, send: Send) -> None:
+        assert self.master is not None
+        switch = self.master.promises.in_force
+        end = send.start + len(send.content)
+        is_sync = end > switch.offset and switch.mode is ReplicationMode.SYNC
+        if is_sync or send.number in self.pending:
+            check_held(self, self.world.nodes, send.number, send.start, send.content)
+        self.world.acknowledged(self, send, self.standings[-1][1])
+
+    def _note_standing(self) -> None:
+        master = self.master
+        assert master is not None
+        standing = Standing(
+            master.promises.mode,
+            master.replicas.rules.needed,
+            tuple(sorted(r.identity for r in master.replicas if r.in_sync)),
+        )
+        if not self.standings or self.standings[-1][1] != standing:
+            self.standings.append((self.world.clock.now, standing))
+
+    # --- the replication port --------------------------------------------------------------------
+
+    def accept(self, connection: Connection) -> None:
+        master = self.master
+        if not self.is_up or master is None:
+            self.world.network.close(connection, self)
+            return
+        clock = self.world.clock
+        link = MasterLink(
+            master,
+            connection.caller.host,
+            f"{connection.caller.host}:{40000 + connection.number}",
+            nonce=clock.chance.randbytes(16),
+            now=clock.now,
+        )
+        connection.master_link = link
+        connection.ledger = (self.log.base, self.log.data)
+        self.links[connection.number] = (connection, link)
+        self._plan_timer()
+
+    def bytes_arrived(self, connection: Connection, data: bytes) -> None:
+        entry = self.links.get(connection.number)
+        if entry is None:
+            self.follower.bytes_arrived(connection, data)
+            return
+        now, link, master = self.world.clock.now, entry[1], self.master
+        assert master is not None
+        told = master.counters.reseeded + master.counters.diverged
+        link.receive(data, now)
+        caller = connection.caller
+        if isinstance(caller, Node):
+            if link.replica is not None and link.replica.is_native and connection.is_fresh:
+                connection.is_fresh = False
+                if not caller.log.end:
+                    # It has all it is to have, which is nothing yet.
+                    connection.peak = link.position
+                caller._lost.pop(self.name, None)
+            elif told != master.counters.reseeded + master.counters.diverged:
+                caller._lost.pop(self.name, None)
+            check_report(connection)
+            # A master without a secret serves also those that have one; they end it then.
+            if caller.is_stranger and link.replica is not None and self.refuses(caller):
+                broken(Rule.STRANGERS_GET_NOTHING, f"{caller.name} is served by {self.name}")
+        else:
+            check_forger(connection)
+        self.after_event(now)
+
+    def has_closed(self, connection: Connection) -> None:
+        entry = self.links.pop(connection.number, None)
+        if entry is None:
+            self.follower.has_closed(connection)
+            return
+        entry[1].closed(self.world.clock.now)
+        self.after_event(self.world.clock.now)
+
+    def has_room(self, connection: Connection) -> None:
+        if connection.number in self.links:
+            self.after_event(self.world.clock.now)
+
+    def after_event(self, now: float) -> None:
+        """Answer whom that answered, send what there is, and plan what comes next."""
+        master = self.master
+        assert master is not None
+        master.grew(now)
+        self._note_standing()
+        self._answer(master.promises.settle())
+        for connection, link in list(self.links.values()):
+            self._pump(connection, link, now)
+        self._note_standing()
+        check_marks(self)
+        self._plan_timer()
+
+    def _answer(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self._acknowledge(self.pending[number])
+            del self.pending[number]
+
+    def _pump(self, connection: Connection, link: MasterLink, now: float) -> None:
+        network, pipe = self.world.network, connection.down
+        network.send(connection, self, link.take_output())
+        while link.end_reason is None and not pipe.is_full:
+            chunk = link.next_chunk(now)
+            if chunk is None:
+                break
+            content = self.log.read(chunk.offset, chunk.offset + chunk.size)
+            network.send(connection, self, chunk.header + content)
+            link.chunk_sent(chunk, now)
+        if link.end_reason is not None:
+            self.world.trace(f"{self.name} ends a link of {link.peer}: {link.end_reason}")
+            del self.links[connection.number]
+            link.closed(now)
+            network.close(connection, self)
+
+    def _plan_timer(self) -> None:
+        master = self.master
+        if master is None:
+            return
+        now = self.world.clock.now
+        next_at = self._refresh_at
+        for connection, link in self.links.values():
+            tick = link.next_tick
+            if connection.down.is_full:
+                tick = max(tick, now + BLOCKED_TICK_S)
+            next_at = min(next_at, tick)
+        deadline = master.promises.next_deadline()
+        if deadline is not None:
+            next_at = min(next_at, deadline)
+        if next_at < self._timer_at or self._timer_at <= now:
+            self._timer_at = next_at
+            self.world.clock.at(next_at, self._timer, (next_at,), self)
+
+    def _timer(self, planned_at: float) -> None:
+        master = self.master
+        if master is None or planned_at != self._timer_at:
+            return
+        now = self.world.clock.now
+        if now >= self._refresh_at:
+            self._refresh_at = now + REFRESH_S
+            master.grew(now)
+            master.replicas.refresh(now)
+            check_in_sync(self, now)
+        for _, link in self.links.values():
+            if link.next_tick <= now:
+                link.tick(now)
+        self._answer(master.promises.settle())
+        for number in master.promises.expire(now):
+            del self.pending[number]
+            self.world.count("sends timed out")
+        check_deadlines(self, now)
+        self.after_event(now)
+        for connection, link in self.links.values():
+            if link.next_tick <= now and not connection.down.is_full:
+                broken(
+                    Rule.NO_SPINNING,
+                    f"{self.name} ticks at {now}, and is to tick {link.peer} at {link.next_tick}",
+                )
+
+
+def with_rules(config: NodeConfig, **changes: object) -> None:
+    """Change some of a node's rules."""
+    config.rules = replace(config.rules, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,330 @@
+"""Bugs that are planted into the core, one at a time, to see that the simulator finds them.
+
+Each is a rule of the design taken away. A checker that does not notice is no checker.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
+
+from rmq.ha.master_link import LinkState, MasterLink
+from rmq.ha.promises import Promises
+from rmq.ha.promotion import Verdict as PromotionVerdict
+from rmq.ha.replicas import NOTHING, Replica, ReplicaSet
+from rmq.ha.slave_link import EndKind, SlaveLink
+from rmq.ha.wire import REPORT, CatchUp, UpHeader, UpKind, Verdict, pack_up
+from tests.ha.simulation import world
+from tests.ha.simulation.checks import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rmq.ha.promises import ModeSwitch, ReplicationMode
+    from rmq.ha.promotion import LastMaster, OtherSlave
+    from rmq.ha.wire import HelloBody, WelcomeBody
+
+
+class Planted(NamedTuple):
+    """A bug, and what should find it."""
+
+    name: str
+    patches: tuple[tuple[object, str, object], ...]
+    """What is replaced: of which object, which attribute, by what."""
+    found_by: tuple[Rule, ...]
+    """By one of these it has to be found."""
+    seeds_max: int
+    """In so many seeds at most."""
+
+
+@contextmanager
+def planted(bug: Planted) -> Iterator[None]:
+    """Run with a bug."""
+    with ExitStack() as stack:
+        for target, attribute, replacement in bug.patches:
+            stack.enter_context(mock.patch.object(target, attribute, replacement))
+        yield
+
+
+def _report_before_copy(self: SlaveLink, now: float) -> None:
+    """A slave reports a frame when its header is there."""
+    log = self._log
+    held = self.frame_offset + self.body_left if self.body_left else log.end
+    if self.is_native:
+        header = UpHeader(UpKind.ACK, 0, 0, 0, self.epoch, held, min(log.flushed, held), 0)
+        self._output.append(pack_up(header))
+    else:
+        self._output.append(REPORT.pack(held))
+    self._reported = (log.end, log.flushed)
+    self._sent_at = now
+
+
+def _maximum(self: ReplicaSet) -> None:
+    """The slave that has most speaks for all, as in RocketMQ 4.9.8."""
+    held = self._held()
+    self.in_sync_count = len(held)
+    self.replicated = max(held) if len(held) >= self.rules.needed else NOTHING
+
+
+_begin = MasterLink._begin
+
+
+def _unchecked_first_report(self: MasterLink, first: bytes, now: float) -> None:
+    """The first report of a connection is taken for what it says, as in RocketMQ 4.9.8."""
+    (offset,) = REPORT.unpack(first)
+    if offset <= self._master.log.end or self._master.settings.secret:
+        _begin(self, first, now)
+        return
+    self.state = LinkState.STOCK
+    replica = Replica(f"stock {self._host}", self.peer, self.peer, broker_id=None, is_native=False)
+    self._start(replica, offset, now)
+    self._master.replicas.holds(replica, offset, offset, now)
+
+
+def _no_own_deadline(self: Promises[Any], now: float) -> list[Any]:
+    """Whoever waits is answered when the last one has waited long enough."""
+    waiting = self._waits
+    latest = max((entry[0] for entry in waiting._by_deadline._run), default=0.0)
+    return waiting.expire(now) if latest <= now else []
+
+
+_join = ReplicaSet.join
+
+
+def _two_links_two_slaves(self: ReplicaSet, replica: Replica, now: float) -> None:
+    """Each connection counts as a slave of its own."""
+    replica.identity = f"{replica.identity} {id(replica)}"
+    replica.host = replica.identity
+    _join(self, replica, now)
+
+
+def _ejected_counts(self: ReplicaSet, now: float) -> list[Replica]:
+    """A slave that was in sync once stays so while it is connected."""
+    changed: list[Replica] = []
+    for replica in self._connected:
+        if not replica.in_sync and replica.appended >= self.end and not replica.is_superseded:
+            replica.in_sync = True
+            changed.append(replica)
+    self._count()
+    return changed
+
+
+_holds = ReplicaSet.holds
+
+
+def _heartbeat_keeps_in_sync(
+    self: ReplicaSet, replica: Replica, appended: int, flushed: int, now: float
+) -> None:
+    """Whoever reports is caught up."""
+    replica.caught_up_at = now
+    replica.mark_end = 2**62
+    _holds(self, replica, appended, flushed, now)
+
+
+_judge = MasterLink._judge
+
+
+def _tail_not_compared(self: MasterLink, hello: HelloBody) -> tuple[Verdict, int, str]:
+    """A slave that is not ahead is taken for one that is the same."""
+    verdict, start, reason = _judge(self, hello)
+    if verdict is Verdict.DIVERGED and hello.end <= self._master.log.end:
+        return Verdict.START, hello.end, ""
+    return verdict, start, reason
+
+
+def _stale_accepted(self: MasterLink, hello: HelloBody) -> tuple[Verdict, int, str]:
+    """A master serves also slaves that have followed a later one."""
+    epoch = self._master.epoch
+    self._master.epoch = max(epoch, hello.epoch)
+    try:
+        return _judge(self, hello)
+    finally:
+        self._master.epoch = epoch
+
+
+_welcome = SlaveLink._welcome
+
+
+def _stale_followed(self: SlaveLink, welcome: WelcomeBody, now: float) -> None:
+    """A slave follows any master that says START."""
+    if welcome.verdict in (Verdict.START, Verdict.STALE):
+        self.epoch = welcome.epoch
+    _welcome(self, welcome, now)
+
+
+def _flush_not_asked(self: ReplicaSet) -> list[int]:
+    """What a slave has appended counts, whatever the rules say."""
+    return [r.appended for r in self._connected if r.in_sync]
+
+
+_switch = Promises.switch
+
+
+def _switch_answers_all(self: Promises[Any], mode: ReplicationMode, end: int) -> ModeSwitch:
+    """A switch to async is taken for an answer to those who wait."""
+    before = self.mode
+    switch = _switch(self, mode, end)
+    if before is not switch.mode and not self.is_sync:
+        self._replicas.replicated = end
+    return switch
+
+
+def _last_file_only(self: MasterLink, catch_up: CatchUp) -> int:
+    """An empty slave begins in the last segment, whoever waits for what lies before."""
+    log = self._master.log
+    if catch_up is CatchUp.OLDEST:
+        return log.begin
+    return max(log.begin, log.end - log.end % log.segment_bytes)
+
+
+def _nothing_superseded(self: ReplicaSet, identity: str) -> None:
+    """What a slave said on an earlier connection goes on counting."""
+
+
+def _dialects_are_slaves(self: ReplicaSet) -> list[int]:
+    """A stock connection and a native one are two slaves."""
+    best: dict[str, int] = {}
+    for replica in self._connected:
+        if replica.in_sync:
+            held = replica.flushed if self.rules.counts_flushed else replica.appended
+            best[replica.identity] = max(held, best.get(replica.identity, NOTHING))
+    return list(best.values())
+
+
+def _promote_who_is_in_sync(
+    last: LastMaster, *, epoch: int, end: int, others: Sequence[OtherSlave]
+) -> PromotionVerdict:
+    """Whoever was in sync may become master."""
+    return PromotionVerdict(last.is_sync and last.is_in_sync, "in sync")
+
+
+_end_slave = SlaveLink._end
+
+
+def _cut_frame_is_whole(self: SlaveLink, kind: EndKind, reason: str, offset: int = 0) -> None:
+    """When a connection is cut within a frame, the rest of it is made up."""
+    if self.body_left and kind is EndKind.CLOSED:
+        append: Callable[[bytes], None] = self._log.append  # type: ignore[attr-defined]
+        append(bytes(self.body_left))
+        self.body_left = 0
+    _end_slave(self, kind, reason, offset)
+
+
+_refresh = ReplicaSet.refresh
+
+
+def _lag_by_time_only(self: ReplicaSet, now: float) -> list[Replica]:
+    """However much a slave lacks, it counts while it was caught up not long ago."""
+    rules, self.rules = self.rules, replace(self.rules, lag_bytes_max=2**62)
+    try:
+        return _refresh(self, now)
+    finally:
+        self.rules = rules
+
+
+_HELD = (Rule.ACKNOWLEDGED_IS_HELD,)
+
+BUGS: tuple[Planted, ...] = (
+    Planted(
+        "a slave acknowledges before it copies",
+        ((SlaveLink, "_send_report", _report_before_copy),),
+        (Rule.REPORT_IS_TRUE,),
+        20,
+    ),
+    Planted("the maximum instead of the vector", ((ReplicaSet, "_count", _maximum),), _HELD, 50),
+    Planted(
+        "the first report is not checked",
+        ((MasterLink, "_begin", _unchecked_first_report),),
+        (Rule.FORGERY_COUNTS_NOTHING,),
+        50,
+    ),
+    Planted(
+        "no deadline of one's own",
+        ((Promises, "expire", _no_own_deadline),),
+        (Rule.OWN_DEADLINE,),
+        50,
+    ),
+    Planted(
+        "two links of a slave count twice",
+        ((ReplicaSet, "join", _two_links_two_slaves),),
+        _HELD,
+        300,
+    ),
+    Planted(
+        "a slave that was ejected counts",
+        ((ReplicaSet, "refresh", _ejected_counts),),
+        (Rule.IN_SYNC_IS_TRUE,),
+        20,
+    ),
+    Planted(
+        "a heartbeat keeps a slave in sync",
+        ((ReplicaSet, "holds", _heartbeat_keeps_in_sync),),
+        (Rule.IN_SYNC_IS_TRUE,),
+        50,
+    ),
+    Planted(
+        "too many missing bytes do not matter",
+        ((ReplicaSet, "refresh", _lag_by_time_only),),
+        (Rule.IN_SYNC_IS_TRUE,),
+        50,
+    ),
+    Planted(
+        "the tail is not compared",
+        ((MasterLink, "_judge", _tail_not_compared),),
+        (Rule.SAME_BYTES,),
+        50,
+    ),
+    Planted(
+        "an earlier epoch is followed",
+        (
+            (MasterLink, "_judge", _stale_accepted),
+            (SlaveLink, "_welcome", _stale_followed),
+        ),
+        (Rule.EPOCHS_RISE,),
+        300,
+    ),
+    Planted(
+        "what is not flushed counts as flushed",
+        ((ReplicaSet, "_held", _flush_not_asked),),
+        _HELD,
+        50,
+    ),
+    Planted(
+        "a switch to async answers those who wait",
+        ((Promises, "switch", _switch_answers_all),),
+        _HELD,
+        200,
+    ),
+    Planted(
+        "an empty slave answers sends it never gets",
+        ((MasterLink, "_start_of_empty", _last_file_only),),
+        _HELD,
+        300,
+    ),
+    Planted(
+        "what a slave said on an earlier link counts",
+        ((ReplicaSet, "supersede", _nothing_superseded),),
+        _HELD,
+        300,
+    ),
+    Planted(
+        "a slave counts once in each dialect",
+        ((ReplicaSet, "_held", _dialects_are_slaves),),
+        _HELD,
+        1000,
+    ),
+    Planted(
+        "whoever is in sync may become master",
+        ((world, "decide", _promote_who_is_in_sync),),
+        (Rule.PROMOTION_LOSES_NOTHING,),
+        1000,
+    ),
+    Planted(
+        "a cut frame is made whole",
+        ((SlaveLink, "_end", _cut_frame_is_whole),),
+        (Rule.SAME_BYTES, Rule.DIVERGENCE_IS_TRUE),
+        100,
+    ),
+)

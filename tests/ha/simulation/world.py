@@ -1,0 +1,364 @@
+"""A whole simulation from one seed: nodes, network, producers, operators and what goes wrong.
+
+First a time of faults, in which everything is checked after every event; then faults stop, an
+operator puts things in order, and within a bounded time all slaves must follow, or say why not.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import rmq.ha.logs
+import rmq.ha.throttle
+from rmq.ha.promises import ReplicationMode
+from rmq.ha.promotion import LastMaster, OtherSlave, decide
+from rmq.ha.replicas import InSyncRules
+from rmq.ha.wire import CatchUp
+from tests.ha.simulation.checks import Acknowledged, BrokenRuleError, Rule, broken
+from tests.ha.simulation.clock import Clock
+from tests.ha.simulation.disk import SEGMENT_BYTES, common_end
+from tests.ha.simulation.faults import Faults
+from tests.ha.simulation.network import Network
+from tests.ha.simulation.node import Node, NodeConfig
+from tests.ha.simulation.slave import SlaveState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.ha.simulation.checks import Standing
+    from tests.ha.simulation.node import Send
+
+LIVENESS_S: Final = 60.0
+"""Within this time without faults all slaves must follow."""
+EVENTS_MAX: Final = 30_000
+"""Many times what any seed needs."""
+_SCALED: Final = ((rmq.ha.logs, "TAIL_BYTES", 256), (rmq.ha.logs, "TAIL_BYTES_MIN", 64))
+"""Constants of the core that stand for sizes, in proportion to the small logs here."""
+
+
+@contextmanager
+def scaled_core() -> Iterator[None]:
+    """Run the core with constants that suit small logs."""
+    before = [(module, name, getattr(module, name)) for module, name, _ in _SCALED]
+    for module, name, value in _SCALED:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+class Result(NamedTuple):
+    """What became of a seed."""
+
+    seed: int
+    virtual_s: float
+    events: int
+    counts: Counter[str]
+    broken: BrokenRuleError | None
+    trace: list[str]
+
+
+class World:
+    """One simulation."""
+
+    def __init__(self, seed: int, *, is_traced: bool = False) -> None:
+        self.clock = Clock(seed)
+        self.network = Network(self.clock)
+        self.counts: Counter[str] = Counter()
+        self.nodes: list[Node] = []
+        self.lines: list[str] = []
+        self.current: Node
+        """The master that nameservers name."""
+        self.highest_epoch = 1
+        self.kept: dict[int, Acknowledged] = {}
+        """Acknowledged messages that must not be lost."""
+        self._is_traced = is_traced
+        self._number = 0
+        self._is_quiet = False
+        self._make_nodes()
+        chance = self.clock.chance
+        self._send_gap_s = chance.choice((0.15, 0.4, 1.0))
+        self.faults = Faults(self)
+
+    # --- setting up ------------------------------------------------------------------------------
+
+    def _make_nodes(self) -> None:
+        chance = self.clock.chance
+        count = chance.choice((1, 1, 2, 2, 3))
+        secret = b"secret" if chance.random() < 0.3 else b""
+        needed = 2 if count > 1 and chance.random() < 0.4 else 1
+        rules = InSyncRules(
+            needed=needed,
+            minimum=chance.choice((0, 0, 0, 1)),
+            lag_s_max=chance.choice((2.0, 5.0, 15.0)),
+            lag_bytes_max=chance.choice((400, 2000, 10**9)),
+            counts_flushed=chance.random() < 0.25,
+        )
+        mode = ReplicationMode.SYNC if chance.random() < 0.75 else ReplicationMode.ASYNC
+        share_host = chance.random() < 0.15
+        for number in range(count + 1):
+            config = NodeConfig(
+                cluster="c",
+                secret=secret,
+                host="10.0.0.1" if share_host and number else f"10.0.1.{number}",
+                broker_id=number,
+                mode=mode,
+                rules=rules,
+                catch_up=CatchUp.OLDEST if chance.random() < 0.6 else CatchUp.LAST_FILE,
+                is_stock=not secret and chance.random() < 0.12,
+                frame_bytes=chance.choice((80, 200, 600)),
+                catch_up_bytes_per_s=chance.choice((0, 0, 2000)),
+            )
+            self.nodes.append(Node(self, f"n{number}", config))
+        self.current = self.nodes[0]
+        now = self.clock.now
+        for _ in range(chance.choice((0, 0, 5, 30))):
+            self.current.log.append_record(self._next_number(), 24 + chance.randrange(100))
+        self.current.log.flush()
+        if chance.random() < 0.3:
+            self.current.log.expire(chance.randrange(3))
+        self.current.lead(now)
+        for node in self.nodes[1:]:
+            node.follower.point_to(self.current)
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def run(self, faults_s: float) -> None:
+        """Live through a time of faults, and then through one without."""
+        clock = self.clock
+        stop = clock.now + faults_s
+        clock.at(clock.now + 0.1, self._produce)
+        self.faults.plan()
+        self._run_until(stop)
+        self._is_quiet = True
+        self.trace("--- faults stop ---")
+        self.faults.stop()
+        deadline = clock.now + LIVENESS_S
+        while clock.now < deadline:
+            self._run_until(clock.now + 1.0)
+            self.faults.tidy_up()
+            if self._who_is_late() is None:
+                self._check_end()
+                return
+        broken(Rule.ALL_CATCH_UP, self._who_is_late() or "")
+
+    def _run_until(self, time: float) -> None:
+        clock = self.clock
+        while clock.run_one(time):
+            if clock.events > EVENTS_MAX:
+                broken(Rule.NO_SPINNING, f"more than {EVENTS_MAX} events")
+
+    def _who_is_late(self) -> str | None:
+        for node in self.nodes:
+            if node is self.current:
+                continue
+            slave = node.follower
+            if node.is_stranger:
+                if slave.state is not SlaveState.REFUSED:
+                    return f"{node!r}, a stranger, is {slave.state.value}"
+            elif slave.state in (SlaveState.DIVERGED, SlaveState.STALE):
+                if slave.target is self.current:
+                    return f"{node!r} is {slave.state.value} after repair: {slave.last_reason}"
+                return f"{node!r} waits for repair"
+            elif slave.link is None or not self._has_all(node):
+                return (
+                    f"{node!r} is {slave.state.value}, {self.current!r} is its master:"
+                    f" {slave.last_reason}"
+                )
+        return None
+
+    def _has_all(self, node: Node) -> bool:
+        end = self.current.log.end
+        if node.log.end:
+            return node.log.end == end
+        # One that begins where the log ends has all there is for it.
+        return any(
+            connection.caller is node and link.is_streaming and link.position == end
+            for connection, link in self.current.links.values()
+        )
+
+    def _check_end(self) -> None:
+        """All follow: all logs are the same."""
+        for node in self.nodes:
+            if (
+                node.log.end
+                and not node.is_stranger
+                and common_end(node.log, self.current.log) != node.log.end
+            ):
+                broken(Rule.SAME_BYTES, f"{node!r} and {self.current!r} differ at the end")
+
+    def _produce(self) -> None:
+        if self._is_quiet:
+            return
+        chance = self.clock.chance
+        masters = [node for node in self.nodes if node.is_master and node.is_up]
+        node = self.current if chance.random() < 0.8 else (chance.choice(masters or self.nodes))
+        if node.is_master and node.is_up and node.paused_until <= self.clock.now:
+            for _ in range(chance.choice((1, 1, 1, 2, 6))):
+                self.counts["sends"] += 1
+                node.append(
+                    self._next_number(),
+                    24 + chance.randrange(100),
+                    waits=chance.random() < 0.9,
+                    now=self.clock.now,
+                )
+            node.after_event(self.clock.now)
+            if chance.random() < 0.2:
+                node.log.flush()
+        self.clock.at(
+            self.clock.now + self._send_gap_s * 2 * chance.random() + 0.001, self._produce
+        )
+
+    def acknowledged(self, node: Node, send: Send, standing: Standing) -> None:
+        """A producer got SEND_OK."""
+        was_fenced = node is not self.current
+        self.counts[f"sends acknowledged, {standing.mode.value}"] += 1
+        self.kept[send.number] = Acknowledged(
+            send.number,
+            send.start,
+            send.content,
+            node.name,
+            node.epoch,
+            self.clock.now,
+            standing,
+            was_fenced,
+        )
+
+    # --- promotion -------------------------------------------------------------------------------
+
+    def is_reachable(self, one: Node, other: Node) -> bool:
+        return (
+            other.is_up
+            and other.paused_until <= self.clock.now
+            and not self.network.is_blocked(one, other)
+            and not self.network.is_blocked(other, one)
+        )
+
+    def promote(self, node: Node, *, accepts_loss: bool) -> bool:
+        """Make a slave master, if the rule allows it; tell whether it is."""
+        now, slave, old = self.clock.now, node.follower, self.current
+        link = slave.link
+        view = link.master if link is not None and link.is_streaming else slave.view
+        others = [
+            OtherSlave(
+                other.name,
+                other.epoch,
+                other.log.end,
+                other.follower.view.is_in_sync if other.follower.view is not None else None,
+            )
+            if self.is_reachable(node, other)
+            else OtherSlave(other.name, None, None)
+            for other in self.nodes
+            if other not in (node, old) and not other.is_stranger
+        ]
+        last = LastMaster.of(view)
+        verdict = decide(last, epoch=node.epoch, end=node.log.end, others=others)
+        self.trace(f"promote {node!r}: {verdict.is_safe}, {verdict.reason}; {last}")
+        if not verdict.is_safe and not accepts_loss:
+            self.counts["promotions refused"] += 1
+            return False
+        heard_ms = 0 if view is None else view.sent_ms
+        node.log.cut(node.log.record_boundary())
+        self._account(node, old, heard_ms, is_safe=verdict.is_safe)
+        self.counts["promotions" if verdict.is_safe else "promotions that accept loss"] += 1
+        self.highest_epoch += 1
+        node.epoch = self.highest_epoch
+        node.config.mode = old.config.mode
+        node.config.rules = old.config.rules
+        self.current = node
+        node.lead(now)
+        return True
+
+    def _account(self, node: Node, old: Node, heard_ms: int, *, is_safe: bool) -> None:
+        """See which acknowledged messages a new master lacks, and whether that may be."""
+        for message in list(self.kept.values()):
+            if message.start < node.log.begin or node.log.holds(message.start, message.content):
+                continue
+            del self.kept[message.number]
+            if not is_safe:
+                self.counts["acknowledged, lost by an accepted loss"] += 1
+            elif message.was_fenced:
+                self.counts["acknowledged by a fenced master, lost"] += 1
+            elif message.master == old.name and self._is_unknowable(message, old, heard_ms):
+                self.counts["acknowledged while the slave could not know, lost"] += 1
+            else:
+                broken(
+                    Rule.PROMOTION_LOSES_NOTHING,
+                    f"message {message.number} at {message.start}, acknowledged by"
+                    f" {message.master} in epoch {message.epoch} at {message.at:.3f} by"
+                    f" {message.standing}, is not in {node!r}",
+                )
+
+    def _is_unknowable(self, message: Acknowledged, old: Node, heard_ms: int) -> bool:
+        """Tell whether a message was acknowledged by a rule of which the slave never heard."""
+        heard = [
+            standing
+            for index, (since, standing) in enumerate(old.standings)
+            if since * 1000 < heard_ms + 1
+            and (index + 1 == len(old.standings) or old.standings[index + 1][0] * 1000 >= heard_ms)
+        ]
+        return message.at * 1000 >= heard_ms and any(
+            standing != message.standing for standing in heard
+        )
+
+    def forget_lost(self, node: Node) -> None:
+        """A master came back without some of its own messages."""
+        for message in list(self.kept.values()):
+            if message.start >= node.log.begin and not node.log.holds(
+                message.start, message.content
+            ):
+                del self.kept[message.number]
+                self.counts["acknowledged, lost by the master itself"] += 1
+
+    # --- notes -----------------------------------------------------------------------------------
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+
+    def trace(self, line: str) -> None:
+        if self._is_traced:
+            self.lines.append(f"{self.clock.now - 100.0:9.3f} s  {line}")
+
+
+def simulate(seed: int, *, faults_s: float = 25.0, is_traced: bool = False) -> Result:
+    """Run one seed."""
+    failure: BrokenRuleError | None = None
+    with scaled_core():
+        world = World(seed, is_traced=is_traced)
+        try:
+            world.run(faults_s)
+        except BrokenRuleError as exc:
+            failure = exc
+        except Exception:  # noqa: BLE001 - whatever it is, the seed is what matters
+            failure = BrokenRuleError(Rule.NO_CRASH, traceback.format_exc())
+    return Result(
+        seed, world.clock.now - 100.0, world.clock.events, world.counts, failure, world.lines
+    )
+
+
+def explain(result: Result, *, lines_max: int = 60) -> str:
+    """Return what broke, how it came to it, and how to see it again."""
+    assert result.broken is not None
+    again = simulate(result.seed, is_traced=True)
+    lines = again.trace[-lines_max:]
+    return "\n".join(
+        (
+            f"seed {result.seed} breaks a rule after {result.virtual_s:.3f} virtual seconds",
+            f"{result.broken}",
+            "trace:",
+            *lines,
+            f"again: python -m tests.ha.simulation.run --first {result.seed} --seeds 1 --trace",
+        )
+    )
+
+
+__all__ = ["SEGMENT_BYTES", "Result", "World", "explain", "scaled_core", "simulate"]

@@ -1,0 +1,97 @@
+"""The simulator: seeds that break no rule, and planted bugs that it must find."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.ha.simulation.planted import BUGS, planted
+from tests.ha.simulation.world import explain, simulate
+
+if TYPE_CHECKING:
+    from tests.ha.simulation.planted import Planted
+
+SEEDS: Final = 2000
+BATCH: Final = 100
+"""Seeds that run as one test."""
+
+OFTEN: Final = (
+    "fault: cut",
+    "fault: half-open",
+    "fault: partition",
+    "fault: one-way partition",
+    "fault: delay",
+    "fault: reconnection",
+    "fault: kill of a slave",
+    "fault: kill of a master",
+    "fault: power cut of a slave",
+    "fault: power cut of a master",
+    "fault: pause",
+    "fault: stuck slave",
+    "fault: disk full",
+    "fault: wiped disk",
+    "fault: mode switch",
+    "fault: other rules",
+    "fault: retention",
+    "fault: forgery",
+    "fault: stranger",
+    "fault: hand-over",
+    "fault: fail-over",
+    "fault: promotion",
+    "fault: demotion",
+    "fault: slave pointed",
+    "fault: resync",
+    "re-seeds",
+    "promotions",
+    "promotions refused",
+    "sends acknowledged, sync",
+    "sends acknowledged, async",
+    "sends timed out",
+    "sends not available",
+    "sends refused",
+)
+"""What the seeds of a test run live through, each many times."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_no_rule_is_broken(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        result = simulate(seed)
+        if result.broken is not None:
+            pytest.fail(explain(result), pytrace=False)
+
+
+def test_everything_that_can_go_wrong_does() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(200):
+        counts += simulate(seed).counts
+    assert [what for what in OFTEN if counts[what] < 5] == []
+
+
+def test_a_seed_runs_the_same_way_every_time() -> None:
+    one, other = (simulate(7, is_traced=True) for _ in range(2))
+    assert one == other
+    assert len(one.trace) > 10
+
+
+@pytest.mark.parametrize("bug", [pytest.param(bug, id=bug.name) for bug in BUGS])
+def test_a_planted_bug_is_found(bug: Planted) -> None:
+    with planted(bug):
+        for seed in range(bug.seeds_max):
+            result = simulate(seed)
+            if result.broken is not None:
+                assert result.broken.rule in bug.found_by, explain(result)
+                return
+    pytest.fail(f"{bug.seeds_max} seeds did not find it")
+
+
+def test_a_broken_rule_is_explained_so_that_it_can_be_seen_again() -> None:
+    bug = BUGS[0]
+    with planted(bug):
+        result = next(r for r in map(simulate, range(bug.seeds_max)) if r.broken is not None)
+        text = explain(result)
+    assert f"--first {result.seed} --seeds 1 --trace" in text
+    assert bug.found_by[0].value in text
+    assert "n1[0..0] dials n0" in text
