@@ -9,6 +9,9 @@ No rule of its own lives here, only who knows whom, what runs, and in which orde
 stop. Start: files are loaded, the store is opened and recovered if need be, ports open, nameservers
 are told. Stop: nameservers are told, held pulls are answered, what is in hand is finished, progress
 and tables are saved, the store is flushed and closed.
+
+A slave whose log has to be cut, or begun anew, stops and starts like this within its process: the
+store is cut when it is opened, by a written order that survives a crash.
 """
 
 from __future__ import annotations
@@ -24,7 +27,6 @@ import trio
 from rmq.broker.acknowledgement import Acknowledger
 from rmq.broker.callbacks import ConsumerCalls, MemberNotifier
 from rmq.broker.clients import ClientRegistry
-from rmq.broker.config import BrokerRole
 from rmq.broker.consumer_offsets import ConsumerOffsets
 from rmq.broker.delay import DelayDelivery
 from rmq.broker.filters import check_expression
@@ -32,6 +34,7 @@ from rmq.broker.groups import GroupTable
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.consumers import ConsumerHandlers
 from rmq.broker.handlers.groups import GroupHandlers
+from rmq.broker.handlers.ha import HaHandlers
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.handlers.pull import PullHandlers
 from rmq.broker.handlers.queries import QueryHandlers
@@ -44,8 +47,16 @@ from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.handlers.transactions import END_TRANSACTION, TransactionHandlers
 from rmq.broker.housekeeping import ClientHousekeeping
 from rmq.broker.locks import QueueLocks
+from rmq.broker.master_duties import MasterDuties
+from rmq.broker.metadata_sync import MetadataSync
+from rmq.broker.metrics.registry import BrokerRegistry
+from rmq.broker.metrics.replication import HaMetrics
+from rmq.broker.metrics.server import serve_metrics
 from rmq.broker.persistence import Keeper
 from rmq.broker.registration import Registration
+from rmq.broker.replication import Replication
+from rmq.broker.role_change import RoleChange
+from rmq.broker.siblings import Siblings
 from rmq.broker.stats import BrokerStats
 from rmq.broker.store_stats import StoreStats
 from rmq.broker.topic_creation import TopicCreation
@@ -54,6 +65,7 @@ from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
+from rmq.ha.identity import load_identity
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.model.topic_flags import PERM_READ_WRITE, UNIT_SUB_FLAG
 from rmq.remoting.client import RemotingClient
@@ -65,12 +77,14 @@ from rmq.remoting.tls import TlsServer, client_context
 from rmq.store.config_file import ConfigFile
 from rmq.store.record import pack_host
 from rmq.store.store import open_store
+from rmq.store.truncation import Truncation, request_truncation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration import Registered
+    from rmq.ha.identity import HaIdentity
     from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.groups import GroupStatistics, HandlerGroup
@@ -97,7 +111,7 @@ class Tables:
         folder = config.store.root / "config"
         self.topics = TopicTable(config, now_ms)
         self.groups = GroupTable(config, now_ms)
-        self.offsets = ConsumerOffsets()
+        self.offsets = ConsumerOffsets(now_ms)
         self.topics_file = ConfigFile(folder / "topics.json")
         self.groups_file = ConfigFile(folder / "subscriptionGroup.json")
         self.offsets_file = ConfigFile(folder / "consumerOffset.json")
@@ -127,14 +141,57 @@ async def serve_broker(
 ) -> None:
     """Run a broker until its `stop` is called; `started` when its ports are open."""
     config = live.current
-    tables = Tables(config, now_ms)
-    await trio.to_thread.run_sync(tables.load)
-    store_host = pack_host(config.broker_ip1, config.listen_port)
-    async with open_store(
-        config.store, store_host=store_host, now_ms=now_ms, on_progress=on_progress
-    ) as store:
-        broker = Broker(live, tables, store, store_host=store_host, now_ms=now_ms)
-        await broker.run(task_status)
+    if not config.metrics_port:
+        await _serve_in_turn(live, [], now_ms, on_progress, task_status)
+        return
+    # Beside all that may stop and start again: they also tell of a recovery, by what is missing.
+    present: list[Broker] = []
+    metrics = HaMetrics(
+        lambda: present[0].role_change.status() if present else None,
+        lambda: present[0].store.statistics() if present else None,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(
+            serve_metrics, config.bind_address, config.metrics_port, BrokerRegistry(metrics)
+        )
+        await _serve_in_turn(live, present, now_ms, on_progress, task_status)
+        nursery.cancel_scope.cancel()
+
+
+async def _serve_in_turn(
+    live: LiveConfig,
+    present: list[Broker],
+    now_ms: Callable[[], int],
+    on_progress: Callable[[Progress], None] | None,
+    task_status: trio.TaskStatus[Broker],
+) -> None:
+    """Run a broker, and another one in its place when its store is to be opened again.
+
+    The one that runs stands in `present`.
+    """
+    previous: Broker | None = None
+    while True:
+        config = live.current
+        tables = Tables(config, now_ms)
+        await trio.to_thread.run_sync(tables.load)
+        store_host = pack_host(config.broker_ip1, config.listen_port)
+        async with open_store(
+            config.store, store_host=store_host, now_ms=now_ms, on_progress=on_progress
+        ) as store:
+            identity = await trio.to_thread.run_sync(load_identity, config.store.root)
+            broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=now_ms)
+            present[:] = [broker]
+            if previous is None:
+                await broker.run(task_status)
+            else:
+                broker.metadata.log_was_cut()
+                previous.successor = broker
+                await broker.run()
+            present.clear()
+        if not broker.reopens:
+            return
+        previous = broker
+        live.forget_subscribers()
 
 
 @final
@@ -146,17 +203,22 @@ class Broker:
         live: LiveConfig,
         tables: Tables,
         store: MessageStore,
+        identity: HaIdentity,
         *,
         store_host: bytes,
         now_ms: Callable[[], int],
     ) -> None:
         config = live.current
+        self.successor: Broker | None = None
+        """The broker that runs in this one's place since its store was opened again."""
         self.live = live
         self.store = store
         self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
         self._tables = tables
         self._now_ms = now_ms
         self._stop = trio.Event()
+        self._was_told_to_stop = False
+        self._truncation: Truncation | None = None
         self._nursery: trio.Nursery | None = None
 
         self.stats = BrokerStats(config.cluster_name, detailed=config.detailed_stats)
@@ -192,7 +254,13 @@ class Broker:
             now_ms=now_ms,
         )
         self.calls = ConsumerCalls(live, self.clients, self.topics, self.offsets, store)
-        self.registration = Registration(live, self.topics, on_registered=self._registered)
+        self.registration = Registration(
+            live,
+            self.topics,
+            epoch=lambda: self.replication.identity.epoch,
+            on_registered=self._registered,
+            on_fenced=self._fenced,
+        )
         self.housekeeping = ClientHousekeeping(self.clients, self.locks)
         self.pulls = PullHandlers(
             live,
@@ -207,6 +275,44 @@ class Broker:
             now_ms=now_ms,
             in_round=lambda: self.server.in_round or self.vip_server.in_round,
         )
+        self._client = RemotingClient(
+            config.client,
+            listeners=[self.registration],
+            tls_context=None if config.tls_client is None else client_context(config.tls_client),
+            language=LanguageCode.JAVA,
+        )
+        self.metadata = MetadataSync(
+            live, store, self.topics, self.groups, self.offsets, self.delay, self._client
+        )
+        self.duties = MasterDuties(
+            store,
+            self.metadata,
+            self.topics,
+            self.groups,
+            self.offsets,
+            self.delay,
+            self.transaction_checks,
+        )
+        self.replication = Replication(
+            live,
+            store,
+            self.acknowledger,
+            self.registration,
+            self.metadata,
+            self.duties,
+            identity,
+            self.store_stats,
+            request_reopen=self._reopen_soon,
+        )
+        self.role_change = RoleChange(
+            live,
+            store,
+            self.replication,
+            self.registration,
+            Siblings(live, self._client),
+            request_reopen=self._reopen,
+            now_ms=now_ms,
+        )
         self.table = self._handlers(store_host).with_groups(_bounds(config))
         tls = None if config.tls_server is None else TlsServer(config.tls_server)
         self.server = RemotingServer(
@@ -214,20 +320,14 @@ class Broker:
             config.server,
             tls=tls,
             listeners=[self],
-            on_round=self.pulls.answer_woken,
+            on_round=self._end_round,
         )
         self.vip_server = RemotingServer(
             self.table.without(RequestCode.PULL_MESSAGE),
             config.vip_server,
             tls=tls,
             listeners=[self],
-            on_round=self.pulls.answer_woken,
-        )
-        self._client = RemotingClient(
-            config.client,
-            listeners=[self.registration],
-            tls_context=None if config.tls_client is None else client_context(config.tls_client),
-            language=LanguageCode.JAVA,
+            on_round=self._end_round,
         )
         self.topics.on_change = self._topic_changed
         self.groups.on_change = self._group_changed
@@ -284,7 +384,7 @@ class Broker:
             table
         )
         self.pulls.add_to(table)
-        OffsetHandlers(store, self.offsets).add_to(table)
+        OffsetHandlers(store, self.offsets, self.clients).add_to(table)
         QueryHandlers(live, store).add_to(table)
         ClientHandlers(
             live,
@@ -316,6 +416,7 @@ class Broker:
             now_ms=now_ms,
         ).add_to(table)
         SettingHandlers(live, now_ms=now_ms).add_to(table)
+        HaHandlers(self.role_change).add_to(table)
         ConsumerHandlers(
             store, self.topics, self.clients, self.offsets, self.delay, self.calls
         ).add_to(table)
@@ -346,9 +447,30 @@ class Broker:
 
     def stop(self) -> None:
         """Begin to stop; `serve_broker` returns when that is done."""
+        self._was_told_to_stop = True
+        self._stop.set()
+        if self.successor is not None:
+            self.successor.stop()
+
+    @property
+    def reopens(self) -> bool:
+        """Whether the store is to be opened again, now that this broker has stopped."""
+        return self._truncation is not None and not self._was_told_to_stop
+
+    async def _reopen(self, end: int | None, reason: str) -> None:
+        """Have the log cut at `end`, or begun anew: the order is on disk when this returns."""
+        truncation = Truncation(end, reason, self._now_ms())
+        root = self.live.current.store.root
+        await trio.to_thread.run_sync(request_truncation, root, truncation)
+        logger.warning("the store is opened again, its log cut: %s", reason)
+        self._truncation = truncation
         self._stop.set()
 
-    async def run(self, task_status: trio.TaskStatus[Broker]) -> None:
+    def _reopen_soon(self, end: int | None, reason: str) -> None:
+        if self._nursery is not None and self._truncation is None:
+            self._nursery.start_soon(self._reopen, end, reason)
+
+    async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`."""
         self._tables.delays_file.load(self.delay.load)
         try:
@@ -366,6 +488,7 @@ class Broker:
                 async with trio.open_nursery() as servers:
                     await servers.start(self.server.run)
                     await servers.start(self.vip_server.run)
+                    await tasks.start(self.replication.run)
                     await self.registration.register_once(self._client)
                     self._start_tasks(tasks)
                     task_status.started(self)
@@ -383,14 +506,11 @@ class Broker:
         tasks.start_soon(
             self._tables.offsets_keeper.run, config.flush_consumer_offset_interval_ms / 1000
         )
+        # A slave has its master's progress, for the time when it is master itself.
+        tasks.start_soon(self.delay_keeper.run, config.flush_delay_offset_interval_ms / 1000)
         tasks.start_soon(self.stats.run)
         tasks.start_soon(self._protect)
         tasks.start_soon(self.store_stats.run)
-        if config.role is not BrokerRole.SLAVE:
-            self.delay.start()
-            tasks.start_soon(self.delay.run)
-            tasks.start_soon(self.delay_keeper.run, config.flush_delay_offset_interval_ms / 1000)
-            tasks.start_soon(self.transaction_checks.run)
 
     async def _protect(self) -> None:
         """Take the right to consume from groups that are so far behind that they read from disk.
@@ -448,6 +568,11 @@ class Broker:
     def connection_idle(self, channel: Channel) -> None:
         self.housekeeping.connection_idle(channel)
 
+    def _end_round(self) -> None:
+        """Requests that came together are served: pass on what they brought."""
+        self.replication.end_round()
+        self.pulls.answer_woken()
+
     def _message_arrived(self, message: Dispatched) -> None:
         if message.topic == SCHEDULE_TOPIC:
             self.delay.message_arrived(message.tags_code)
@@ -462,21 +587,29 @@ class Broker:
 
     def _registered(self, answer: Registered) -> None:
         # One nameserver's word counts: two of them may not agree on which topics are ordered.
+        if self.registration.fence is None:
+            self.replication.set_fenced(None)
+        self.replication.registered(answer)
         first = next(iter(self.registration.registered_at), None)
         if answer.order_topics is not None and answer.nameserver == first:
             self.topics.update_order_topics(answer.order_topics)
+
+    def _fenced(self, epoch: int, remark: str) -> None:
+        if self.replication.is_master:
+            self.replication.set_fenced(remark)
 
     def _config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
         self.topics.reconfigure(new)
         self.groups.reconfigure(new)
         self.pulls.reconfigure(new)
         self.registration.config_changed(old, new)
+        self.replication.config_changed(old, new)
         if old.store != new.store:
             self.store.reconfigure(new.store)
 
     def _after_registration(self, answer: Callable[[], None]) -> None:
         """Call back when nameservers know of the topics there are."""
-        if self._nursery is None or not self.registration.registered_at:
+        if self._nursery is None or not self.registration.is_heard:
             # Nobody knows of this broker, so nobody needs to be waited for.
             answer()
         else:

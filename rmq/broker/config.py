@@ -1,8 +1,9 @@
 """The settings of a broker: RocketMQ's own `broker.conf`, typed and checked.
 
-Reading order: `config_service`, `config_running` and `config_store` (which settings there are),
-`config_schema` (all of them together), `config_loading` (from a file to a `BrokerConfig`),
-`config_live` (changes while the broker runs). What other parts of the broker need is here.
+Reading order: `config_service`, `config_running`, `config_replication` and `config_store` (which
+settings there are), `config_schema` (all of them together), `config_loading` (from a file to a
+`BrokerConfig`), `config_live` (changes while the broker runs). What other parts of the broker need
+is here.
 """
 
 from rmq.broker.config_live import LiveConfig, UpdateOutcome

@@ -8,7 +8,7 @@ effect at once; for the others it keeps the values the broker was started with.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker.config_file import change_file
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmq.broker.config_loading import LoadedConfig
+    from rmq.broker.config_service import BrokerRole
     from rmq.broker.config_values import BrokerConfig
+    from rmq.model.settings import Value, Values
 
 BLACK_LIST_REMARK: Final = "Can not update config in black list."
 POOL_REASON: Final = (
@@ -58,6 +60,7 @@ class LiveConfig:
         self._unsaved: dict[str, str] = {}
         self._unsaved_lock = threading.Lock()
         self._file_lock = threading.Lock()
+        self._keeps_pool = False
 
     @property
     def pending_restart(self) -> frozenset[str]:
@@ -72,6 +75,10 @@ class LiveConfig:
     def subscribe(self, callback: Callable[[BrokerConfig, BrokerConfig], object]) -> None:
         """Have `callback(old, new)` called after each change of `current`, in order."""
         self._subscribers.append(callback)
+
+    def forget_subscribers(self) -> None:
+        """Call nobody back any longer: the parts that subscribed are gone."""
+        self._subscribers.clear()
 
     def as_properties(self) -> dict[str, str]:
         """All settings as texts, under their keys, as they are or will be after a restart."""
@@ -92,23 +99,48 @@ class LiveConfig:
                 raise ConfigError(key, f"is {format_value(configured[key])}, whatever is set")
         in_force = dict.fromkeys((*wanted.now, *wanted.ignored))
         running = self._running.with_changes({key: configured[key] for key in in_force})
-        new = build_config(running, self.current.config_path)
+        new = self._build(running)
         if new.store.transient_pool_enabled != self.current.store.transient_pool_enabled:
             raise ConfigError("flushDiskType", POOL_REASON)
         self._configured, self._running = configured, running
         self.version = DataVersion(timestamp=now_ms, counter=self.version.counter + 1)
         with self._unsaved_lock:
             self._unsaved.update({key: format_value(wanted.values[key]) for key in changes})
-        if new != self.current:
-            old, self.current = self.current, new
-            for callback in self._subscribers:
-                callback(old, new)
+        self._replace(new)
         pending = self.pending_restart
         return UpdateOutcome(
             applied=tuple(key for key in (*wanted.now, *wanted.restart) if key not in pending),
             needs_restart=tuple(key for key in wanted.restart if key in pending),
             ignored=wanted.ignored,
         )
+
+    def assume_role(self, role: BrokerRole, broker_id: int, *, now_ms: int) -> None:
+        """Become master or slave now; `persist` is to be called next, so that it stays so.
+
+        The one setting that is bound to the role and to the open store, the transient pool, stays
+        as it is until the next start.
+        """
+        changes: dict[str, Value] = {"brokerRole": role.value, "brokerId": broker_id}
+        self._keeps_pool = True
+        self._configured = adjusted(self._configured.with_changes(changes))
+        self._running = adjusted(self._running.with_changes(changes))
+        self.version = DataVersion(timestamp=now_ms, counter=self.version.counter + 1)
+        with self._unsaved_lock:
+            self._unsaved.update({key: format_value(value) for key, value in changes.items()})
+        self._replace(self._build(self._running))
+
+    def _build(self, running: Values) -> BrokerConfig:
+        new = build_config(running, self.current.config_path)
+        if self._keeps_pool:
+            pool = self.current.store.transient_pool_enabled
+            new = replace(new, store=replace(new.store, transient_pool_enabled=pool))
+        return new
+
+    def _replace(self, new: BrokerConfig) -> None:
+        if new != self.current:
+            old, self.current = self.current, new
+            for callback in self._subscribers:
+                callback(old, new)
 
     def persist(self) -> None:
         """Write what was changed into the file, in a thread: it blocks.

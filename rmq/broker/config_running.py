@@ -1,4 +1,4 @@
-"""Settings of how a broker runs: its timers, bounds, statistics, replication and connections.
+"""Settings of how a broker runs: its timers, bounds, statistics and connections.
 
 Defaults are those of RocketMQ 4.9.8 BrokerConfig, NettyServerConfig, NettyClientConfig and
 MessageStoreConfig; the section `rmq` holds what is ours.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rmq.broker.config_setting import NOW, RESTART, check_host_port, setting, split_list
+from rmq.broker.config_setting import NOW, RESTART, setting, split_list
 from rmq.model.settings import LONG_MAX
 
 DEFAULT_BLACK_LIST: Final = "configBlackList;brokerConfigPath"
@@ -165,57 +165,6 @@ class RunningSettings:
         section="store",
     )
 
-    # --- replication -------------------------------------------------------------------------
-
-    ha_master_address: str | None = setting(
-        "haMasterAddress",
-        None,
-        "Where a slave finds its master, host:port; without it, where a nameserver says.",
-        RESTART,
-        check=check_host_port("haMasterAddress"),
-        section="store",
-        important=True,
-    )
-    ha_heartbeat_interval_ms: int = setting(
-        "haSendHeartbeatInterval",
-        5000,
-        "Milliseconds after which an idle replication link carries a sign of life.",
-        RESTART,
-        section="store",
-        minimum=1,
-    )
-    ha_idle_timeout_ms: int = setting(
-        "haHousekeepingInterval",
-        20_000,
-        "Milliseconds after which a silent replication link is closed.",
-        RESTART,
-        section="store",
-        minimum=1,
-    )
-    ha_batch_bytes: int = setting(
-        "haTransferBatchSize",
-        32 * 1024,
-        "Most bytes in one chunk of replication.",
-        RESTART,
-        section="store",
-        minimum=1,
-    )
-    ha_slave_lag_bytes_max: int = setting(
-        "haSlaveFallbehindMax",
-        256 * 1024**2,
-        "A slave this many bytes behind counts as not available.",
-        NOW,
-        section="store",
-    )
-    slave_timeout_ms: int = setting(
-        "slaveTimeout",
-        3000,
-        "Milliseconds that a send waits for a slave.",
-        NOW,
-        section="store",
-        minimum=1,
-    )
-
     # --- connections -------------------------------------------------------------------------
 
     server_idle_timeout_s: int = setting(
@@ -265,6 +214,17 @@ class RunningSettings:
         RESTART,
         section="client",
         minimum=1,
+    )
+
+    # --- watching ----------------------------------------------------------------------------
+
+    metrics_port: int = setting(
+        "metricsPort",
+        0,
+        "Port for Prometheus (GET /metrics) on bindAddress; 0: none.",
+        RESTART,
+        section="rmq",
+        maximum=65_535,
     )
 
     # --- stopping and updating ---------------------------------------------------------------

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rmq.broker.config_ignored import ignored_settings
 from rmq.broker.config_setting import attributes
 from rmq.broker.config_store import STORE_KEYS, pool_is_possible, split_paths, store_config
-from rmq.broker.config_tls import TLS_SETTINGS, tls_client_config, tls_server_config
+from rmq.broker.config_tls import (
+    TLS_SETTINGS,
+    tls_client_config,
+    tls_replication_config,
+    tls_server_config,
+)
 from rmq.broker.config_values import BrokerConfig
 from rmq.model.settings import Rule, Schema, Setting
 
@@ -36,6 +41,7 @@ def build_config(values: Values, config_path: Path | None) -> BrokerConfig:
         config_path=config_path,
         tls_server=tls_server_config(values),
         tls_client=tls_client_config(values),
+        tls_replication=tls_replication_config(values),
         **given,
     )
 
@@ -159,6 +165,20 @@ _RULES: Final = (
         ),
     ),
     Rule(
+        keys=("haDialect", "haSecret"),
+        check=_fails(
+            "must not be stock: RocketMQ's own dialect knows no haSecret",
+            lambda values: bool(values["haSecret"]) and values["haDialect"] == "stock",
+        ),
+    ),
+    Rule(
+        keys=("haTlsMode", "tls.server.certPath"),
+        check=_fails(
+            "needs tls.server.certPath and tls.server.keyPath",
+            lambda values: values["haTlsMode"] != "disabled" and not values["tls.server.certPath"],
+        ),
+    ),
+    Rule(
         keys=("storePathCommitLog", "storePathRootDir"),
         check=_fails(
             "must not be storePathRootDir itself, where other files are",
@@ -172,6 +192,7 @@ _RULES: Final = (
     ),
     Rule(keys=_keys_of_tls("tls.server."), check=_makes(tls_server_config)),
     Rule(keys=("useTLS", *_keys_of_tls("tls.client.")), check=_makes(tls_client_config)),
+    Rule(keys=("haTlsMode", *_keys_of_tls("tls.client.")), check=_makes(tls_replication_config)),
 )
 
 SCHEMA: Final = Schema(_settings(), _RULES)

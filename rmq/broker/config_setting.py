@@ -51,6 +51,7 @@ def setting(
     default_text: str | None = None,
     check: Callable[[str], object] | None = None,
     effect_between: Callable[[Value, Value], Effect] | None = None,
+    secret: bool = False,
 ) -> T:
     """Declare an attribute of a dataclass; `unread` is what `read` made the default of."""
     declared = Setting(
@@ -66,6 +67,7 @@ def setting(
         default_text=default_text,
         check=check,
         effect_between=effect_between,
+        secret=secret,
     )
     # To the type checker `field` gives the default it describes.
     return field(default=default, metadata={_METADATA_KEY: (declared, read)})

@@ -21,6 +21,13 @@ def tls_client_config(values: Values) -> TlsClientConfig | None:
     return TlsClientConfig.from_properties(_texts(values)) if values.flag("useTLS") else None
 
 
+def tls_replication_config(values: Values) -> TlsClientConfig | None:
+    """How a slave dials its master, whatever `useTLS` says; None: without TLS."""
+    if values["haTlsMode"] == "disabled":
+        return None
+    return TlsClientConfig.from_properties(_texts(values))
+
+
 def _texts(values: Values) -> dict[str, str]:
     return {
         setting.key: format_value(values[setting.key])

@@ -1,7 +1,7 @@
 """The settings of a broker as its parts read them: one attribute for every key with a meaning here.
 
-The attributes are declared in `config_service` (what peers notice) and `config_running` (how it
-runs), and the keys that describe the store in `config_store`.
+The attributes are declared in `config_service` (what peers notice), `config_running` (how it runs)
+and `config_replication`, and the keys that describe the store in `config_store`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rmq.broker.config_replication import ReplicationSettings
 from rmq.broker.config_running import RunningSettings
 from rmq.broker.config_service import ServiceSettings
 from rmq.remoting.channel import ChannelConfig
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(RunningSettings, ServiceSettings):
+class BrokerConfig(ReplicationSettings, RunningSettings, ServiceSettings):
     """Everything a broker was told. `LiveConfig.current` is the one in force."""
 
     store: StoreConfig
@@ -33,6 +34,9 @@ class BrokerConfig(RunningSettings, ServiceSettings):
     """None: clients are served without TLS only."""
     tls_client: TlsClientConfig | None = None
     """How nameservers and other brokers are dialled; None: without TLS."""
+
+    tls_replication: TlsClientConfig | None = None
+    """How a slave dials its master's replication port; None: without TLS."""
 
     @property
     def address(self) -> str:

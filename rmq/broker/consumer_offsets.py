@@ -6,6 +6,10 @@ then still find what they stored, though nobody can tell which part of the text 
 
 Committing and asking happen with every pull and cost two lookups. Nothing here does I/O; the file
 is written from time to time when `changes` has moved.
+
+A slave takes over what its master has (`merging`), and then an offset only ever grows: a master
+that was restarted may have forgotten the last seconds, and 4.9.8 then sends its slave back, too.
+Only what was moved on purpose goes back with it (`rmq.broker.offset_resets`).
 """
 
 from __future__ import annotations
@@ -13,14 +17,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from rmq.broker.table_order import OFFSETS_TABLE_SIZE, spread_hash, table_order
-from rmq.model import fastjson
+from rmq.broker.offset_resets import OffsetResets, system_ms
+from rmq.broker.offset_tables import OffsetTables
+from rmq.broker.offsets_body import SharedOffsets
 from rmq.remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -28,27 +31,21 @@ NO_OFFSET: Final = -1
 """The answer for a queue that a group has never committed."""
 
 _SEPARATOR: Final = "@"
-_INT32_MIN: Final = -(1 << 31)
-_INT32_MAX: Final = (1 << 31) - 1
 _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
 _FILE_BYTES_MAX: Final = 1 << 30
-_OFFSETS_PER_PIECE: Final = 5000
-
-_encode: Final = msgspec.json.Encoder().encode
+_MERGED_PER_STEP: Final = 1000
 
 
 class ConsumerOffsets:
     """All consumer offsets of one broker."""
 
-    def __init__(self) -> None:
-        self._tables: dict[str, dict[int, int]] = {}  # none is empty
-        # Tables whose queues do not ascend. They are sorted when they are next written: at every
-        # commit it would cost the more, the more queues there are.
-        self._unsorted: set[str] = set()
-        self._hashes: dict[str, int] = {}
-        self._names: dict[str, bytes] = {}  # as they begin in JSON
-        self._order: list[str] | None = None
+    def __init__(self, now_ms: Callable[[], int] = system_ms) -> None:
+        self._stored = OffsetTables()
+        self._tables = self._stored.by_key
+        self._resets = OffsetResets(now_ms)
+        self._ordered: dict[str, set[int]] = {}
+        """Queues whose consumers were told to go back and have not done so yet."""
         self.changes = 0
         """Moves whenever an offset does."""
 
@@ -62,7 +59,8 @@ class ConsumerOffsets:
         """Store the offset at which a group goes on reading a queue.
 
         An offset below the stored one is stored all the same, and logged: a consumer may have been
-        told to read again. `client_host` is for that log.
+        told to read again. `client_host` is for that log. It counts as a reset if that was so
+        (`order_reset`).
         """
         key = f"{topic}@{group}"
         table = self._tables.get(key)
@@ -73,7 +71,7 @@ class ConsumerOffsets:
         if not _INT64_MIN <= offset <= _INT64_MAX:
             raise ValueError(f"consumer offset {offset} of {key} does not fit into 64 bits")
         if table is None or stored is None:
-            self._add_queue(key, queue_id, offset)
+            self._stored.add_queue(key, queue_id, offset)
         else:
             table[queue_id] = offset
             if offset < stored:
@@ -85,41 +83,70 @@ class ConsumerOffsets:
                     stored,
                     offset,
                 )
+                ordered = self._ordered.get(key)
+                if ordered is not None and queue_id in ordered:
+                    ordered.remove(queue_id)
+                    self._resets.note(key, (queue_id,))
         self.changes += 1
+
+    def order_reset(self, group: str, topic: str, targets: Mapping[int, int]) -> None:
+        """Note that consumers are told to go on at these offsets, by queue.
+
+        They do so later, and then with a commit like any other.
+        """
+        key = f"{topic}@{group}"
+        table = self._tables.get(key, {})
+        back = {queue for queue, offset in targets.items() if offset < table.get(queue, offset)}
+        if back:
+            self._ordered.setdefault(key, set()).update(back)
+
+    def reset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store an offset that somebody has chosen who does not consume: an admin tool."""
+        self.order_reset(group, topic, {queue_id: offset})
+        self.commit(client_host, group, topic, queue_id, offset)
+
+    def clamp(self, end_of: Callable[[str, int], int]) -> int:
+        """Move offsets behind the end of their queue to it (asked by topic and queue); count them.
+
+        For a slave that becomes a master. Its old master may have had messages that this one never
+        got: the next messages take their place in the queues, and consumers that go on behind it
+        would never see them. It is a reset, so that the old master does the same once it is a
+        slave.
+        """
+        count = 0
+        for topic, group in self.pairs():
+            key = f"{topic}@{group}"
+            table = self._tables[key]
+            beyond = {
+                queue_id: end
+                for queue_id, offset in table.items()
+                if offset > (end := end_of(topic, queue_id))
+            }
+            if beyond:
+                logger.warning(
+                    "consumer offsets of %s are beyond the queues and go back: %s",
+                    key,
+                    ", ".join(f"queue {q} from {table[q]} to {end}" for q, end in beyond.items()),
+                )
+                table.update(beyond)
+                self._resets.note(key, beyond)
+                self.changes += 1
+                count += len(beyond)
+        return count
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the offset at which a group goes on reading a queue; -1 if there is none."""
         table = self._tables.get(f"{topic}@{group}")
         return NO_OFFSET if table is None else table.get(queue_id, NO_OFFSET)
 
-    def _add_queue(self, key: str, queue_id: int, offset: int) -> None:
-        if not _INT32_MIN <= queue_id <= _INT32_MAX:
-            raise ValueError(f"queue id {queue_id} of {key} does not fit into 32 bits")
-        table = self._tables.get(key)
-        if table is None:
-            self._set_table(key, {queue_id: offset})
-            return
-        if queue_id < next(reversed(table)):
-            self._unsorted.add(key)
-        table[queue_id] = offset
-
-    def _set_table(self, key: str, table: dict[int, int]) -> None:
-        if key not in self._tables:
-            self._hashes[key] = spread_hash(key)
-            self._names[key] = fastjson.dumps(key) + b":"
-            self._order = None
-        self._tables[key] = dict(sorted(table.items()))
-        self._unsorted.discard(key)
-
-    def _sorted_table(self, key: str) -> dict[int, int] | None:
-        if key in self._unsorted:
-            self._set_table(key, self._tables[key])
-        return self._tables.get(key)
-
     def _remove_table(self, key: str) -> None:
-        del self._tables[key], self._hashes[key], self._names[key]
-        self._unsorted.discard(key)
-        self._order = None
+        # Whoever begins anew begins lower, and slaves must follow.
+        self._resets.note(key, self._tables[key])
+        self._drop_table(key)
+
+    def _drop_table(self, key: str) -> None:
+        self._stored.drop(key)
+        self._ordered.pop(key, None)
         self.changes += 1
 
     # --- topics and groups ---
@@ -148,7 +175,12 @@ class ConsumerOffsets:
         table = self._tables.get(f"{topic}@{source_group}")
         if table is None:
             return False
-        self._set_table(f"{topic}@{target_group}", table)
+        key = f"{topic}@{target_group}"
+        before = self._tables.get(key, {})
+        back = [queue for queue, offset in before.items() if table.get(queue, NO_OFFSET) < offset]
+        if back:
+            self._resets.note(key, back)
+        self._stored.set(key, table)
         self.changes += 1
         return True
 
@@ -230,67 +262,126 @@ class ConsumerOffsets:
         Offsets may be committed between pieces. The text then has some of those and not others,
         which is as good as having been written a moment earlier or later.
         """
+        resets = self._resets.text("\n\t\t")
         yield '{\n\t"offsetTable":{'
         is_first = True
-        for rows in self._rows(b"\n\t\t", b"\n\t\t}"):
+        for rows in self._stored.rows(b"\n\t\t", b"\n\t\t}"):
             yield rows.decode() if is_first else "," + rows.decode()
             is_first = False
-        yield "}\n}" if is_first else "\n\t}\n}"
+        yield "}" if is_first else "\n\t}"
+        if resets:
+            yield f',\n\t"resets":{{{resets}\n\t}}'
+        yield "\n}"
 
     def encode(self) -> bytes:
         """Return the table as the body of the answer to 43; what `to_body().encode()` gives."""
-        return b'{"offsetTable":{%b}}' % b",".join(self._rows(b"", b"}"))
+        return b"".join(self.encode_pieces())
 
-    def _rows(self, before: bytes, end: bytes) -> Iterator[bytes]:
-        """Yield the members of the JSON object, some in each piece."""
-        between = end + b"," + before
-        rows: list[bytes] = []
-        offsets = 0
-        for key in self._keys_in_order():
-            table = self._sorted_table(key)
-            if table is None:  # removed since the first piece
-                continue
-            # The fastest way to write whole numbers. Those that are keys get quotes, and no others.
-            rows.append(self._names[key] + _encode(table)[:-1].replace(b'"', b""))
-            offsets += len(table) + 1
-            if offsets >= _OFFSETS_PER_PIECE:
-                yield before + between.join(rows) + end
-                rows.clear()
-                offsets = 0
-        if rows:
-            yield before + between.join(rows) + end
+    def encode_pieces(self, last: frozenset[str] = frozenset()) -> Iterator[bytes]:
+        """Yield the answer to 43 in pieces of about a millisecond's work each.
 
-    def _keys_in_order(self) -> list[str]:
-        if self._order is None:
-            self._order = table_order(self._hashes, OFFSETS_TABLE_SIZE)
-        return self._order
+        Offsets may be committed between pieces. Those of pairs in `last` come together, when all
+        others have, so that they are of one moment.
+        """
+        # Numbers of resets come first, though they stand at the end: one that is too old is put
+        # right by the next answer, one with an offset from before it would hide the reset.
+        resets = self._resets.text("").encode()
+        yield b'{"offsetTable":{'
+        is_first = True
+        for rows in self._stored.rows(b"", b"}", last):
+            yield rows if is_first else b"," + rows
+            is_first = False
+        yield b'},"resets":{%b}}' % resets if resets else b"}}"
 
     def to_body(self) -> ConsumerOffsetSerializeWrapper:
         """Return a copy of all offsets, as slaves get them."""
-        return ConsumerOffsetSerializeWrapper(
-            offset_table={key: dict(self._sorted_table(key) or {}) for key in self._keys_in_order()}
-        )
+        tables = self._stored.copy()
+        if not self._resets:
+            return ConsumerOffsetSerializeWrapper(offset_table=tables)
+        return SharedOffsets(offset_table=tables, resets=self._resets.table())
 
     def load(self, text: str) -> int:
         """Become what a consumerOffset.json says; return how many pairs of topic and group.
 
         Raises `MalformedJsonError` or `BodyError`, and then nothing has changed.
         """
-        loaded = ConsumerOffsetSerializeWrapper.decode(
-            text.encode(), lenient_bytes_max=_FILE_BYTES_MAX
-        )
-        self._tables.clear()
-        self._hashes.clear()
-        self._names.clear()
-        self._unsorted.clear()
-        self._order = None
+        loaded = SharedOffsets.decode(text.encode(), lenient_bytes_max=_FILE_BYTES_MAX)
+        self._stored.clear()
+        self._ordered.clear()
+        self._resets.clear()
         self.changes += 1
-        self.merge(loaded)
+        for key, table in loaded.offset_table.items():
+            if table:
+                self._stored.set(key, table)
+        for key, numbers in loaded.resets.items():
+            self._resets.take(key, numbers)
         return len(self)
 
-    def merge(self, body: ConsumerOffsetSerializeWrapper) -> None:
-        """Take over what a master has; pairs that it does not know stay as they are."""
+    def merge(self, body: ConsumerOffsetSerializeWrapper, *, as_they_are: bool = False) -> None:
+        """Take over what a master has; see `merging`."""
+        for _ in self.merging(body, as_they_are=as_they_are):
+            pass
+
+    def merging(
+        self, body: ConsumerOffsetSerializeWrapper, *, as_they_are: bool = False
+    ) -> Generator[None, None, None]:
+        """Take over what a master has, in steps of about a millisecond's work each.
+
+        Offsets grow, or become what was chosen by a reset. Pairs that the master does not know
+        stay as they are. With `as_they_are` its offsets are taken whether they grow or not.
+        """
+        count = 0
         for key, table in body.offset_table.items():
-            if table and table != self._tables.get(key):
-                self._set_table(key, table)
-                self.changes += 1
+            if table:
+                self._merge_table(key, table, as_they_are=as_they_are)
+            count += 1 + len(table)
+            if count >= _MERGED_PER_STEP:
+                yield
+                count = 0
+        if isinstance(body, SharedOffsets):
+            for key, numbers in body.resets.items():
+                self._follow_resets(key, numbers, body.offset_table.get(key, {}))
+                count += 1 + len(numbers)
+                if count >= _MERGED_PER_STEP:
+                    yield
+                    count = 0
+
+    def _merge_table(self, key: str, table: dict[int, int], *, as_they_are: bool) -> None:
+        mine = self._tables.get(key)
+        if mine is None:
+            self._stored.set(key, table)
+        elif mine == table:
+            return
+        elif as_they_are:
+            self._stored.set(key, mine | table)
+        else:
+            grown = {
+                queue: offset
+                for queue, offset in table.items()
+                if (known := mine.get(queue)) is None or offset > known
+            }
+            if not grown:
+                return
+            if grown.keys() <= mine.keys():
+                mine.update(grown)
+            else:
+                self._stored.set(key, mine | grown)
+        self.changes += 1
+
+    def _follow_resets(
+        self, key: str, numbers: Mapping[int, int], table: Mapping[int, int]
+    ) -> None:
+        """Believe a master where its number is larger than the one that is known here."""
+        newer = self._resets.newer(key, numbers)
+        if not newer:
+            return
+        mine = self._tables.get(key)
+        if mine is not None:
+            there = {queue: table[queue] for queue in newer if queue in table}
+            left = {queue: offset for queue, offset in mine.items() if queue not in newer} | there
+            if left:
+                self._stored.set(key, left)
+            else:
+                self._drop_table(key)
+        self._resets.take(key, newer)
+        self.changes += 1

@@ -8,6 +8,11 @@ with the stored properties as they are (RocketMQ 4.9.8 ScheduleMessageService).
 `DelayDelivery` decides and appends; `run` beside it only waits. Unlike 4.9.8, which looks every
 100 ms, it waits for the very time. And progress is saved only as far as the delivered messages are
 on disk: otherwise a power cut could leave the saved progress ahead of the log, and messages lost.
+
+Only a master delivers. A slave keeps the progress of its master (`adopt`), as far as its own log
+has what was delivered, so that it goes on right there when it becomes the master: `start`, then
+`run` as a task. Of a master that becomes a slave that task is cancelled, the store flushed, and
+then there is `stop`. All of that may happen any number of times.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ from rmq.store.append import AppendStatus
 from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rmq.broker.stats import BrokerStats
     from rmq.broker.store_stats import StoreStats
@@ -75,6 +80,7 @@ class DelayDelivery:
         self._next_due_ms: int | None = None
         self._earlier = trio.Event()
         self._changes = 0
+        self.is_started = False
 
     # --- progress ----------------------------------------------------------------------------
 
@@ -82,13 +88,55 @@ class DelayDelivery:
         """Take over saved progress; raise `BodyError` or `MalformedJsonError`."""
         saved = DelayOffsetSerializeWrapper.decode(text.encode()).offset_table
         # Levels that the settings do not have any longer are kept: they may come back.
-        self._offsets = {level: self._within(level, offset) for level, offset in saved.items()}
+        self._go_on_at(saved)
+
+    def adopt(self, offsets: Mapping[int, int], log_end: int, *, as_they_are: bool = False) -> None:
+        """Take over the progress of a master; it never goes back.
+
+        What the master has delivered by then lies before `log_end`, which the log here must have
+        come to. A progress beyond the end of its queue is kept: the queue may still be behind the
+        log. With `as_they_are` the master is believed also where it is not as far as this broker,
+        because that has lost what it once delivered: its log was cut.
+        """
+        assert not self.is_started, "who delivers knows better than any other broker"
+        if as_they_are:
+            self._believe(offsets, log_end)
+            return
+        for level, offset in offsets.items():
+            if offset > self._offsets.get(level, -1):
+                self._advance(level, offset, log_end)
+
+    def _believe(self, offsets: Mapping[int, int], log_end: int) -> None:
+        """Have exactly the progress of a master, saved once the log is on disk up to `log_end`."""
+        self._settle()
+        for level, offset in self._offsets.items():
+            if offsets.get(level, 0) < offset:
+                logger.warning(
+                    "delay level %d goes back from %d to %d: the log was cut",
+                    level,
+                    offset,
+                    offsets.get(level, 0),
+                )
+        self._durable = {
+            level: min(offset, offsets[level])
+            for level, offset in self._durable.items()
+            if level in offsets
+        }
+        self._offsets = dict(offsets)
+        self._undurable = {level: deque([(log_end, offset)]) for level, offset in offsets.items()}
+        self._changes += 1
+
+    def _go_on_at(self, offsets: Mapping[int, int]) -> None:
+        """Have this progress and no other, as far as the queues go."""
+        self._offsets = {level: self._within(level, offset) for level, offset in offsets.items()}
         self._durable = dict(self._offsets)
+        self._undurable.clear()
 
     def _within(self, level: int, offset: int) -> int:
         """Return saved progress as far as its queue goes: what a power cut took was not delivered.
 
-        Saved by this broker it never goes further, by a stock one it may.
+        Saved by this broker it never goes further, by a stock one it may; and that of a master may
+        before its log is here.
         """
         queue = self._queue(level)
         end = 0 if queue is None else queue.next_offset
@@ -129,9 +177,41 @@ class DelayDelivery:
     # --- delivery ----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Have oneself told of messages that are to be delayed."""
+        """Get ready to deliver: `run` may begin.
+
+        The queues must have all that is in the log, because progress is cut to their ends here.
+        Beyond an end nothing was delivered: what comes next would be passed over.
+        """
+        for level, offset in self._offsets.items():
+            end = self._within(level, offset)
+            if end < offset:
+                self._offsets[level] = end
+                if level in self._durable:
+                    self._durable[level] = min(end, self._durable[level])
+                done = self._undurable.get(level, ())
+                self._undurable[level] = deque((log_end, min(end, to)) for log_end, to in done)
+                self._changes += 1
+        self._refused.clear()
+        self._next_due_ms = None
+        self.is_started = True
         for level in range(1, len(self._levels_ms) + 1):
             self._store.core.queues.open(SCHEDULE_TOPIC, level - 1).is_watched = True
+
+    def stop(self) -> None:
+        """Have done with delivering, after `run` was cancelled; only what is on disk is kept.
+
+        So the store is to be flushed first. Pulls that wait for messages of the schedule topic are
+        found by the sweep of those that wait, as always in 4.9.8 on a slave.
+        """
+        self.is_started = False
+        for level in range(1, len(self._levels_ms) + 1):
+            queue = self._queue(level)
+            if queue is not None:
+                queue.is_watched = False
+        self._settle()
+        self._go_on_at(self._durable)
+        self._changes += 1
+        self._next_due_ms = None
 
     def message_arrived(self, due_ms: int) -> None:
         """A message was put into the schedule topic."""

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from rmq.broker.versioned_table import FILE_BYTES_MAX, VersionedTable
+from rmq.broker.versioned_table import FILE_BYTES_MAX, VersionedTable, finish
 from rmq.remoting.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
 logger = logging.getLogger(__name__)
 
@@ -121,4 +121,8 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
 
     def replace_all(self, wrapper: SubscriptionGroupWrapper) -> bool:
         """Become what a master has; tell whether there was anything to change."""
-        return self._replace(wrapper.subscription_group_table, wrapper.data_version)
+        return finish(self.replacing(wrapper))
+
+    def replacing(self, wrapper: SubscriptionGroupWrapper) -> Generator[None, None, bool]:
+        """Become what a master has, prepared in steps and changed at once; see `replace_all`."""
+        return self._replacing(wrapper.subscription_group_table, wrapper.data_version)

@@ -5,6 +5,13 @@ registers at start, every `registerNameServerPeriod` and at once when topics cha
 then enough, as long as the nameserver is known to hold the rest (RocketMQ 4.9.8 BrokerOuterAPI
 assumes that always). A connection that was lost is made again at once, because a nameserver forgets
 a broker with its connection.
+
+Role and id are read anew for each registration: an address that comes with another id gives up the
+one it had, at stock nameservers, too. A master first makes sure that no other broker is master of
+its name (`leader_check`). If one is, or a nameserver says so, it is fenced: it takes itself out of
+the lists of all nameservers and stays out, looking again each time, until it is of a later epoch or
+a slave. That the other one is gone meanwhile is no reason: it may have messages that this one
+lacks.
 """
 
 from __future__ import annotations
@@ -14,13 +21,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from rmq.broker.leader_check import MASTER_ID, PROBE_S, Fence, ask_listed, listed_master
+from rmq.broker.registration_parts import NameserverState, RegistrationBodies
 from rmq.errors import ClientError, ConnectionLostError, ResponseError, RmqError
-from rmq.remoting.bodies import (
-    KVTable,
-    RegisterBrokerBody,
-    TopicConfigSerializeWrapper,
-    body_crc32,
-)
+from rmq.remoting.bodies import KVTable, body_crc32
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     QueryDataVersionRequest,
@@ -57,6 +61,8 @@ class Registered(NamedTuple):
     master_address: str | None
     order_topics: dict[str, str] | None
     """Queues of ordered topics; None if the nameserver has no such table."""
+    epoch: int | None = None
+    """The latest of a master of this name; None if the nameserver knows of none."""
 
 
 @final
@@ -69,15 +75,25 @@ class Registration:
         topics: TopicTable,
         *,
         on_registered: Callable[[Registered], None] | None = None,
+        epoch: Callable[[], int] = lambda: 0,
+        on_fenced: Callable[[int, str], None] | None = None,
     ) -> None:
+        """`epoch` is asked for each registration; 0 stands for a broker that knows of none.
+
+        `on_fenced` is called with the epoch of the master there is, and the reason, when this one
+        finds that it must not be master; again only for a later epoch.
+        """
         self._live = live
         self._topics = topics
         self._on_registered = on_registered
+        self._epoch = epoch
+        self._on_fenced = on_fenced
+        self._fence: Fence | None = None
         self._client: RemotingClient | None = None
         self._has_left = False
-        self._nameservers: dict[str, _Nameserver] = {}
+        self._nameservers: dict[str, NameserverState] = {}
         self._addresses_changed = trio.Event()
-        self._encoded: tuple[tuple[int, int, bool], bytes] | None = None
+        self._bodies = RegistrationBodies(topics)
 
     # --- notices -----------------------------------------------------------------------------
 
@@ -121,6 +137,23 @@ class Registration:
             if nameserver.holds_the_rest is not None
         )
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is a nameserver that knows of this broker, or is just being told."""
+        return any(
+            nameserver.holds_the_rest is not None or nameserver.is_being_told
+            for nameserver in self._nameservers.values()
+        )
+
+    @property
+    def fence(self) -> Fence | None:
+        """Why this broker is not registered as master; None if it may be."""
+        if self._fence is not None and (
+            self._live.current.broker_id != MASTER_ID or self._epoch() > self._fence.epoch
+        ):
+            self._fence = None
+        return self._fence
+
     async def wait_told(self, timeout_s: float = TOLD_S) -> None:
         """Wait until all nameservers that can be reached know of what changed so far.
 
@@ -159,9 +192,13 @@ class Registration:
         """Follow settings that were changed while the broker runs."""
         if old.namesrv_addrs != new.namesrv_addrs:
             self._addresses_changed.set()
-        if old.permission != new.permission:
-            # Nameservers take the topics of a version that they have not seen, and no others.
+        becomes_master = new.broker_id == MASTER_ID != old.broker_id
+        if old.permission != new.permission or becomes_master:
+            # Nameservers take the topics of a version that they have not seen, and no others; they
+            # may have seen this one when the broker was a slave.
             self._topics.put(next(iter(self._topics.items()))[1])
+            self.register_again()
+        elif old.broker_id != new.broker_id:
             self.register_again()
 
     async def unregister_all(self) -> None:
@@ -176,10 +213,11 @@ class Registration:
 
     def _adopt(self, addresses: tuple[str, ...]) -> None:
         self._nameservers = {
-            address: self._nameservers.get(address) or _Nameserver(address) for address in addresses
+            address: self._nameservers.get(address) or NameserverState(address)
+            for address in addresses
         }
 
-    async def _look_after(self, nameserver: _Nameserver) -> None:
+    async def _look_after(self, nameserver: NameserverState) -> None:
         while not self._has_left:
             period_s = self._live.current.register_period_ms / 1000
             if not nameserver.failures:
@@ -191,20 +229,29 @@ class Registration:
                 await trio.sleep(min(period_s, RETRY_MIN_S * 2 ** min(nameserver.failures - 1, 6)))
             await self._register(nameserver)
 
-    async def _register(self, nameserver: _Nameserver) -> None:
+    async def _register(self, nameserver: NameserverState) -> None:
         nameserver.woken = trio.Event()
         if self._has_left:
             return
+        nameserver.is_being_told = True
         try:
             await self._try_to_register(nameserver)
         finally:
+            nameserver.is_being_told = False
             nameserver.tried.set()
             nameserver.tried = trio.Event()
 
-    async def _try_to_register(self, nameserver: _Nameserver) -> None:
+    async def _try_to_register(self, nameserver: NameserverState) -> None:
         wanted = nameserver.wanted
         try:
-            answer = await self._send(nameserver, self._live.current)
+            answer = await self._send(nameserver)
+        except _FencedError:
+            # There is nothing to tell, and it was not the nameserver's fault.
+            nameserver.holds_the_rest = None
+            nameserver.failures = 0
+            nameserver.problem = None
+            nameserver.told = wanted
+            return
         except RmqError as exc:
             if self._has_left:
                 return
@@ -224,24 +271,30 @@ class Registration:
         if answer is not None and self._on_registered is not None:
             self._on_registered(answer)
 
-    async def _send(self, nameserver: _Nameserver, config: BrokerConfig) -> Registered | None:
+    async def _send(self, nameserver: NameserverState) -> Registered | None:
         """Send what the nameserver has to know; None if it knows everything."""
         address = nameserver.address
-        timeout_s = config.register_timeout_ms / 1000
+        timeout_s = self._live.current.register_timeout_ms / 1000
         deadline = trio.current_time() + timeout_s
         channel = await self._connect(address, timeout_s)
+        if self._is_in_doubt(nameserver, channel):
+            await self._make_sure(nameserver, channel, deadline)
+        # The role may have changed meanwhile.
+        config, epoch = self._live.current, self._epoch()
         # What changes from here on is not in what is sent now, and will be sent next.
         changed, nameserver.changed = nameserver.changed, set()
         needs_all = nameserver.needs_all or nameserver.holds_the_rest is not channel
         nameserver.needs_all = False
-        if not (config.force_register or needs_all or changed) and await self._is_known(
+        # A slave learns where its master is by registering.
+        is_forced = config.force_register or config.broker_id != MASTER_ID
+        if not (is_forced or needs_all or changed) and await self._is_known(
             channel, config, deadline
         ):
             return None
         if changed and not needs_all:
-            body = self._encode(config, changed)
+            body = self._bodies.of(config, changed)
         else:
-            body = self._encode_all(config)
+            body = self._bodies.of_all(config)
         header = RegisterBrokerRequest(
             broker_name=config.broker_name,
             broker_addr=config.address,
@@ -250,12 +303,19 @@ class Registration:
             broker_id=config.broker_id,
             compressed=config.compressed_register,
             body_crc32=body_crc32(body),
+            epoch=epoch or None,
         )
         # Until it answers nobody knows what it has heard.
         nameserver.holds_the_rest = None
+        nameserver.said_id = config.broker_id
         answer = await channel.request(
             RequestCode.REGISTER_BROKER, header, body=body, timeout_s=_left(deadline)
         )
+        if answer.code == ResponseCode.STALE_EPOCH:
+            nameserver.said_id = None
+            later = max(epoch, answer.header(RegisterBrokerResponse).epoch or 0)
+            self._fenced_by(Fence(later, f"nameserver {address}: {answer.remark}"))
+            raise _FencedError
         if answer.code != ResponseCode.SUCCESS:
             raise ResponseError(address, "REGISTER_BROKER", answer.code, answer.remark)
         told = answer.header(RegisterBrokerResponse)
@@ -263,7 +323,63 @@ class Registration:
         if channel.close_reason is not None:
             raise ConnectionLostError(address, channel.close_reason)
         nameserver.holds_the_rest = channel
-        return Registered(address, told.ha_server_addr, told.master_addr, table)
+        nameserver.knows_epochs = told.epoch is not None
+        return Registered(address, told.ha_server_addr, told.master_addr, table, told.epoch)
+
+    def _is_in_doubt(self, nameserver: NameserverState, channel: Channel) -> bool:
+        """Whether to make sure that this broker is master.
+
+        Not for each topic that is new, if the nameserver would turn a deposed master away itself.
+        """
+        config = self._live.current
+        if config.broker_id != MASTER_ID or not self._epoch():
+            return False
+        half_a_period_s = config.register_period_ms / 2000
+        return (
+            nameserver.holds_the_rest is not channel
+            or not nameserver.knows_epochs
+            or self.fence is not None
+            or trio.current_time() - nameserver.made_sure_at > half_a_period_s
+        )
+
+    async def _make_sure(
+        self, nameserver: NameserverState, channel: Channel, deadline: float
+    ) -> None:
+        """Raise `_FencedError`, out of the list, if another broker is master."""
+        assert self._client is not None, "register_once comes first"
+        config, epoch = self._live.current, self._epoch()
+        listed = await listed_master(channel, config.broker_name, timeout_s=_left(deadline))
+        if listed is not None and listed != config.address:
+            # Whatever it holds of this broker, it does not take it for the master.
+            nameserver.needs_all = True
+            if self.fence is None:
+                timeout_s = min(PROBE_S, _left(deadline) / 2)
+                found = await ask_listed(self._client, listed, config, epoch, timeout_s=timeout_s)
+                if found is not None:
+                    self._fenced_by(found)
+        if self.fence is not None:
+            if listed == config.address:
+                await self._say_goodbye(channel, config, MASTER_ID, deadline)
+            nameserver.said_id = None
+            raise _FencedError
+        nameserver.made_sure_at = trio.current_time()
+
+    def _fenced_by(self, fence: Fence) -> None:
+        """Another broker is master, unless this one was promoted or made a slave meanwhile."""
+        before, self._fence = self.fence, fence
+        if self.fence is None or (before is not None and before.epoch >= fence.epoch):
+            self._fence = before
+            return
+        logger.error(
+            "this broker must not be master and is taken out of the nameservers' lists: %s;"
+            " make it a slave with `rmq ha demote`, or master again with `rmq ha promote`",
+            fence.reason,
+        )
+        for nameserver in self._nameservers.values():
+            # Those that list it are to forget it now.
+            nameserver.wake()
+        if self._on_fenced is not None:
+            self._on_fenced(fence.epoch, fence.reason)
 
     async def _connect(self, address: str, timeout_s: float) -> Channel:
         assert self._client is not None, "register_once comes first"
@@ -288,91 +404,39 @@ class Registration:
             return False
         return not answer.header(QueryDataVersionResponse).changed
 
-    async def _unregister(self, nameserver: _Nameserver) -> None:
+    async def _unregister(self, nameserver: NameserverState) -> None:
         assert self._client is not None, "register_once comes first"
         config = self._live.current
+        channel = self._client.open_channel_to(nameserver.address)
+        if channel is None or nameserver.said_id is None:
+            # It forgot the broker with the connection, or never listed it.
+            return
+        deadline = trio.current_time() + UNREGISTER_TIMEOUT_S
+        try:
+            if nameserver.said_id == MASTER_ID and self._epoch():
+                name, address = config.broker_name, config.address
+                listed = await listed_master(channel, name, timeout_s=_left(deadline))
+                if listed not in (None, address):
+                    # A stock nameserver would remove whoever is listed.
+                    return
+            await self._say_goodbye(channel, config, nameserver.said_id, deadline)
+        except RmqError as exc:
+            logger.info("not unregistered at nameserver %s: %s", nameserver.address, exc)
+
+    async def _say_goodbye(
+        self, channel: Channel, config: BrokerConfig, broker_id: int, deadline: float
+    ) -> None:
         header = UnregisterBrokerRequest(
             broker_name=config.broker_name,
             broker_addr=config.address,
             cluster_name=config.cluster_name,
-            broker_id=config.broker_id,
+            broker_id=broker_id,
         )
-        channel = self._client.open_channel_to(nameserver.address)
-        if channel is None:
-            # It forgot the broker with the connection.
-            return
-        try:
-            await channel.request(
-                RequestCode.UNREGISTER_BROKER, header, timeout_s=UNREGISTER_TIMEOUT_S
-            )
-        except RmqError as exc:
-            logger.info("not unregistered at nameserver %s: %s", nameserver.address, exc)
-
-    # --- bodies ------------------------------------------------------------------------------
-
-    def _encode_all(self, config: BrokerConfig) -> bytes:
-        """Return the registration of all topics, encoded once per change for all nameservers."""
-        key = (self._topics.changes, config.permission, config.compressed_register)
-        if self._encoded is None or self._encoded[0] != key:
-            wrapper = self._topics.to_body(config.permission)
-            self._encoded = (key, self._encode_body(config, wrapper))
-        return self._encoded[1]
-
-    def _encode(self, config: BrokerConfig, changed: set[str]) -> bytes:
-        whole = self._topics.to_body(config.permission)
-        wrapper = TopicConfigSerializeWrapper(
-            topic_config_table={
-                name: topic
-                for name in sorted(changed)
-                if (topic := whole.topic_config_table.get(name)) is not None
-            },
-            data_version=whole.data_version,
-        )
-        return self._encode_body(config, wrapper)
-
-    def _encode_body(self, config: BrokerConfig, wrapper: TopicConfigSerializeWrapper) -> bytes:
-        body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=())
-        return body.encode_compressed() if config.compressed_register else body.encode()
+        await channel.request(RequestCode.UNREGISTER_BROKER, header, timeout_s=_left(deadline))
 
 
-@final
-class _Nameserver:
-    """What is known of one nameserver."""
-
-    __slots__ = (
-        "address",
-        "changed",
-        "failures",
-        "holds_the_rest",
-        "needs_all",
-        "problem",
-        "told",
-        "tried",
-        "wanted",
-        "woken",
-    )
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.woken = trio.Event()
-        self.tried = trio.Event()
-        """Set when an attempt to register is over."""
-        self.wanted = 0
-        """Counts what it had to be told."""
-        self.told = 0
-        """Up to where of that it was."""
-        self.failures = 0
-        self.problem: str | None = None
-        """Why the last registration failed, as it was logged."""
-        self.changed: set[str] = set()
-        """Topics it has not been told of yet."""
-        self.needs_all = False
-        """Whether more changed than that."""
-        self.holds_the_rest: Channel | None = None
-        """The connection on which it was told everything else; it forgets with the connection."""
-
-    def wake(self) -> None:
-        self.woken.set()
+class _FencedError(Exception):
+    """Nothing was registered, because another broker is master."""
 
 
 def _left(deadline: float) -> float:

@@ -24,7 +24,7 @@ from rmq.broker.topic_names import (
     TRANSACTION_CHECK_MAX_TOPIC,
     reply_topic,
 )
-from rmq.broker.versioned_table import FILE_BYTES_MAX, VersionedTable
+from rmq.broker.versioned_table import FILE_BYTES_MAX, VersionedTable, finish
 from rmq.model.names import AUTO_CREATE_TOPIC, OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
 from rmq.model.topic_flags import (
     PERM_INHERIT,
@@ -35,7 +35,7 @@ from rmq.model.topic_flags import (
 from rmq.remoting.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -255,6 +255,10 @@ class TopicTable(VersionedTable[TopicConfig]):
             topics = {name: restricted(topic, permission) for name, topic in topics.items()}
         return TopicConfigSerializeWrapper(topic_config_table=topics, data_version=self.version)
 
+    def encoded(self) -> bytes:
+        """Return what `to_body` gives, encoded once per change: slaves ask every few seconds."""
+        return self._encode_once(self.to_body)
+
     def load(self, text: str) -> int:
         """Take the topics of a topics.json on top of the built-in ones; return how many.
 
@@ -265,7 +269,11 @@ class TopicTable(VersionedTable[TopicConfig]):
 
     def replace_all(self, wrapper: TopicConfigSerializeWrapper) -> bool:
         """Become what a master has; tell whether there was anything to change."""
-        return self._replace(wrapper.topic_config_table, wrapper.data_version)
+        return finish(self.replacing(wrapper))
+
+    def replacing(self, wrapper: TopicConfigSerializeWrapper) -> Generator[None, None, bool]:
+        """Become what a master has, prepared in steps and changed at once; see `replace_all`."""
+        return self._replacing(wrapper.topic_config_table, wrapper.data_version)
 
 
 def shown(topic: TopicConfig) -> str:

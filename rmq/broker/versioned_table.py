@@ -18,14 +18,16 @@ from rmq.model import fastjson
 from rmq.remoting.bodies.topics import DataVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, ItemsView, KeysView, Mapping
+    from collections.abc import Callable, Generator, ItemsView, KeysView, Mapping
 
     from rmq.remoting.bodies.base import Body
 
 Entry = TypeVar("Entry", bound="Body")
+Result = TypeVar("Result")
 
 FILE_BYTES_MAX: Final = 1 << 30
 """A broker's own files may be as long as they like; the bound is for bodies of strangers."""
+_ENTRIES_PER_STEP: Final = 64
 
 
 class VersionedTable(Generic[Entry]):
@@ -135,23 +137,43 @@ class VersionedTable(Generic[Entry]):
             self._put_quietly(name, entry)
         self.version = version
 
-    def _replace(self, entries: Mapping[str, Entry], version: DataVersion) -> bool:
-        """Hold these entries and no others, unless the version says that they are the same."""
+    def _replacing(
+        self, entries: Mapping[str, Entry], version: DataVersion
+    ) -> Generator[None, None, bool]:
+        """Hold these entries and no others, unless the version says that they are the same.
+
+        What takes long is done first, in steps of about a millisecond, and then all of it changes
+        at once. Returns whether there was anything to change.
+        """
         if version == self.version:
             return False
-        lines = {
-            name: line
-            for name, line in self._lines.items()
-            if self._entries[name] == entries.get(name)
-        }
-        self._entries.clear()
-        self._hashes.clear()
-        self._order = None
-        self.changes += 1
-        self._merge(entries, version)
+        hashes: dict[str, int] = {}
+        lines: dict[str, str] = {}
+        for number, (name, entry) in enumerate(entries.items(), 1):
+            known = self._lines.get(name) if self._entries.get(name) == entry else None
+            lines[name] = known or _line(name, entry)
+            hashes[name] = self._hashes[name] if name in self._hashes else spread_hash(name)
+            if number % _ENTRIES_PER_STEP == 0:
+                yield
+        self._entries.clear()  # the same dict: `get` is a method of it
+        self._entries.update(entries)
+        self._hashes = hashes
         self._lines = lines
+        self._order = None
+        self.version = version
+        self.changes += 1
         self.on_change(None)
         return True
+
+
+def finish(steps: Generator[None, None, Result]) -> Result:
+    """Do everything in one step; return what comes of it."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 def _ignore(_entry: object) -> None:

@@ -19,6 +19,7 @@ import trio.testing
 
 from rmq.broker.broker import Broker, Tables, serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.ha.identity import HaIdentity
 from rmq.model.properties import encode_properties
 from rmq.remoting.bodies import TopicConfig
 from rmq.remoting.codes import FLAG_ONEWAY, ResponseCode
@@ -254,7 +255,8 @@ async def part_broker(
     limiter = trio.CapacityLimiter(THREADS)
     store = MessageStore(core, limiter)
     tables = Tables(live.current, clock)
-    broker = Broker(live, tables, store, store_host=store_host, now_ms=clock)
+    identity = HaIdentity(bytes(16))
+    broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=clock)
     kit = PartBroker(broker, tables, storage, clock)
     kit.limiter = limiter
     try:
@@ -285,12 +287,12 @@ _PORTS: Final = range(12_000, 20_000)
 
 
 def free_port() -> int:
-    """Return a port that is free, together with the one two below it."""
+    """Return a port that is free, together with the one two below it and the next one."""
     while True:
         port = random.choice(_PORTS)
         with ExitStack() as held:
             try:
-                for each in (port, port - 2):
+                for each in (port, port - 2, port + 1):
                     held.enter_context(socket.socket()).bind(("127.0.0.1", each))
             except OSError:
                 continue

@@ -14,15 +14,22 @@ from typing import TYPE_CHECKING, Final
 import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
-from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.broker.config import BrokerRole, LiveConfig, load_broker_config
 from rmq.broker.registration import Registered, Registration
 from rmq.broker.topics import TopicTable
 from rmq.nameserver.server import Nameserver
-from rmq.remoting.bodies import RegisterBrokerBody, TopicRouteData
+from rmq.remoting.bodies import (
+    BrokerData,
+    ClusterInfo,
+    HaStatusBody,
+    RegisterBrokerBody,
+    TopicRouteData,
+)
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
+    EmptyHeader,
     GetRouteInfoRequest,
     QueryDataVersionRequest,
     QueryDataVersionResponse,
@@ -33,7 +40,7 @@ from rmq.remoting.headers import (
 from rmq.remoting.server import RemotingServer, ServerConfig
 from rmq.remoting.transport import StreamTransport, Transport
 from tests.broker.send_kit import WallClock
-from tests.nameserver.kit import config_for, frame
+from tests.nameserver.kit import config_for, frame, register, saying
 from tests.remoting.server_kit import Peer
 
 if TYPE_CHECKING:
@@ -48,6 +55,7 @@ if TYPE_CHECKING:
 A: Final = "ns-a:9876"
 B: Final = "ns-b:9876"
 BROKER: Final = "10.0.0.1:10911"
+OTHER: Final = "10.0.0.2:10911"
 PERIOD_S: Final = 30.0
 
 
@@ -63,7 +71,12 @@ class Listener:
         self.is_known = False
         self.version_code: int = ResponseCode.SUCCESS
         self.unregister_delay_s = 0.0
+        self.questions = 0
+        """How often it was asked whom it lists."""
+        self.listed: dict[int, str] | None = None
+        """The brokers it lists under the name of all; None: it does not know that question."""
         table = HandlerTable()
+        table.add(RequestCode.GET_BROKER_CLUSTER_INFO, self._list)
         table.add(RequestCode.REGISTER_BROKER, self._register, header=RegisterBrokerRequest)
         table.add(RequestCode.QUERY_DATA_VERSION, self._version, header=QueryDataVersionRequest)
         table.add_async(
@@ -110,10 +123,48 @@ class Listener:
         self.versions.append(request.header)
         request.reply(QueryDataVersionResponse(changed=not self.is_known), code=self.version_code)
 
+    def refuse(self, request: Request[RegisterBrokerRequest], epoch: int | None = None) -> None:
+        """Answer as a nameserver does that knows of a later master."""
+        request.reply(
+            RegisterBrokerResponse(epoch=epoch), code=ResponseCode.STALE_EPOCH, remark="deposed"
+        )
+
+    def _list(self, request: Request[EmptyHeader]) -> None:
+        self.questions += 1
+        if self.listed is None:
+            request.reply(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="what?")
+            return
+        data = BrokerData(cluster="c", broker_name="broker-a", broker_addrs=self.listed)
+        request.reply(body=ClusterInfo(broker_addr_table={"broker-a": data}).encode())
+
     async def _unregister(self, request: Request[UnregisterBrokerRequest]) -> None:
         self.goodbyes.append(request.header)
         await trio.sleep(self.unregister_delay_s)
         request.reply()
+
+
+class Rival:
+    """Another broker of the name, as far as others ask it how it is."""
+
+    def __init__(self, address: str, epoch: int, role: str) -> None:
+        self.address = address
+        self.status: HaStatusBody | None = HaStatusBody(
+            role=role, epoch=epoch, broker_name="broker-a", address=address
+        )
+        """None: a stock broker, which does not know that question."""
+        self.asked = 0
+        self.on_asked: Callable[[], None] = lambda: None
+        table = HandlerTable()
+        table.add(RequestCode.HA_STATUS, self._answer)
+        self.server = RemotingServer(table, ServerConfig(host="127.0.0.1"))
+
+    def _answer(self, request: Request[EmptyHeader]) -> None:
+        self.asked += 1
+        self.on_asked()
+        if self.status is None:
+            request.reply(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="what?")
+        else:
+            request.reply(body=self.status.encode())
 
 
 class Cluster:
@@ -135,7 +186,15 @@ class Cluster:
         self.answers: list[Registered] = []
         self.on_registered: Callable[[], None] | None = None
         """Called at the moment that the broker knows that it is registered."""
-        self.registration = Registration(self.live, self.topics, on_registered=self._registered)
+        self.epoch = 0
+        self.fenced: list[tuple[int, str]] = []
+        self.registration = Registration(
+            self.live,
+            self.topics,
+            on_registered=self._registered,
+            epoch=lambda: self.epoch,
+            on_fenced=lambda epoch, reason: self.fenced.append((epoch, reason)),
+        )
         self.topics.on_change = self.registration.topic_changed
         self.live.subscribe(self.registration.config_changed)
         self.client = RemotingClient(
@@ -181,6 +240,34 @@ class Cluster:
         self._servers[address] = listener.server
         return listener
 
+    async def start_rival(self, epoch: int, role: str = "MASTER", address: str = OTHER) -> Rival:
+        rival = Rival(address, epoch, role)
+        await self._nursery.start(rival.server.run)
+        self._servers[address] = rival.server
+        return rival
+
+    async def register_other(
+        self, broker_id: int, epoch: int, nameserver: str = A, address: str = OTHER
+    ) -> Peer:
+        """Register another broker of the name, which goes when its connection is closed."""
+        near, far = memory_stream_pair()
+        self._servers[nameserver].attach(StreamTransport(near, peer="10.0.0.2:50000"))
+        peer = Peer(far)
+        said = saying("broker-a", broker_id, address, cluster="DefaultCluster", epoch=epoch)
+        answer = await register(peer, said)
+        assert answer.code == ResponseCode.SUCCESS, answer
+        return peer
+
+    async def listed(self, nameserver: str = A) -> dict[int, str]:
+        """Ask a nameserver for the brokers of the name."""
+        near, far = memory_stream_pair()
+        self._servers[nameserver].attach(StreamTransport(near, peer="10.0.0.3:60000"))
+        peer = Peer(far)
+        answer = await peer.request(frame(RequestCode.GET_BROKER_CLUSTER_INFO))
+        await peer.aclose()
+        data = ClusterInfo.decode(answer.body).broker_addr_table.get("broker-a")
+        return {} if data is None else data.broker_addrs
+
     def stop(self, address: str = A) -> None:
         """End a nameserver, and with it all connections to it."""
         self._servers.pop(address).stop(grace_s=0)
@@ -222,6 +309,10 @@ class Cluster:
 
     def update(self, **changes: str) -> None:
         self.live.update(changes, now_ms=self.clock())
+
+    def assume(self, role: BrokerRole, broker_id: int) -> None:
+        """Give the broker another role while it runs."""
+        self.live.assume_role(role, broker_id, now_ms=self.clock())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[int]:

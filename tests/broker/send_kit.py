@@ -16,6 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.broker import Broker, Tables
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.ha.identity import HaIdentity
 from rmq.model.properties import decode_properties, encode_properties
 from rmq.remoting.codes import FLAG_ONEWAY, VERSION, RequestCode, Serialization
 from rmq.remoting.command import encode_frame
@@ -320,7 +321,8 @@ async def send_broker(
     limiter = trio.CapacityLimiter(THREADS)
     store = MessageStore(core, limiter)
     tables = Tables(live.current, clock)
-    broker = Broker(live, tables, store, store_host=store_host, now_ms=clock)
+    identity = HaIdentity(bytes(16))
+    broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=clock)
     kit = SendBroker(broker, tables, storage, clock)
     kit.limiter = limiter
     try:

@@ -47,7 +47,7 @@ async def test_a_broker_is_known_after_its_first_registration(tmp_path: Path) ->
             assert (queues.read_queue_nums, queues.write_queue_nums, queues.perm) == (3, 3, 6)
             assert (await it.route("TBW102")) is not None
             (answer,) = it.answers
-            assert answer == (A, None, None, None)
+            assert answer == (A, None, None, None, None)
 
 
 @in_virtual_time(100_000)

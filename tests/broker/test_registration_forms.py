@@ -131,7 +131,7 @@ async def test_ordered_topics_are_told_by_the_nameserver(tmp_path: Path) -> None
         )
         async with it.running():
             (answer,) = it.answers
-            assert answer == (A, "10.0.0.7:10912", "10.0.0.7:10911", {"T-1": "broker-a:4"})
+            assert answer == (A, "10.0.0.7:10912", "10.0.0.7:10911", {"T-1": "broker-a:4"}, None)
 
 
 @pytest.mark.parametrize(

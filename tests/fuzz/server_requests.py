@@ -99,12 +99,27 @@ def _may_rest(command: Command) -> bool:
     return False
 
 
+ROLE_CHANGES: Final = frozenset(
+    {
+        RequestCode.HA_PROMOTE,
+        RequestCode.HA_DEMOTE,
+        RequestCode.HA_RESYNC,
+        RequestCode.HA_STEP_DOWN,
+    }
+)
+"""Left out: they do what they are told, and a broker that is a slave takes no messages."""
+
+
 @final
 class Maker:
     """Makes requests for one server."""
 
     def __init__(self, table: HandlerTable, values: Values) -> None:
-        self.served = {code: entry.header_class for code, entry in sorted(table.entries.items())}
+        self.served = {
+            code: entry.header_class
+            for code, entry in sorted(table.entries.items())
+            if code not in ROLE_CHANGES
+        }
         self.values = values
         self.chance = values.chance
         self._codes = list(self.served)

@@ -7,8 +7,12 @@ AdminBrokerProcessor.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
+import trio
+
+from rmq.broker.offsets_body import LOG_END_FIELD
+from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
 from rmq.remoting.bodies import QueryCorrectionOffsetBody
 from rmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_PIECES_PER_STEP: Final = 2
+
 
 @final
 class ConsumerHandlers:
@@ -58,7 +64,7 @@ class ConsumerHandlers:
         self._calls = calls
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(RequestCode.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
+        table.add_async(RequestCode.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
         table.add(RequestCode.GET_ALL_DELAY_OFFSET, self.list_delays)
         table.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset, header=ResetOffsetRequest)
         table.add_async(
@@ -85,13 +91,27 @@ class ConsumerHandlers:
 
     # --- what slaves copy --------------------------------------------------------------------
 
-    def list_offsets(self, request: Request[EmptyHeader]) -> None:
+    async def list_offsets(self, request: Request[EmptyHeader]) -> None:
         """43 GET_ALL_CONSUMER_OFFSET."""
-        request.reply(body=self._offsets.encode())
+        pieces: list[bytes] = []
+        for piece in self._offsets.encode_pieces(last=PROGRESS_PAIRS):
+            if len(pieces) % _PIECES_PER_STEP == _PIECES_PER_STEP - 1:
+                await trio.lowlevel.checkpoint()
+            pieces.append(piece)
+        request.reply(body=b"".join(pieces), extra=self._as_of(request))
 
     def list_delays(self, request: Request[EmptyHeader]) -> None:
         """45 GET_ALL_DELAY_OFFSET."""
-        request.reply(body=self._delay.to_body().encode())
+        request.reply(body=self._delay.to_body().encode(), extra=self._as_of(request))
+
+    def _as_of(self, request: Request[EmptyHeader]) -> dict[str, str] | None:
+        """Return where the log ends: before that lies what the progress in an answer rests on.
+
+        Only slaves of our own make ask for it.
+        """
+        if LOG_END_FIELD not in request.command.ext_fields:
+            return None
+        return {LOG_END_FIELD: str(self._store.core.log.readable)}
 
     # --- offsets -----------------------------------------------------------------------------
 
@@ -111,6 +131,11 @@ class ConsumerHandlers:
             header.timestamp,
             is_force=header.is_force,
             for_cpp=request.command.language is LanguageCode.CPP,
+        )
+        self._offsets.order_reset(
+            header.group,
+            header.topic,
+            {queue.queue_id: offset for queue, offset in body.offset_table.items()},
         )
         request.reply(body=body.encode())
 

@@ -3,6 +3,9 @@
 Rules and remarks are those of RocketMQ 4.9.8 ConsumerManageProcessor and AdminBrokerProcessor. A
 group that has no offset for a queue begins at 0 while the queue is young, whatever its consumers
 wish for; only later does the broker say that it knows none.
+
+A slave takes offsets as well, as in 4.9.8: clients commit to it when they find no master. They are
+not lost when the master comes back, because what a slave copies does not make an offset fall.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from rmq.remoting.headers import (
 )
 
 if TYPE_CHECKING:
+    from rmq.broker.clients import ClientRegistry
     from rmq.broker.consumer_offsets import ConsumerOffsets
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
@@ -38,10 +42,17 @@ if TYPE_CHECKING:
 class OffsetHandlers:
     """Answers where groups and queues stand."""
 
-    def __init__(self, store: MessageStore, offsets: ConsumerOffsets) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        offsets: ConsumerOffsets,
+        clients: ClientRegistry | None = None,
+    ) -> None:
         self._store = store
         self._reads = store.reads
         self._offsets = offsets
+        self._clients = clients
+        """Tells who consumes; without it everybody is taken for a consumer."""
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(
@@ -94,7 +105,11 @@ class OffsetHandlers:
         request.reply(QueryConsumerOffsetResponse(offset=offset))
 
     def update(self, request: Request[UpdateConsumerOffsetRequest]) -> None:
-        """15 UPDATE_CONSUMER_OFFSET. A smaller offset than the one stored is taken, too."""
+        """15 UPDATE_CONSUMER_OFFSET. A smaller offset than the one stored is taken, too.
+
+        It was chosen on purpose if it comes from somebody who does not consume: mqadmin resets the
+        offsets of groups that are not connected like that.
+        """
         header = request.header
         if header.commit_offset < 0:
             # 4.9.8 stores it and from then on has no offset for the queue.
@@ -102,7 +117,8 @@ class OffsetHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"offset {header.commit_offset} of group {header.consumer_group} is negative",
             )
-        self._offsets.commit(
+        store = self._offsets.commit if self._is_consumer(request) else self._offsets.reset
+        store(
             request.channel.peer,
             header.consumer_group,
             header.topic,
@@ -110,6 +126,12 @@ class OffsetHandlers:
             header.commit_offset,
         )
         request.reply(EmptyHeader())
+
+    def _is_consumer(self, request: Request[UpdateConsumerOffsetRequest]) -> bool:
+        if self._clients is None:
+            return True
+        group = self._clients.consumer_group(request.header.consumer_group)
+        return group is not None and request.channel in group.members
 
     def search(self, request: Request[SearchOffsetRequest]) -> None:
         """29 SEARCH_OFFSET_BY_TIMESTAMP."""

@@ -273,6 +273,10 @@ class PullHandlers:
         if code is ResponseCode.PULL_OFFSET_MOVED:
             if not is_slave:
                 self._report_moved(header, result)
+                # The consumer is sent there, and slaves are to know that it was not by mistake.
+                self._offsets.order_reset(
+                    header.consumer_group, header.topic, {header.queue_id: result.next_offset}
+                )
             elif not config.offset_check_in_slave:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
                 suggested = group.broker_id

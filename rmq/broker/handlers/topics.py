@@ -161,7 +161,7 @@ class TopicHandlers:
 
     def list_all(self, request: Request[EmptyHeader]) -> None:
         """21 GET_ALL_TOPIC_CONFIG, by which slaves follow."""
-        request.reply(EmptyHeader(), body=self._topics.to_body().encode())
+        request.reply(EmptyHeader(), body=self._topics.encoded())
 
     def list_system(self, request: Request[EmptyHeader]) -> None:
         """305 GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""

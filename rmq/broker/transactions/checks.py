@@ -85,7 +85,14 @@ class TransactionChecks:
         live.subscribe(lambda _old, _new: self._reconfigured.set())
 
     async def run(self) -> None:
-        """Begin a round every `transactionCheckInterval`, until cancelled."""
+        """Begin a round every `transactionCheckInterval`, until cancelled.
+
+        May be run again, when the broker has been a slave meanwhile. Then another master has gone
+        on, whose progress is in the consumer offsets, and the log may have been cut and grown
+        again: what was known of copies would lead to other messages.
+        """
+        self._copies.clear()
+        self._last_start = 0
         self._topics.create_on_send_back(HALF_TOPIC, queues=1)
         while True:
             await self._wait_interval()

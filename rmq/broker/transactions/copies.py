@@ -8,7 +8,7 @@ again, and stores the message twice when that is committed, too.
 
 So decisions are looked up here: they close the copy that counts, and what was committed once is
 not committed again. After a restart nothing is known here, and a transaction may be delivered
-twice, as with a stock broker at any time.
+twice, as with a stock broker at any time. A slave that becomes a master knows nothing either.
 """
 
 from __future__ import annotations
@@ -44,6 +44,10 @@ class HalfCopies:
     def __len__(self) -> int:
         """Return how many queue offsets are known."""
         return len(self._by_offset)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._by_offset.clear()
 
     def find(self, offset: int) -> Transaction | None:
         """Return the transaction that a half message belongs to, None if it has no copies."""

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.broker.handlers.offsets import OffsetHandlers
+from rmq.broker.offsets_body import SharedOffsets
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
     GetEarliestMsgStoretimeRequest,
     GetMaxOffsetRequest,
@@ -15,8 +18,17 @@ from rmq.remoting.headers import (
     SearchOffsetRequest,
     UpdateConsumerOffsetRequest,
 )
-from tests.broker.broker_frames import GROUP, START_MS, TOPIC, ext, frame
+from tests.broker.broker_frames import (
+    GROUP,
+    START_MS,
+    TOPIC,
+    consumer,
+    ext,
+    frame,
+    subscription,
+)
 from tests.broker.broker_kit import part_broker
+from tests.remoting.server_kit import serving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -288,3 +300,33 @@ async def test_a_clock_that_went_back_does_not_break_the_search(tmp_path: Path) 
             broker.put(b"message")
         for ms in range(START_MS - 6000, START_MS + 12_000, 500):
             assert 0 <= await search(broker, ms) < 6
+
+
+# --- who chose it --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [2, 9], ids=["back", "on"])
+async def test_an_offset_of_somebody_who_does_not_consume_is_a_reset(
+    offset: int, tmp_path: Path
+) -> None:
+    async with part_broker(tmp_path) as broker:
+        broker.offsets.commit("client", GROUP, TOPIC, 0, 5)
+        table = HandlerTable()
+        OffsetHandlers(broker.store, broker.offsets, broker.clients).add_to(table)
+        async with serving(table) as served:
+            answer = await served.attach("mqadmin:1").request(
+                frame(RequestCode.UPDATE_CONSUMER_OFFSET, update_header(offset))
+            )
+        assert answer.code == ResponseCode.SUCCESS
+        assert broker.offsets.query(GROUP, TOPIC, 0) == offset
+        told = SharedOffsets.decode(broker.offsets.encode())
+        assert told.resets.keys() == ({f"{TOPIC}@{GROUP}"} if offset < 5 else set())
+
+
+async def test_an_offset_of_a_consumer_is_no_reset(tmp_path: Path) -> None:
+    async with part_broker(tmp_path) as broker:
+        peer = await broker.join("a", consumer(subscription()))
+        for offset in (5, 2):
+            await peer.request(frame(RequestCode.UPDATE_CONSUMER_OFFSET, update_header(offset)))
+        assert broker.offsets.query(GROUP, TOPIC, 0) == 2
+        assert SharedOffsets.decode(broker.offsets.encode()).resets == {}

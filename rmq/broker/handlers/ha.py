@@ -1,0 +1,160 @@
+"""Replication from outside: how it is going, who is master, and what the log holds.
+
+Requests 9001 to 9006, our own. They are asked by `rmq ha`, by a slave that takes over and by a
+master that wonders whether it still is one. What is asked is checked here; what it takes to do it
+is known to whoever is behind `ReplicationControl`, and its refusals are answered as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
+
+from rmq.broker.log_digests import STEP_BYTES_MAX, STEP_BYTES_MIN
+from rmq.errors import RefusedError
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.groups import HandlerGroup
+from rmq.remoting.headers import (
+    EmptyHeader,
+    HaDemoteRequest,
+    HaDigestsRequest,
+    HaPromoteRequest,
+    HaResyncRequest,
+    HaStepDownRequest,
+)
+
+if TYPE_CHECKING:
+    from rmq.remoting.bodies import (
+        HaDemoteBody,
+        HaDigestsBody,
+        HaPromoteBody,
+        HaResyncBody,
+        HaStatusBody,
+        HaStepDownBody,
+    )
+    from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.request import Request
+
+logger = logging.getLogger(__name__)
+
+MASTER_MODES: Final = ("ASYNC_MASTER", "SYNC_MASTER")
+
+HA: Final = HandlerGroup(name="ha", concurrency=4, capacity=64, per_connection=16)
+"""Changes of roles. Few at a time; whoever is behind `ReplicationControl` puts them in order."""
+HA_DIGESTS: Final = HandlerGroup(name="ha_digests", concurrency=1, capacity=64, per_connection=16)
+"""Reads much of the disk: one at a time, and never in the way of a change of roles."""
+
+
+class ReplicationControl(Protocol):
+    """Who knows about replication and can change it. Raises `RefusedError` to say no."""
+
+    def status(self) -> HaStatusBody:
+        """How it is going, at once."""
+        ...
+
+    async def promote(self, accept_loss: bool, mode: str | None) -> HaPromoteBody:
+        """Become master; `mode` is one of `MASTER_MODES`, or None for the one of the last master.
+
+        Refused when acknowledged messages may be missing, unless `accept_loss`.
+        """
+        ...
+
+    async def demote(self, ha_master_address: str | None) -> HaDemoteBody:
+        """Become a slave, of whom the nameservers name if no address is given."""
+        ...
+
+    async def resync(self, dry_run: bool) -> HaResyncBody:
+        """Cut off what the master does not have, or only say what that would be."""
+        ...
+
+    async def digests(self, start: int, stop: int, step: int) -> HaDigestsBody:
+        """Digests of the log (`log_digests`); the arguments have been checked."""
+        ...
+
+    async def step_down(self, epoch: int) -> HaStepDownBody:
+        """Stop writing, for a slave of `epoch`; return when nothing more can be written.
+
+        Refused unless that is the epoch of this master.
+        """
+        ...
+
+
+@final
+class HaHandlers:
+    """Answers questions about replication."""
+
+    def __init__(self, replication: ReplicationControl) -> None:
+        self._replication = replication
+
+    def add_to(self, table: HandlerTable) -> None:
+        code = RequestCode
+        table.add(code.HA_STATUS, self.status)
+        table.add_async(code.HA_PROMOTE, self.promote, header=HaPromoteRequest, group=HA)
+        table.add_async(code.HA_DEMOTE, self.demote, header=HaDemoteRequest, group=HA)
+        table.add_async(code.HA_RESYNC, self.resync, header=HaResyncRequest, group=HA)
+        table.add_async(code.HA_DIGESTS, self.digests, header=HaDigestsRequest, group=HA_DIGESTS)
+        table.add_async(code.HA_STEP_DOWN, self.step_down, header=HaStepDownRequest, group=HA)
+
+    def status(self, request: Request[EmptyHeader]) -> None:
+        """9001 HA_STATUS."""
+        request.reply(body=self._replication.status().encode())
+
+    async def promote(self, request: Request[HaPromoteRequest]) -> None:
+        """9002 HA_PROMOTE."""
+        header = request.header
+        if header.mode is not None and header.mode not in MASTER_MODES:
+            _refuse(f"mode {header.mode} is not one of {', '.join(MASTER_MODES)}")
+        logger.info(
+            "%s wants this broker to become master%s",
+            request.channel.peer,
+            ", at the loss of messages if need be" if header.accept_loss else "",
+        )
+        outcome = await self._replication.promote(header.accept_loss, header.mode)
+        request.reply(body=outcome.encode())
+
+    async def demote(self, request: Request[HaDemoteRequest]) -> None:
+        """9003 HA_DEMOTE."""
+        # An empty address is none in the binary serialization; in JSON it may be sent.
+        address = request.header.ha_master_address or None
+        if address is not None:
+            _check_address(address)
+        logger.info("%s wants this broker to become a slave", request.channel.peer)
+        outcome = await self._replication.demote(address)
+        request.reply(body=outcome.encode())
+
+    async def resync(self, request: Request[HaResyncRequest]) -> None:
+        """9004 HA_RESYNC."""
+        dry_run = request.header.dry_run
+        if not dry_run:
+            logger.info("%s wants this broker to cut its log for its master", request.channel.peer)
+        outcome = await self._replication.resync(dry_run)
+        request.reply(body=outcome.encode())
+
+    async def digests(self, request: Request[HaDigestsRequest]) -> None:
+        """9005 HA_DIGESTS."""
+        header = request.header
+        if not 0 <= header.start <= header.stop:
+            _refuse(f"no range: from {header.start} to {header.stop}")
+        if not STEP_BYTES_MIN <= header.step <= STEP_BYTES_MAX:
+            _refuse(f"step {header.step} is not between {STEP_BYTES_MIN} and {STEP_BYTES_MAX}")
+        outcome = await self._replication.digests(header.start, header.stop, header.step)
+        request.reply(body=outcome.encode())
+
+    async def step_down(self, request: Request[HaStepDownRequest]) -> None:
+        """9006 HA_STEP_DOWN."""
+        epoch = request.header.epoch
+        logger.info(
+            "a slave of epoch %d asks this master to step down (%s)", epoch, request.channel.peer
+        )
+        outcome = await self._replication.step_down(epoch)
+        request.reply(body=outcome.encode())
+
+
+def _check_address(address: str) -> None:
+    host, separator, port = address.rpartition(":")
+    if not (host and separator and port.isascii() and port.isdecimal() and 0 < int(port) < 65536):
+        _refuse(f"{address} is not HOST:PORT")
+
+
+def _refuse(remark: str) -> NoReturn:
+    raise RefusedError(ResponseCode.SYSTEM_ERROR, remark)

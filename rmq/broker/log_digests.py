@@ -1,0 +1,91 @@
+"""What the log holds, as digests of ranges, for comparing two brokers while they run.
+
+An answer is bounded: in the number of ranges, so that it fits a frame, and in bytes, so that it
+comes before the asker gives up. Reading is done in a thread, in pieces short enough to be waited
+for when the broker stops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from rmq.errors import StoreUnavailableError
+from rmq.remoting.bodies import HaDigest, HaDigestsBody
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RANGES_MAX: Final = 4096
+"""How many ranges an answer has at most."""
+ANSWER_BYTES_MAX: Final = 512 * 1024**2
+"""How much of the log an answer covers at most, but always one range."""
+STEP_BYTES_MIN: Final = 4 * 1024
+STEP_BYTES_MAX: Final = 256 * 1024**2
+PIECE_BYTES: Final = 16 * 1024**2
+"""So much is read at a time, but always a whole range."""
+
+
+class DigestedLog(Protocol):
+    """A log of which ranges can be digested."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    def digest(self, start: int, stop: int) -> bytes:
+        """SHA-256 of a range; may run in a thread. Raise `StoreUnavailableError` if it is gone."""
+        ...
+
+
+async def log_digests(log: DigestedLog, start: int, stop: int, step: int) -> HaDigestsBody:
+    """Return the digests of the ranges of `step` bytes from `start` on, the last one up to `stop`.
+
+    Only ranges that the log holds as a whole are in the answer, so that it can be compared with
+    that of another log, which begins and ends elsewhere. It may end early; ask again from there.
+    """
+    digests: list[HaDigest] = []
+    for piece in _pieces(list(_ranges(log, start, stop, step))):
+        try:
+            digests += await trio.to_thread.run_sync(_digest, log, piece)
+        except StoreUnavailableError:
+            # The log was cut or has expired in the meantime; the answer tells where it begins and
+            # ends now.
+            break
+    return HaDigestsBody(begin=log.begin, end=log.end, digests=tuple(digests))
+
+
+def _ranges(log: DigestedLog, start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+    begin, end = log.begin, log.end
+    # The first one that begins inside the log.
+    first = start + max(0, -(-(begin - start) // step)) * step
+    count, covered = 0, 0
+    while first < stop:
+        last = min(first + step, stop)
+        covered += last - first
+        count += 1
+        if last > end or count > RANGES_MAX or (covered > ANSWER_BYTES_MAX and count > 1):
+            return
+        yield first, last
+        first = last
+
+
+def _pieces(ranges: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    piece: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if piece and stop - piece[0][0] > PIECE_BYTES:
+            yield piece
+            piece = []
+        piece.append((start, stop))
+    if piece:
+        yield piece
+
+
+def _digest(log: DigestedLog, ranges: list[tuple[int, int]]) -> list[HaDigest]:
+    return [
+        HaDigest(start=start, stop=stop, sha256=log.digest(start, stop).hex())
+        for start, stop in ranges
+    ]

@@ -1,0 +1,5 @@
+"""What a broker tells Prometheus, and the small HTTP server that tells it.
+
+`replication` turns the state of replication into samples, `registry` joins them with those of the
+process, `server` answers scrapes. Names and labels are in docs/metrics.md.
+"""

@@ -1,0 +1,100 @@
+"""Which consumer offsets were moved on purpose, and when. Pure.
+
+A slave does not let an offset fall because its master says so: the master may have been restarted
+with an old file, or be an old master that came back. But when somebody has chosen to consume again,
+or a topic was deleted and begins anew, a slave that keeps the old offset would skip messages once
+it is a master. So each such reset gets a number. Numbers are told and saved with the offsets, and
+whoever sees a larger one than they know believes the one who told it.
+
+Numbers only ever grow, over restarts and changes of the master, too: they are times, or one more
+than the largest that is known if the clock is behind that. To be forgotten (the group or topic was
+deleted) is a reset as well; then there is a number and no offset.
+
+A consumer that commits less than is stored is no reset: another one has consumed what lies between.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, final
+
+from rmq.model import fastjson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+RESETS_MAX: Final = 50_000
+"""So many are remembered; a slave that was away while more happened misses the oldest."""
+
+
+def system_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@final
+class OffsetResets:
+    """The numbers of resets by `topic@group` and queue."""
+
+    def __init__(
+        self, now_ms: Callable[[], int] = system_ms, *, count_max: int = RESETS_MAX
+    ) -> None:
+        self._now_ms = now_ms
+        self._count_max = count_max
+        self._numbers: dict[str, dict[int, int]] = {}
+        self._count = 0
+        self._last = 0
+
+    def __len__(self) -> int:
+        """How many queues have a number."""
+        return self._count
+
+    def note(self, key: str, queues: Iterable[int]) -> None:
+        """Give these queues a new number."""
+        number = max(self._last + 1, self._now_ms())
+        self.take(key, dict.fromkeys(queues, number))
+
+    def newer(self, key: str, numbers: Mapping[int, int]) -> dict[int, int]:
+        """Return those that are larger than what is known here."""
+        known = self._numbers.get(key, {})
+        return {queue: number for queue, number in numbers.items() if number > known.get(queue, 0)}
+
+    def take(self, key: str, numbers: Mapping[int, int]) -> None:
+        """Know these from now on."""
+        if not numbers:
+            return
+        self._last = max(self._last, *numbers.values())
+        known = self._numbers.setdefault(key, {})
+        self._count -= len(known)
+        known.update(numbers)
+        self._count += len(known)
+        if self._count > self._count_max:
+            self._forget_older_half()
+
+    def clear(self) -> None:
+        self._numbers.clear()
+        self._count = self._last = 0
+
+    def table(self) -> dict[str, dict[int, int]]:
+        """Return a copy of all numbers."""
+        return {key: dict(sorted(known.items())) for key, known in self._numbers.items()}
+
+    def text(self, before: str) -> str:
+        """Return the members of a JSON object of them, with `before` in front of each and of its
+        end.
+        """
+        return ",".join(
+            f"{before}{fastjson.dumps(key).decode()}:{{"
+            + ",".join(f"{queue}:{number}" for queue, number in sorted(known.items()))
+            + f"{before}}}"
+            for key, known in self._numbers.items()
+        )
+
+    def _forget_older_half(self) -> None:
+        numbers = sorted(number for known in self._numbers.values() for number in known.values())
+        oldest = numbers[len(numbers) // 2]
+        kept = {
+            key: {queue: number for queue, number in known.items() if number >= oldest}
+            for key, known in self._numbers.items()
+        }
+        self._numbers = {key: known for key, known in kept.items() if known}
+        self._count = sum(map(len, self._numbers.values()))

@@ -1,0 +1,457 @@
+"""What a broker does for its role: a master serves slaves, a slave follows its master.
+
+`Replication.run` is one or the other until the role changes, which it can at any time. What only a
+master does besides (delayed messages, transactions) are its duties, started and stopped with the
+role. Nothing is decided here: who is in sync and what is promised is `rmq.ha`'s, when roles change
+is `role_change`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from rmq.broker.config import BrokerRole
+from rmq.errors import RmqError
+from rmq.ha.follower import Follower
+from rmq.ha.identity import save_identity, with_epoch, with_role
+from rmq.ha.link_tls import client_context_of, server_context_of
+from rmq.ha.master import Master, MasterSettings
+from rmq.ha.promises import ReplicationMode
+from rmq.ha.replicas import InSyncRules
+from rmq.ha.server import HaServer, HaServerConfig, ReplicationWait
+from rmq.ha.slave_link import SlaveSettings
+from rmq.ha.store_log import StoreLog
+from rmq.ha.wire import CatchUp
+from rmq.store.core import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rmq.broker.acknowledgement import Acknowledger
+    from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.metadata_sync import MetadataSync
+    from rmq.broker.registration import Registered, Registration
+    from rmq.broker.store_stats import StoreStats
+    from rmq.ha.identity import HaIdentity
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+SEARCH_S: Final = 1.0
+"""How often a slave that knows no master asks the nameservers for one."""
+SEARCH_S_MAX: Final = 10.0
+NEWS_S: Final = 0.2
+"""How often the tables are looked at for changes that slaves should hear of."""
+_CATCH_UP: Final = {"oldest": CatchUp.OLDEST, "last": CatchUp.LAST_FILE}
+
+
+def mode_of(role: BrokerRole) -> ReplicationMode:
+    """What sends to a master of this role wait for."""
+    return ReplicationMode.SYNC if role is BrokerRole.SYNC_MASTER else ReplicationMode.ASYNC
+
+
+class MasterDuties(Protocol):
+    """What only a master does."""
+
+    async def run(self) -> None:
+        """Do it until cancelled."""
+
+    def take_over(self) -> None:
+        """Get ready to be master after having been a slave; the log is dispatched by now."""
+
+    def give_up(self) -> None:
+        """Have done with being master: `run` was cancelled, the store is flushed."""
+
+    def changes(self) -> int:
+        """A number that moves when slaves should ask for topics, groups or offsets."""
+
+
+@final
+class Replication:
+    """The role of one broker, as long as it runs."""
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: MessageStore,
+        acknowledger: Acknowledger,
+        registration: Registration,
+        metadata: MetadataSync,
+        duties: MasterDuties,
+        identity: HaIdentity,
+        store_stats: StoreStats,
+        *,
+        request_reopen: Callable[[int | None, str], None],
+    ) -> None:
+        self.log = StoreLog(store)
+        self.identity = identity
+        self.master: Master[ReplicationWait] | None = None
+        self.server: HaServer | None = None
+        self.follower: Follower | None = None
+        self.metadata = metadata
+        self.fenced: str | None = None
+        """Why this master may not write: another one has taken over."""
+        self.ha_address: str | None = None
+        """Of the master, as a nameserver said."""
+        self.master_address: str | None = None
+        self._live = live
+        self._store = store
+        self._acknowledger = acknowledger
+        self._registration = registration
+        self._duties = duties
+        self._store_stats = store_stats
+        self._request_reopen = request_reopen
+        self._role_changed = trio.Event()
+        self._role_taken = trio.Event()
+        self._prepare: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+        self._is_pump_planned = False
+        self._token: trio.lowlevel.TrioToken | None = None
+
+    # --- roles -------------------------------------------------------------------------------
+
+    @property
+    def is_master(self) -> bool:
+        return self._live.current.role is not BrokerRole.SLAVE
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Be what the settings say until cancelled; `started` when slaves can connect."""
+        self._token = trio.lowlevel.current_trio_token()
+        await self._take_up_role()
+        has_started = False
+        while True:
+            self._role_changed = trio.Event()
+            be = self._be_master if self.is_master else self._be_slave
+            async with trio.open_nursery() as nursery:
+                await nursery.start(be)
+                self._role_taken.set()
+                if not has_started:
+                    has_started = True
+                    task_status.started()
+                await self._role_changed.wait()
+                nursery.cancel_scope.cancel()
+            await self._prepare()
+
+    async def change_role(self, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Stop being what this broker is, do `prepare`, and be what the settings say then.
+
+        Returns when that is done. If `prepare` raises, its error is raised here, and the role is
+        again what the settings say.
+        """
+        failures: list[BaseException] = []
+
+        async def attempt() -> None:
+            try:
+                await prepare()
+            except RmqError as exc:
+                failures.append(exc)
+
+        self._prepare = attempt
+        self._role_taken = trio.Event()
+        self._role_changed.set()
+        await self._role_taken.wait()
+        if failures:
+            raise failures[0]
+
+    async def _take_up_role(self) -> None:
+        """See whether the settings gave this broker another role than it had when it stopped."""
+        role = self._live.current.role
+        was_slave = self.identity.role == BrokerRole.SLAVE.value
+        if was_slave and role is not BrokerRole.SLAVE:
+            # The way it is done with RocketMQ 4.9.8: another brokerRole in the file, and a restart.
+            await self.begin_epoch(self.identity.epoch + 1, role)
+            logger.warning(
+                "this broker was a slave and is started as %s: it begins epoch %d at offset %d;"
+                " messages that only the last master had are not here",
+                role.value,
+                self.identity.epoch,
+                self.log.end,
+            )
+        elif self.identity.role != role.value:
+            await self.note_role()
+
+    async def begin_epoch(self, epoch: int, role: BrokerRole) -> int:
+        """Make the log this broker's own, from its end on, and note the epoch durably.
+
+        Returns how many bytes of a message that was not whole were cut.
+        """
+        cut_bytes = await self._store.settle_tail()
+        self._duties.take_over()
+        identity = with_epoch(self.identity, epoch, self.log.end)
+        await self._save(with_role(identity, role.value))
+        return cut_bytes
+
+    async def lay_down(self) -> None:
+        """Have done with a master's duties, the last thing before this broker is a slave."""
+        await self._store.flush()
+        self._duties.give_up()
+        await self.note_role()
+
+    async def note_role(self) -> None:
+        """Note durably which role the settings give this broker."""
+        await self._save(with_role(self.identity, self._live.current.role.value))
+
+    async def adopt_epoch(self, epoch: int, start: int) -> None:
+        """Note durably that the master is of another epoch."""
+        await self._save(with_epoch(self.identity, epoch, start))
+
+    async def _save(self, identity: HaIdentity) -> None:
+        if identity is self.identity:
+            return
+        root = self._live.current.store.root
+        await trio.to_thread.run_sync(save_identity, root, identity)
+        self.identity = identity
+
+    # --- as a master -------------------------------------------------------------------------
+
+    async def _be_master(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        config = self._live.current
+        master: Master[ReplicationWait] = Master(
+            self._master_settings(config),
+            self.log,
+            epoch=self.identity.epoch,
+            mode=mode_of(config.role),
+            now=trio.current_time(),
+        )
+        self.master = master
+        self.server = server = HaServer(master, self.log, self._server_config(config))
+        server.on_in_sync_changed = self._update_refusal
+        if config.hide_unreplicated:
+            self._store.core.dispatcher.bound = self._visible_end
+            server.on_settled = self._store.bound_moved
+        self._store.core.keeps_from = self._kept_for_slaves
+        self._store.on_append = self._plan_pump
+        self._adopt_mode(config)
+        self._update_refusal()
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(server.run)
+                nursery.start_soon(self._duties.run)
+                nursery.start_soon(self._announce_changes, master)
+                task_status.started()
+        finally:
+            self._acknowledger.replicator = None
+            self._store.on_append = None
+            self._store.core.keeps_from = None
+            if self._store.core.dispatcher.bound is not None:
+                self._store.core.dispatcher.bound = None
+                self._store.bound_moved()
+            for refusal in (Refusal.TOO_FEW_SLAVES, Refusal.FENCED, Refusal.HANDING_OVER):
+                self._store.core.set_refused(refusal, False)
+            self.master = self.server = None
+
+    def _adopt_mode(self, config: BrokerConfig) -> None:
+        """Let sends wait for slaves or not, from the end of the log on."""
+        assert self.master is not None
+        before = self.master.promises.in_force
+        mode = mode_of(config.role)
+        switch = self.master.promises.switch(mode, self._store.core.log.written)
+        if switch is not before:
+            logger.warning("replication is %s from offset %d on", mode.value, switch.offset)
+        is_sync = mode is ReplicationMode.SYNC
+        self._acknowledger.replicator = self.server if is_sync else None
+        self.pump()
+
+    def _update_refusal(self) -> None:
+        if self.master is not None:
+            self._store.core.set_refused(Refusal.TOO_FEW_SLAVES, self.master.promises.refuses())
+
+    def _visible_end(self) -> int:
+        log = self._store.core.log
+        if self.master is None:
+            return log.readable
+        return self.master.promises.settle_visible(log.written)
+
+    def _kept_for_slaves(self) -> int:
+        """Return from where on slaves in sync still need the log."""
+        end = self._store.core.log.written
+        if self.master is None:
+            return end
+        held = [replica.appended for replica in self.master.replicas if replica.in_sync]
+        return min(held, default=end)
+
+    def pump(self) -> None:
+        """Send slaves what there is, as far as it goes without waiting."""
+        self._is_pump_planned = False
+        if self.server is not None:
+            self.server.pump()
+
+    def _plan_pump(self) -> None:
+        """Something was appended: pump soon, unless the round that did it does so anyway."""
+        if not self._is_pump_planned and self.master is not None and len(self.master.replicas):
+            self._is_pump_planned = True
+            assert self._token is not None
+            self._token.run_sync_soon(self._pump_if_planned, idempotent=True)
+
+    def end_round(self) -> None:
+        """A round of requests is over."""
+        if self._is_pump_planned:
+            self.pump()
+
+    def _pump_if_planned(self) -> None:
+        if self._is_pump_planned:
+            self.pump()
+
+    async def _announce_changes(self, master: Master[ReplicationWait]) -> None:
+        """Tell slaves when there is something to ask for."""
+        changes = self._duties.changes()
+        while True:
+            await trio.sleep(NEWS_S)
+            if changes != (changes := self._duties.changes()) and len(master.replicas):
+                master.announce()
+                self.pump()
+
+    def _master_settings(self, config: BrokerConfig) -> MasterSettings:
+        return MasterSettings(
+            cluster=config.cluster_name,
+            broker_name=config.broker_name,
+            address=config.address,
+            replica=self.identity.replica,
+            secret=config.ha_secret.encode(),
+            catch_up=_CATCH_UP[config.ha_catch_up_from],
+            rules=InSyncRules(
+                needed=config.in_sync_replicas,
+                minimum=config.min_in_sync_replicas,
+                lag_s_max=config.ha_lag_ms_max / 1000,
+                lag_bytes_max=config.ha_slave_lag_bytes_max,
+                counts_flushed=config.ack_after_slave_flush,
+            ),
+            timeout_s=config.slave_timeout_ms / 1000,
+            heartbeat_s=config.ha_heartbeat_interval_ms / 1000,
+            silence_s=config.ha_idle_timeout_ms / 1000,
+            stock_frame_bytes=config.ha_batch_bytes,
+            catch_up_bytes_per_s=config.ha_catch_up_rate,
+        )
+
+    def _server_config(self, config: BrokerConfig) -> HaServerConfig:
+        return HaServerConfig(
+            host=config.bind_address,
+            port=config.ha_port,
+            allowed=config.ha_allowed,
+            tls_context=server_context_of(config.ha_tls_mode, config.tls_server),
+            tls_required=config.ha_tls_mode == "enforcing",
+        )
+
+    # --- as a slave --------------------------------------------------------------------------
+
+    async def _be_slave(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        config = self._live.current
+        self.follower = Follower(
+            self._store,
+            self.log,
+            self._slave_settings(config),
+            epoch=lambda: self.identity.epoch,
+            adopt_epoch=self.adopt_epoch,
+            dialect="native" if config.ha_secret else config.ha_dialect,
+            tls_context=client_context_of(config.ha_tls_mode, config.tls_replication),
+            on_news=self.metadata.news,
+            reseed=self._reseed,
+        )
+        self._point()
+        # What is copied counts as stored, as on a stock slave.
+        self._store.core.dispatcher.on_read_back = self._store_stats.put
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.follower.run)
+                nursery.start_soon(self.metadata.run)
+                nursery.start_soon(self._look_for_master)
+                task_status.started()
+        finally:
+            self._store.core.dispatcher.on_read_back = None
+            self.follower = None
+
+    def _slave_settings(self, config: BrokerConfig) -> SlaveSettings:
+        return SlaveSettings(
+            cluster=config.cluster_name,
+            broker_name=config.broker_name,
+            broker_id=config.broker_id,
+            address=config.address,
+            replica=self.identity.replica,
+            secret=config.ha_secret.encode(),
+            catch_up=_CATCH_UP[config.ha_catch_up_from],
+            heartbeat_s=config.ha_heartbeat_interval_ms / 1000,
+            silence_s=config.ha_idle_timeout_ms / 1000,
+        )
+
+    async def _look_for_master(self) -> None:
+        """Ask more often than usual while nobody knows who the master is."""
+        pause_s = SEARCH_S
+        while True:
+            await trio.sleep(pause_s)
+            if self.master_address is None:
+                pause_s = min(pause_s * 1.5, SEARCH_S_MAX)
+                self._registration.register_again()
+            else:
+                pause_s = SEARCH_S
+
+    def _point(self) -> None:
+        if self.follower is not None:
+            ha_address = self._live.current.ha_master_address or self.ha_address
+            self.follower.point_to(ha_address, self.master_address)
+        self.metadata.point_to(None if self.is_master else self.master_address)
+
+    def follow(self, ha_address: str) -> None:
+        """Follow the master at an address, until a nameserver says another one."""
+        self.ha_address = ha_address
+        self._point()
+
+    def forget_master(self) -> None:
+        """Follow nobody until a nameserver says whom."""
+        self.ha_address = self.master_address = None
+
+    @property
+    def last_master_address(self) -> str | None:
+        """The master this slave has, or the last one it has heard of."""
+        told = self.follower.status.master.address if self.follower is not None else ""
+        return self.master_address or told or None
+
+    def _reseed(self, offset: int, reason: str) -> None:
+        """Begin anew: the master has nothing of what this slave needs next."""
+        self._request_reopen(None, reason)
+
+    # --- notices -----------------------------------------------------------------------------
+
+    def registered(self, answer: Registered) -> None:
+        """A nameserver says who the master is."""
+        if self.is_master:
+            return
+        address = answer.master_address
+        if address == self._live.current.address:
+            # It still has this broker's former role.
+            address = None
+        self.master_address = address
+        if address is not None and answer.ha_address is not None:
+            # A master that is gone may come back where it was, so it is dialled on.
+            self.ha_address = answer.ha_address
+        self._point()
+
+    def set_fenced(self, reason: str | None) -> None:
+        """Stop writing, because another broker is master by right; None: go on."""
+        if reason is not None and self.fenced != reason:
+            logger.critical(
+                "this broker is no master any longer and refuses messages: %s; let it follow the"
+                " new one with `rmq ha demote`",
+                reason,
+            )
+        elif reason is None and self.fenced is not None and self.is_master:
+            logger.warning("this broker is master again")
+        self.fenced = reason
+        if self.is_master:
+            self._store.core.set_refused(Refusal.FENCED, reason is not None)
+
+    def config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
+        """Follow settings that were changed while the broker runs."""
+        if self.master is not None and new.role is not BrokerRole.SLAVE:
+            self.master.reconfigure(self._master_settings(new), trio.current_time())
+            if self.server is not None:
+                self.server.allowed = new.ha_allowed
+            if old.role is not new.role:
+                self._adopt_mode(new)
+            self._update_refusal()
+            self.pump()

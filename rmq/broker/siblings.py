@@ -1,0 +1,93 @@
+"""The other brokers of the same name: who they are, and what they answer."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import trio
+
+from rmq.errors import ResponseError, RmqError
+from rmq.remoting.bodies import ClusterInfo, HaStatusBody
+from rmq.remoting.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from rmq.broker.config import LiveConfig
+    from rmq.remoting.client import RemotingClient
+    from rmq.remoting.command import Command
+    from rmq.remoting.header import Header
+
+logger = logging.getLogger(__name__)
+
+ASK_S: Final = 3.0
+"""How long another broker or a nameserver may take to answer."""
+
+
+class Member(NamedTuple):
+    """Another broker of the same name."""
+
+    address: str
+    broker_id: int
+    status: HaStatusBody | None
+    """None: it does not answer, or is of another make."""
+
+
+@final
+class Siblings:
+    """Finds and asks them."""
+
+    def __init__(self, live: LiveConfig, client: RemotingClient) -> None:
+        self._live = live
+        self._client = client
+
+    async def members(self) -> list[Member]:
+        """Return them, as far as nameservers know them, by address."""
+        found: dict[str, int] = {}
+        for nameserver in self._live.current.namesrv_addrs:
+            found.update(await self._known_to(nameserver))
+        members: list[Member] = []
+
+        async def look_at(address: str, broker_id: int) -> None:
+            status: HaStatusBody | None = None
+            try:
+                answer = await self.ask(address, RequestCode.HA_STATUS)
+                status = HaStatusBody.decode(answer.body)
+            except RmqError as exc:
+                logger.info("%s does not say how it is: %s", address, exc)
+            members.append(Member(address, broker_id, status))
+
+        async with trio.open_nursery() as nursery:
+            for address, broker_id in found.items():
+                nursery.start_soon(look_at, address, broker_id)
+        return sorted(members, key=lambda member: member.address)
+
+    async def _known_to(self, nameserver: str) -> dict[str, int]:
+        config = self._live.current
+        try:
+            answer = await self.ask(nameserver, RequestCode.GET_BROKER_CLUSTER_INFO)
+            info = ClusterInfo.decode(answer.body)
+        except RmqError as exc:
+            logger.info("nameserver %s does not say who is there: %s", nameserver, exc)
+            return {}
+        data = info.broker_addr_table.get(config.broker_name)
+        if data is None:
+            return {}
+        return {
+            address: number
+            for number, address in data.broker_addrs.items()
+            if address != config.address
+        }
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        header: Header | None = None,
+        *,
+        timeout_s: float = ASK_S,
+    ) -> Command:
+        """Ask and return the answer; raise `ClientError`, `ResponseError` for a no."""
+        answer = await self._client.request(address, code, header, timeout_s=timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise ResponseError(address, code.name, answer.code, answer.remark)
+        return answer
