@@ -1,6 +1,6 @@
-"""`rmq dev`: a nameserver and a broker on this machine, with a self-check.
+"""`rmq dev`: a nameserver, a master and its slave on this machine, with a self-check.
 
-Both are processes of their own, as in earnest: what is shown here is what `rmq namesrv` and
+All are processes of their own, as in earnest: what is shown here is what `rmq namesrv` and
 `rmq broker` do.
 """
 
@@ -16,57 +16,48 @@ import trio
 
 from rmq.cli.command import Command
 from rmq.cli.dev_check import check
+from rmq.cli.dev_pair import SLAVE_ABOVE, write_pair
 from rmq.cli.dev_processes import Child, ChildFailedError, free_port
 from rmq.cli.exit_codes import ExitCode
+from rmq.cli.ha_change import MODES
 from rmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import AsyncIterator, Sequence
 
+    from rmq.cli.dev_pair import DevBroker
+
 MESSAGES: Final = 10_000
 BROKER_PORT: Final = 10911
 PORTS_BESIDE: Final = (-2, 1)
-"""Relative to the broker's port: the second one for clients, and the one for slaves."""
-
-_CONF: Final = """\
-# Written by `rmq dev`; start the same broker yourself with: rmq broker -c {path}
-brokerClusterName=DefaultCluster
-brokerName=broker-a
-brokerIP1={host}
-brokerIP2={host}
-bindAddress={host}
-listenPort={port}
-namesrvAddr={nameserver}
-storePathRootDir={store}
-mappedFileSizeCommitLog=134217728
-maxHashSlotNum=500000
-maxIndexNum=2000000
-"""
+"""Relative to a broker's port: the second one for clients, and the one for slaves."""
 
 _WHAT_TO_TRY: Final = """
 Point any RocketMQ 4.x client at the nameserver {nameserver}, or try
+  rmq ha status -n {nameserver}
+  rmq ha switch {other_mode} -b {master}
+  rmq ha promote -b {slave}
   mqadmin clusterList -n {nameserver}
   mqadmin sendMessage -n {nameserver} -t Hello -p 'good morning'
-Settings of the broker: {conf}
+Settings of the brokers: {confs}
 Ctrl-C stops."""
 
 
-async def _run(host: str, port: int, broker_port: int, data: Path, *, only_check: bool) -> None:
+async def _run(
+    host: str, port: int, broker_port: int, data: Path, mode: str, *, only_check: bool
+) -> None:
     nameserver = f"{host}:{port or free_port(host)}"
-    broker_port = broker_port or free_port(host, *PORTS_BESIDE)
-    conf = data / "broker.conf"
-    conf.write_text(
-        _CONF.format(
-            path=conf, host=host, port=broker_port, nameserver=nameserver, store=data / "store"
-        )
-    )
+    pair = write_pair(data, host, broker_port or _free_broker_port(host), nameserver, mode)
     children = [
         Child(
             "nameserver",
             ["--log-level", "warning", "namesrv", "-c", str(_nameserver_conf(data, nameserver))],
         ),
-        Child("broker", ["--log-level", "warning", "broker", "-c", str(conf)]),
+        *(
+            Child(broker.role, ["--log-level", "warning", "broker", "-c", str(broker.conf)])
+            for broker in pair
+        ),
     ]
     # Signals are taken over before anything starts: from then on none of them kills. Ctrl-C reaches
     # the children, too, as they are of the same process group.
@@ -78,19 +69,37 @@ async def _run(host: str, port: int, broker_port: int, data: Path, *, only_check
                 for child in children:
                     await nursery.start(child.run)
                 _say(f"nameserver  {nameserver}")
-                _say(f"broker      {host}:{broker_port}  data in {data}")
-                _say(f"self-check: {MESSAGES} messages through both of them")
-                await check(nameserver, MESSAGES, _say)
+                for broker in pair:
+                    _say(f"{broker.role:<11} {broker.address}  data in {broker.folder}")
+                _say(f"self-check: {MESSAGES} messages through all of them, {mode}")
+                await check(nameserver, mode, MESSAGES, _say)
                 _say("self-check passed")
                 if not only_check:
-                    _say(_WHAT_TO_TRY.format(nameserver=nameserver, conf=conf))
+                    _say(_advice(nameserver, mode, pair))
                     await trio.sleep_forever()
             for child in reversed(children):
-                # The broker first: it says goodbye to the nameserver.
+                # The slave first, and the nameserver last: the brokers say goodbye to it.
                 await child.stop()
             nursery.cancel_scope.cancel()
     if working.cancelled_caught and only_check:
         raise KeyboardInterrupt
+
+
+def _advice(nameserver: str, mode: str, pair: tuple[DevBroker, DevBroker]) -> str:
+    master, slave = pair
+    return _WHAT_TO_TRY.format(
+        nameserver=nameserver,
+        other_mode="async" if mode == "sync" else "sync",
+        master=master.address,
+        slave=slave.address,
+        confs=" ".join(str(broker.conf) for broker in pair),
+    )
+
+
+def _free_broker_port(host: str) -> int:
+    """Return a free port for a master, with those of its slave."""
+    beside = [SLAVE_ABOVE + offset for offset in (0, *PORTS_BESIDE)]
+    return free_port(host, *PORTS_BESIDE, *beside)
 
 
 async def _stop_on_signal(
@@ -118,6 +127,8 @@ def run(args: Namespace) -> int:
         if not 0 <= port <= 65_535:
             raise ConfigError(name, f"{port} is not between 0 and 65535")
     broker_port = args.broker_port
+    if broker_port > 65_535 - SLAVE_ABOVE - max(PORTS_BESIDE):
+        raise ConfigError("--broker-port", f"{broker_port} leaves no room for the slave's ports")
     if args.port == 0 and broker_port == BROKER_PORT:
         broker_port = 0
     with ExitStack() as stack:
@@ -131,7 +142,11 @@ def run(args: Namespace) -> int:
             except OSError as exc:
                 raise ConfigError("--data", f"{data}: {exc.strerror}") from exc
         try:
-            trio.run(lambda: _run(args.host, args.port, broker_port, data, only_check=args.check))
+            trio.run(
+                lambda: _run(
+                    args.host, args.port, broker_port, data, args.mode, only_check=args.check
+                )
+            )
         except BaseExceptionGroup as errors:
             # A child that failed has said why itself.
             failed, rest = errors.split(ChildFailedError)
@@ -163,7 +178,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--broker-port",
         type=int,
         default=BROKER_PORT,
-        help="port of the broker, which uses its neighbours 2 below and 1 above, too (%(default)s)",
+        help="port of the master; the slave is 10 above, and each uses its neighbours 2 below and"
+        " 1 above, too (%(default)s)",
+    )
+    parser.add_argument(
+        "--mode",
+        choices=tuple(MODES),
+        default="sync",
+        help="whether the master answers when the slave has a message, too (%(default)s)",
     )
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="keep data here (default: gone at the end)"
@@ -179,10 +201,16 @@ COMMAND: Final = Command(
     name="dev",
     help="run rmq on this machine and check that it works",
     description=(
-        "Starts a nameserver and a broker, sends 10,000 messages through them and reads them back,"
-        " and stays up until Ctrl-C."
+        "Starts a nameserver, a master and its slave, sends 10,000 messages, reads them back from"
+        " both, compares their logs, and stays up until Ctrl-C."
     ),
     add_arguments=add_arguments,
     run=run,
-    examples=("rmq dev", "rmq dev --check", "rmq dev --port 0", "rmq dev --data data"),
+    examples=(
+        "rmq dev",
+        "rmq dev --check",
+        "rmq dev --mode async",
+        "rmq dev --port 0",
+        "rmq dev --data data",
+    ),
 )
