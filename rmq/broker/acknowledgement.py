@@ -31,8 +31,13 @@ _OF_SLAVES: Final = {
 class Replicator(Protocol):
     """Knows what slaves hold."""
 
-    def when_replicated(self, end_offset: int, callback: Callable[[Kept], None]) -> None:
-        """Call back once enough slaves hold the log up to `end_offset`, or with why they do not."""
+    def when_replicated(
+        self, end_offset: int, callback: Callable[[Kept], None], sends: int = 1
+    ) -> None:
+        """Call back once enough slaves hold the log up to `end_offset`, or with why they do not.
+
+        `sends` is how many are answered by that.
+        """
 
 
 @final
@@ -49,17 +54,22 @@ class Acknowledger:
         """Whether what is appended may be acknowledged without waiting."""
         return self.replicator is None and self._store.core.config.flush_mode is FlushMode.ASYNC
 
-    def when_safe(self, end_offset: int, callback: Callable[[AppendStatus], None]) -> None:
-        """Call back with PUT_OK once the log is safe up to `end_offset`, or with why it is not."""
+    def when_safe(
+        self, end_offset: int, callback: Callable[[AppendStatus], None], sends: int = 1
+    ) -> None:
+        """Call back with PUT_OK once the log is safe up to `end_offset`, or with why it is not.
+
+        `sends` is how many are answered by that.
+        """
         replicator = self.replicator
         if replicator is None:
             self._store.when_flushed(end_offset, lambda outcome: callback(_of_disk(outcome)))
         elif self._store.core.config.flush_mode is FlushMode.ASYNC:
-            replicator.when_replicated(end_offset, lambda kept: callback(_OF_SLAVES[kept]))
+            replicator.when_replicated(end_offset, lambda kept: callback(_OF_SLAVES[kept]), sends)
         else:
             both = _Both(callback)
             self._store.when_flushed(end_offset, both.flushed)
-            replicator.when_replicated(end_offset, both.replicated)
+            replicator.when_replicated(end_offset, both.replicated, sends)
 
 
 def _of_disk(outcome: FlushOutcome) -> AppendStatus:

@@ -16,6 +16,7 @@ import trio
 from rmq.broker.config import BrokerRole
 from rmq.errors import RmqError
 from rmq.ha.follower import Follower
+from rmq.ha.follower_status import FollowerState
 from rmq.ha.identity import save_identity, with_epoch, with_role
 from rmq.ha.link_tls import client_context_of, server_context_of
 from rmq.ha.master import Master, MasterSettings
@@ -45,6 +46,7 @@ SEARCH_S: Final = 1.0
 SEARCH_S_MAX: Final = 10.0
 NEWS_S: Final = 0.2
 """How often the tables are looked at for changes that slaves should hear of."""
+_CONNECTED: Final = (FollowerState.CATCHING_UP, FollowerState.STREAMING)
 _CATCH_UP: Final = {"oldest": CatchUp.OLDEST, "last": CatchUp.LAST_FILE}
 
 
@@ -380,11 +382,11 @@ class Replication:
         )
 
     async def _look_for_master(self) -> None:
-        """Ask more often than usual while nobody knows who the master is."""
+        """Ask more often than usual while there is no connection: another one may be master now."""
         pause_s = SEARCH_S
         while True:
             await trio.sleep(pause_s)
-            if self.master_address is None:
+            if self.follower is None or self.follower.status.state not in _CONNECTED:
                 pause_s = min(pause_s * 1.5, SEARCH_S_MAX)
                 self._registration.register_again()
             else:

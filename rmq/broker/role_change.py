@@ -149,6 +149,8 @@ class RoleChange:
                 start,
                 role.value,
             )
+            # One that was turned away has the same id as before.
+            self._registration.register_again()
             await self._registration.wait_told()
             return HaPromoteBody(
                 mode=role.value,

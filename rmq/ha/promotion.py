@@ -65,13 +65,13 @@ class LastMaster:
 
 
 class OtherSlave(NamedTuple):
-    """Another slave of the same name."""
+    """Another slave of the same name; or a nameserver, which knows epochs but has no log."""
 
     address: str
     epoch: int | None
-    """The last one it has followed; None if it does not answer."""
+    """The last one it has heard of; None if it does not answer."""
     end: int | None
-    """Where its log ends; None if it does not answer."""
+    """Where its log ends; None if it does not answer, or has none."""
     is_in_sync: bool | None = None
     """What it was last told about itself, if that is known."""
 
@@ -86,13 +86,14 @@ class Verdict(NamedTuple):
 def decide(last: LastMaster, *, epoch: int, end: int, others: Sequence[OtherSlave]) -> Verdict:
     """Decide whether a slave holds all that was acknowledged, as far as can be known.
 
-    `epoch` and `end` are its own; `others` are all slaves that anyone knows of.
+    `epoch` and `end` are its own; `others` are all slaves that anyone knows of, and what
+    nameservers know of epochs: a slave may have followed a master that was no longer one.
     """
     for other in others:
         if other.epoch is not None and other.epoch > epoch:
             return _no(
-                f"{other.address} has followed a master of epoch {other.epoch}, this slave only of"
-                f" {epoch}"
+                f"{other.address} knows of a master of epoch {other.epoch}, this slave has followed"
+                f" only one of {epoch}"
             )
     if not last.is_known:
         return _no("it has heard nothing of its master since it was started")
@@ -123,7 +124,7 @@ def decide(last: LastMaster, *, epoch: int, end: int, others: Sequence[OtherSlav
 def _unseen(counted: int, answered: Sequence[OtherSlave], others: Sequence[OtherSlave]) -> int:
     """Return how many of `counted` other slaves in sync may hold more without anyone knowing."""
     seen = sum(other.is_in_sync is not False for other in answered)
-    silent = sum(other.end is None for other in others)
+    silent = sum(other.epoch is None for other in others)
     return max(counted - seen, min(counted, silent))
 
 

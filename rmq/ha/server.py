@@ -75,12 +75,13 @@ class HaServerConfig:
 
 
 class ReplicationWait:
-    """A send that waits for slaves."""
+    """Sends that wait for slaves together."""
 
-    __slots__ = ("_callback",)
+    __slots__ = ("_callback", "sends")
 
-    def __init__(self, callback: Callable[[Kept], None]) -> None:
+    def __init__(self, callback: Callable[[Kept], None], sends: int) -> None:
         self._callback = callback
+        self.sends = sends
 
     def end(self, kept: Kept) -> None:
         self._callback(kept)
@@ -137,9 +138,14 @@ class HaServer:
         for connection in self._connections:
             self._push(connection, now)
 
-    def when_replicated(self, end_offset: int, callback: Callable[[Kept], None]) -> None:
-        """Call back when enough slaves hold the log up to `end_offset`; at once if they do."""
-        wait = ReplicationWait(callback)
+    def when_replicated(
+        self, end_offset: int, callback: Callable[[Kept], None], sends: int = 1
+    ) -> None:
+        """Call back when enough slaves hold the log up to `end_offset`; at once if they do.
+
+        `sends` is how many are answered by that, to be counted.
+        """
+        wait = ReplicationWait(callback, sends)
         promises = self.master.promises
         now = trio.current_time()
         kept = promises.ask(end_offset, now, wait)
@@ -149,7 +155,7 @@ class HaServer:
                 self._tick_scope.deadline = deadline
             return
         if kept is Kept.NOT_AVAILABLE:
-            self.master.counters.unavailable += 1
+            self.master.counters.unavailable += sends
         wait.end(kept)
 
     def close_links(self, reason: str) -> None:
@@ -394,7 +400,7 @@ class HaServer:
             self._note_in_sync(now)
             self._settle()
             for wait in master.promises.expire(now):
-                master.counters.timeouts += 1
+                master.counters.timeouts += wait.sends
                 wait.end(Kept.TIMED_OUT)
             first_deadline = master.promises.next_deadline()
             if first_deadline is not None:

@@ -73,9 +73,9 @@ class Refusal(enum.Enum):
 
     CLOSED = "the store is closed"
     FAILED = "the store failed and must be restarted"
+    FENCED = "another broker has become master"
     DISK_FULL = "the disk is full"
     DISPATCH = "ConsumeQueue or index cannot be written"
-    FENCED = "another broker has become master"
     HANDING_OVER = "the broker hands over to another one"
     TOO_FEW_SLAVES = "too few slaves are in sync (minInSyncReplicas)"
 

@@ -348,7 +348,7 @@ class SendHandlers:
             for request, header in zip(requests, headers, strict=True):
                 request.reply(header, code=code)
 
-        self._acknowledger.when_safe(end_offset, answer)
+        self._acknowledger.when_safe(end_offset, answer, len(requests))
 
     def _answer_failure(self, request: SendRequest, result: AppendResult | BatchResult) -> None:
         self._store_stats.put_failed()
