@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 SEARCH_S: Final = 1.0
 """How often a slave that knows no master asks the nameservers for one."""
 SEARCH_S_MAX: Final = 10.0
+HA_PORT_DISTANCE: Final = 1
+"""The port for slaves is this far above a broker's own, here and in RocketMQ 4.9.8."""
 NEWS_S: Final = 0.2
 """How often the tables are looked at for changes that slaves should hear of."""
 _CONNECTED: Final = (FollowerState.CATCHING_UP, FollowerState.STREAMING)
@@ -99,6 +101,8 @@ class Replication:
         self.ha_address: str | None = None
         """Of the master, as a nameserver said."""
         self.master_address: str | None = None
+        self._last_known: tuple[str, str] | None = None
+        """The port for slaves of the last master that a nameserver knew, and its address."""
         self._live = live
         self._store = store
         self._acknowledger = acknowledger
@@ -284,7 +288,13 @@ class Replication:
 
     def _plan_pump(self) -> None:
         """Something was appended: pump soon, unless the round that did it does so anyway."""
-        if not self._is_pump_planned and self.master is not None and len(self.master.replicas):
+        if self.master is None:
+            return
+        if self._acknowledger.replicator is not None and not len(self.master.promises):
+            # Nobody waits: slaves have nothing to do until they get this.
+            self.pump()
+            return
+        if not self._is_pump_planned and len(self.master.replicas):
             self._is_pump_planned = True
             assert self._token is not None
             self._token.run_sync_soon(self._pump_if_planned, idempotent=True)
@@ -395,8 +405,22 @@ class Replication:
     def _point(self) -> None:
         if self.follower is not None:
             ha_address = self._live.current.ha_master_address or self.ha_address
-            self.follower.point_to(ha_address, self.master_address)
+            self.follower.point_to(ha_address, self._asked_at(ha_address))
         self.metadata.point_to(None if self.is_master else self.master_address)
+
+    def _asked_at(self, ha_address: str | None) -> str | None:
+        """Return where a stock master at `ha_address` is asked about its log.
+
+        It must be, always: one that believes a report it cannot check confirms sends that nobody
+        has copied. Nameservers forget a master that stopped, and it is back, perhaps with another
+        log, before they say so.
+        """
+        if ha_address is None or self.master_address is not None:
+            return self.master_address
+        if self._last_known is not None and self._last_known[0] == ha_address:
+            return self._last_known[1]
+        host, _, port = ha_address.rpartition(":")
+        return f"{host}:{int(port) - HA_PORT_DISTANCE}"
 
     def follow(self, ha_address: str) -> None:
         """Follow the master at an address, until a nameserver says another one."""
@@ -431,6 +455,8 @@ class Replication:
         if address is not None and answer.ha_address is not None:
             # A master that is gone may come back where it was, so it is dialled on.
             self.ha_address = answer.ha_address
+            dialled = self._live.current.ha_master_address or self.ha_address
+            self._last_known = (dialled, address)
         self._point()
 
     def set_fenced(self, reason: str | None) -> None:

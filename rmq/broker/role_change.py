@@ -334,6 +334,11 @@ class RoleChange:
         """Stop writing, wait for slaves in sync, become a slave; return where the log ends."""
         replication, core = self._replication, self._store.core
         master = replication.master
+        if core.config.transient_pool_enabled:
+            _refuse(
+                "a slave writes no transient pool, and it is open here: set brokerRole=SLAVE and a"
+                " brokerId above 0, and restart"
+            )
         core.set_refused(Refusal.HANDING_OVER, True)
         try:
             end = int(core.log.written)

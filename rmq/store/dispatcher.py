@@ -24,7 +24,6 @@ from rmq.model.properties import (
     find_tags,
     find_unique_key,
 )
-from rmq.store.config import MIB
 from rmq.store.consume_queue import PutOutcome
 from rmq.store.key_hash import TagCodes
 from rmq.store.layout import QUEUE_ENTRY, QUEUE_ENTRY_BYTES
@@ -41,7 +40,8 @@ if TYPE_CHECKING:
     from rmq.store.queue_table import QueueTable
     from rmq.store.record import RecordHead
 
-CATCH_UP_STEP_BYTES: Final = MIB
+CATCH_UP_STEP_BYTES: Final = 128 * 1024
+"""So much takes a few milliseconds, in which a slave takes nothing else in."""
 _SCAN_BATCH: Final = 256
 
 _TAGS: Final = b"TAGS\x01"

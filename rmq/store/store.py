@@ -334,10 +334,17 @@ class MessageStore:
                 await trio.sleep(_DISPATCH_RETRY_S)
                 self._dispatch_wanted.set()
             except BadLogError as exc:
-                _log.critical(
-                    "the log has bytes that are no record at %s; nothing behind them is dispatched",
-                    exc,
+                # They are from outside. Whoever goes on would have messages that nobody ever sees.
+                self.core.fail(
+                    StorageError(
+                        "dispatch",
+                        str(self.core.config.commit_log_paths[0]),
+                        f"bytes that are no record at {exc}",
+                        hint="compare this log with its master's: `rmq ha verify`, then"
+                        " `rmq ha resync`",
+                    )
                 )
+                self._flusher.fail_waits()
                 return
 
     async def _commit_pool(self) -> None:
