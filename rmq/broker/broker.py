@@ -75,6 +75,7 @@ from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer, client_context
 from rmq.store.config_file import ConfigFile
+from rmq.store.core import Refusal
 from rmq.store.record import pack_host
 from rmq.store.store import open_store
 from rmq.store.truncation import Truncation, request_truncation
@@ -486,10 +487,15 @@ class Broker:
                 for keeper in (self._tables.topics_keeper, self._tables.groups_keeper):
                     tasks.start_soon(keeper.run, None)
                 async with trio.open_nursery() as servers:
+                    if self.replication.is_master:
+                        # Clients that know it may be here at once, and it does not know yet what
+                        # sends have to wait for, nor whether another one is master by now.
+                        self.store.core.set_refused(Refusal.STARTING, True)
                     await servers.start(self.server.run)
                     await servers.start(self.vip_server.run)
                     await tasks.start(self.replication.run)
                     await self.registration.register_once(self._client)
+                    self.store.core.set_refused(Refusal.STARTING, False)
                     self._start_tasks(tasks)
                     task_status.started(self)
                     await self._stop.wait()

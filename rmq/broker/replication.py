@@ -101,6 +101,8 @@ class Replication:
         self.ha_address: str | None = None
         """Of the master, as a nameserver said."""
         self.master_address: str | None = None
+        self.known_epoch = 0
+        """The latest of a master of this name that a nameserver has told."""
         self._last_known: tuple[str, str] | None = None
         """The port for slaves of the last master that a nameserver knew, and its address."""
         self._live = live
@@ -445,6 +447,7 @@ class Replication:
 
     def registered(self, answer: Registered) -> None:
         """A nameserver says who the master is."""
+        self.known_epoch = max(self.known_epoch, answer.epoch or 0)
         if self.is_master:
             return
         address = answer.master_address

@@ -255,12 +255,12 @@ class RoleChange:
             view = None if follower is None else follower.status.master
             last = LastMaster.of(view)
         others = [
-            OtherSlave(member.address, member.status.epoch, member.status.end)
-            if member.status is not None
-            else OtherSlave(member.address, None, None)
+            _other_slave(member)
             for member in members
             if member.address != replication.master_address
         ]
+        if replication.known_epoch > replication.identity.epoch:
+            others.append(OtherSlave("the nameserver's last master", replication.known_epoch, None))
         if last is None:
             verdict = None
         else:
@@ -449,3 +449,11 @@ class RoleChange:
     def status(self) -> HaStatusBody:
         """Return how replication is going."""
         return replication_status(self._replication, self._live.current, self._store)
+
+
+def _other_slave(member: Member) -> OtherSlave:
+    status = member.status
+    if status is None:
+        return OtherSlave(member.address, None, None)
+    is_in_sync = None if status.master is None else status.master.in_sync
+    return OtherSlave(member.address, status.epoch, status.end, is_in_sync)

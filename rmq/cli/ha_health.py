@@ -187,6 +187,7 @@ _MASTER_STATES: Final[Mapping[str, str]] = {
         "let it follow the new master: rmq ha demote -b {master}; who that is shows:"
         " rmq ha status -n NAMESERVER --name {name}"
     ),
+    Refusal.STARTING.value: "wait: it asks the nameservers whether it is still the master",
     Refusal.HANDING_OVER.value: "wait: a change of roles is under way",
     Refusal.DISK_FULL.value: "make room on its disk",
     Refusal.FAILED.value: "see its log for what failed, repair that, and restart it",

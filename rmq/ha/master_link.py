@@ -23,7 +23,7 @@ from rmq.errors import RemoteProtocolError
 from rmq.ha import wire
 from rmq.ha.logs import is_tail_enough, tail_start
 from rmq.ha.master import STOCK_FRAME_BYTES_MAX
-from rmq.ha.replicas import Replica
+from rmq.ha.replicas import NOTHING, Replica
 from rmq.ha.secret import is_hello_genuine, sign_welcome
 from rmq.ha.wire import (
     BODY_BYTES_MAX,
@@ -215,8 +215,8 @@ class MasterLink:
         if offset > self._offered:
             self._forged(f"it says that it has {offset}, but was sent {self._offered}")
         elif self.replica is not None:
-            # Nothing is known of its disk: what it has counts as flushed as far as it goes.
-            self._master.replicas.holds(self.replica, offset, offset, now)
+            # Nothing is known of its disk.
+            self._master.replicas.holds(self.replica, offset, NOTHING, now)
 
     def _ack(self, appended: int, flushed: int, epoch: int, now: float) -> None:
         if appended > self._offered or flushed > appended:

@@ -36,7 +36,11 @@ class InSyncRules:
     lag_s_max: float = 15.0
     lag_bytes_max: int = 256 * 1024**2
     counts_flushed: bool = False
-    """What a slave has not flushed does not count."""
+    """What a slave has not flushed does not count; nor do stock slaves, which do not say it."""
+
+    def __post_init__(self) -> None:
+        if self.needed < 1:
+            raise ValueError(f"{self.needed} slaves are needed, not 1 or more")
 
 
 class Replica:
@@ -240,6 +244,9 @@ class ReplicaSet:
         for replica in self._connected:
             if replica.in_sync:
                 offset = replica.flushed if counts_flushed else replica.appended
+                if offset == NOTHING:
+                    # Of a stock slave nobody knows what is on its disk.
+                    continue
                 if replica.is_native:
                     native.setdefault(replica.host, []).append(offset)
                 else:

@@ -76,6 +76,7 @@ class Refusal(enum.Enum):
     FENCED = "another broker has become master"
     DISK_FULL = "the disk is full"
     DISPATCH = "ConsumeQueue or index cannot be written"
+    STARTING = "the broker is starting"
     HANDING_OVER = "the broker hands over to another one"
     TOO_FEW_SLAVES = "too few slaves are in sync (minInSyncReplicas)"
 

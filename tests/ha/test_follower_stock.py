@@ -323,15 +323,13 @@ async def test_a_disk_without_room_for_the_first_byte_is_waited_for(mock_clock: 
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         source.put(100)
         master = StockMaster(source)
-        with storage.faults.failing("reserve", errno.ENOSPC, on=is_of_log):
-            async with (
-                serving(stock_questions(source)) as server,
-                following(
-                    copy, master, dialect="stock", master_address=address_of(server)
-                ) as slave,
-            ):
-                await hands.pass_time(3)
-                assert slave.state() is FollowerState.FAILED
-                assert master.accepted == 0
-                storage.faults.clear()
-                await hands.until(lambda: copy.bytes == source.bytes)
+        storage.faults.fail("reserve", errno.ENOSPC, times=None, on=is_of_log)
+        async with (
+            serving(stock_questions(source)) as server,
+            following(copy, master, dialect="stock", master_address=address_of(server)) as slave,
+        ):
+            await hands.pass_time(3)
+            assert slave.state() is FollowerState.FAILED
+            assert master.accepted == 0
+            storage.faults.clear()
+            await hands.until(lambda: copy.bytes == source.bytes)

@@ -33,8 +33,8 @@ SEGMENT_BYTES: Final = 16 * 1024**2
 _PORTS: Final = range(30_000, 32_000)
 """Below those that systems dial from: a broker comes back to its port."""
 
-_forks: Final = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["rmq.cli.app", "rmq.broker.broker", "rmq.nameserver.server"])
+forks: Final = multiprocessing.get_context("forkserver")
+forks.set_forkserver_preload(["rmq.cli.app", "rmq.broker.broker", "rmq.nameserver.server"])
 
 
 def _run(arguments: list[str], log: Path, surroundings: Surroundings) -> None:
@@ -73,7 +73,7 @@ class Process:
     def start(self) -> None:
         """Start it and wait until it serves; raise NotAllowedError if it cannot live so."""
         begin = self.log.stat().st_size if self.log.exists() else 0
-        self._process = _forks.Process(
+        self._process = forks.Process(
             target=_run, args=(self._arguments, self.log, self.surroundings), daemon=True
         )
         self._process.start()
@@ -142,6 +142,7 @@ class Cluster:
     ) -> Process:
         """Prepare a broker; `start` it next."""
         host = host or self.host
+        # Asked for here, wherever it is going to live.
         port = free_port("127.0.0.1")
         wanted = {
             "brokerClusterName": "C",

@@ -142,6 +142,37 @@ class Consumer:
         return self._offsets[queue_id] < told.max_offset
 
 
+async def fill(client: RemotingClient, address: str, size: int) -> None:
+    """Send so many bytes in large messages."""
+    body = bytes(range(256)) * 512
+    left = size
+
+    async def send() -> None:
+        nonlocal left
+        while left > 0:
+            left -= len(body)
+            header = SendMessageRequestV2(
+                producer_group="kills",
+                topic=TOPIC,
+                default_topic="TBW102",
+                default_topic_queue_nums=QUEUES,
+                queue_id=0,
+                sys_flag=0,
+                born_timestamp=time.time_ns() // 1_000_000,
+                flag=0,
+                properties="",
+            )
+            answer = await client.request(
+                address, RequestCode.SEND_MESSAGE_V2, header, body=body, timeout_s=10
+            )
+            told = (ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE)
+            assert answer.code in told, (answer.code, answer.remark)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(8):
+            nursery.start_soon(send)
+
+
 async def create_topic(client: RemotingClient, address: str) -> None:
     header = CreateTopicRequest(
         topic=TOPIC,

@@ -19,6 +19,7 @@ from rmq.errors import RmqError
 from rmq.remoting.client import open_client
 from tests.ha.processes.cluster import SEGMENT_BYTES, Cluster, Process, assert_same_log
 from tests.ha.processes.load import Consumer, Producer, create_topic, wait_in_sync, wait_topic
+from tests.ha.processes.network import HOSTS, OUTSIDE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from rmq.remoting.bodies import HaStatusBody
     from rmq.remoting.client import RemotingClient
+    from tests.ha.processes.network import Network
     from tests.ha.processes.surroundings import Surroundings
 
 T = TypeVar("T")
@@ -145,16 +147,23 @@ async def running_pair(
     slave_settings: Mapping[str, str] | None = None,
     surroundings: Surroundings | None = None,
     is_friend: bool = True,
+    network: Network | None = None,
 ) -> AsyncIterator[Pair]:
     """Start a nameserver, a master and a slave that lives in `surroundings`.
 
-    A slave that is no friend is not waited for, and dials its master by address.
+    A slave that is no friend is not waited for, and dials its master by address. In a `network` the
+    master is side 0 of the wire, the slave side 1.
     """
-    cluster = Cluster(folder)
+    own_host, *hosts = ("127.0.0.1",) * 3 if network is None else (OUTSIDE, *HOSTS)
+    cluster = Cluster(folder, own_host)
     common = {**QUICK, **(settings or {})}
-    master = cluster.add(MASTER, role, 0, common)
+    master = cluster.add(MASTER, role, 0, common, host=hosts[0])
     by_address = {} if is_friend else {"haMasterAddress": cluster.ha_address(MASTER)}
-    slave = cluster.add(SLAVE, "SLAVE", 1, {**common, **by_address, **(slave_settings or {})})
+    slave = cluster.add(
+        SLAVE, "SLAVE", 1, {**common, **by_address, **(slave_settings or {})}, host=hosts[1]
+    )
+    if network is not None:
+        master.surroundings, slave.surroundings = map(network.surroundings, range(2))
     if surroundings is not None:
         slave.surroundings = surroundings
     try:

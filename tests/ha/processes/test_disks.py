@@ -50,6 +50,7 @@ async def test_a_slave_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
 async def test_a_slave_that_may_not_write_says_so_and_goes_on_when_it_may(tmp_path: Path) -> None:
     surroundings = Surroundings(heeds_modes=True)
     async with running_pair(tmp_path, settings=SMALL, surroundings=surroundings) as it:
+        assert await it.producer.send_one(it.address(MASTER))
         folder = it.cluster.store_of(SLAVE) / "commitlog"
         folder.chmod(0o555)
         await _fail_and_recover(it, "Permission denied", lambda: folder.chmod(0o755), None)

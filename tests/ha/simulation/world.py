@@ -260,6 +260,7 @@ class World:
             for other in self.nodes
             if other not in (node, old) and not other.is_stranger
         ]
+        others.append(OtherSlave("nameserver", self.highest_epoch, None))
         last = LastMaster.of(view)
         verdict = decide(last, epoch=node.epoch, end=node.log.end, others=others)
         self.trace(f"promote {node!r}: {verdict.is_safe}, {verdict.reason}; {last}")
