@@ -16,7 +16,8 @@ import trio
 
 from rmq.cli.command import Command
 from rmq.cli.dev_check import check
-from rmq.cli.dev_pair import SLAVE_ABOVE, write_pair
+from rmq.cli.dev_metrics import check_metrics
+from rmq.cli.dev_pair import METRICS_ABOVE, SLAVE_ABOVE, write_pair
 from rmq.cli.dev_processes import Child, ChildFailedError, free_port
 from rmq.cli.exit_codes import ExitCode
 from rmq.cli.ha_change import MODES
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 
 MESSAGES: Final = 10_000
 BROKER_PORT: Final = 10911
-PORTS_BESIDE: Final = (-2, 1)
-"""Relative to a broker's port: the second one for clients, and the one for slaves."""
+PORTS_BESIDE: Final = (-2, 1, METRICS_ABOVE)
+"""Relative to a broker's port: the second one for clients, those for slaves and for metrics."""
 
 _WHAT_TO_TRY: Final = """
 Point any RocketMQ 4.x client at the nameserver {nameserver}, or try
@@ -71,8 +72,11 @@ async def _run(
                 _say(f"nameserver  {nameserver}")
                 for broker in pair:
                     _say(f"{broker.role:<11} {broker.address}  data in {broker.folder}")
+                for broker in pair:
+                    _say(f"metrics     {broker.metrics}")
                 _say(f"self-check: {MESSAGES} messages through all of them, {mode}")
                 await check(nameserver, mode, MESSAGES, _say)
+                _say(f"  {await check_metrics(pair)}")
                 _say("self-check passed")
                 if not only_check:
                     _say(_advice(nameserver, mode, pair))

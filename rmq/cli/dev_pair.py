@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDERS: Final = ("broker-1", "broker-2")
+METRICS_ABOVE: Final = 4
+"""The port for metrics, counted from that for clients."""
 SLAVE_ABOVE: Final = 10
 """The port of the slave, counted from that of the master."""
 _SLAVE: Final = "SLAVE"
@@ -31,6 +33,7 @@ brokerIP1={host}
 brokerIP2={host}
 bindAddress={host}
 listenPort={port}
+metricsPort={metrics_port}
 namesrvAddr={nameserver}
 storePathRootDir={store}
 mappedFileSizeCommitLog=134217728
@@ -48,6 +51,8 @@ class DevBroker:
     address: str
     folder: Path
     conf: Path
+    metrics: str
+    """Where Prometheus finds it."""
 
 
 def write_pair(
@@ -89,6 +94,7 @@ def _write(
                 broker_id=broker_id,
                 host=host,
                 port=port,
+                metrics_port=port + METRICS_ABOVE,
                 nameserver=nameserver,
                 store=folder / "store",
             )
@@ -96,4 +102,5 @@ def _write(
     except OSError as exc:
         raise ConfigError("--data", f"{conf}: {exc.strerror}") from exc
     word = "slave" if role == _SLAVE else "master"
-    return DevBroker(word, f"{host}:{port}", folder, conf)
+    metrics = f"http://{host}:{port + METRICS_ABOVE}/metrics"
+    return DevBroker(word, f"{host}:{port}", folder, conf, metrics)
