@@ -300,7 +300,9 @@ class RoleChange:
         with self._alone("a demotion"):
             if not self._replication.is_master:
                 _refuse(f"{self._live.current.address} is a slave already")
-            if ha_master_address is not None:
+            if ha_master_address is not None and not self._live.current.namesrv_addrs:
+                # Nobody else will say it after a restart. Where nameservers do, a fixed address
+                # would outlive the next change of roles.
                 try:
                     self._live.update({"haMasterAddress": ha_master_address}, now_ms=self._now_ms())
                 except RmqError as exc:
