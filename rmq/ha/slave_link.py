@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_MAX: Final = 64 * 1024**2
 """A frame that claims more is garbage."""
-REPORT_S: Final = 0.01
-"""So long after its last report a slave may keep the next to itself, if nobody waits for it."""
 
 # Plain numbers: a flag of an enum costs more than the rest of a header.
 _SYNC: Final = int(DownFlag.SYNC)
@@ -153,8 +151,6 @@ class SlaveLink:
         self._greeted = False
         self._opened_at = self._heard_at = self._sent_at = now
         self._reported = (-1, -1)
-        self._report_at: float | None = None
-        """When to send a report that nobody waits for."""
         if is_native:
             self._output.append(PREAMBLE)
         else:
@@ -346,20 +342,10 @@ class SlaveLink:
     # --- to the master -----------------------------------------------------------------------
 
     def report(self, now: float) -> None:
-        """Say what the log holds, if the master does not know it yet.
-
-        At once if sends may wait for it. In async mode nobody does, and reading a report costs a
-        master as much as many messages: one in a while tells it how far this slave is.
-        """
+        """Say what the log holds, if the master does not know it yet."""
         if self.is_streaming and self._reported != (self._log.end, self._log.flushed):
-            if self.is_native:
-                if not self.master.is_sync and now < self._sent_at + REPORT_S:
-                    self._report_at = self._sent_at + REPORT_S
-                    self._plan_tick()
-                    return
-            elif self._reported[0] == self._log.end:
+            if not self.is_native and self._reported[0] == self._log.end:
                 return
-            self._report_at = None
             self._send_report(now)
             self._plan_tick()
 
@@ -384,10 +370,7 @@ class SlaveLink:
             if now >= self._heard_at + settings.silence_s:
                 self._end(EndKind.CLOSED, f"the master was silent for {now - self._heard_at:.1f} s")
             elif self.is_streaming:
-                if now >= self._sent_at + settings.heartbeat_s or (
-                    self._report_at is not None and now >= self._report_at
-                ):
-                    self._report_at = None
+                if now >= self._sent_at + settings.heartbeat_s:
                     self._send_report(now)
             elif not self._greeted and not self._header:
                 if now >= self._opened_at + settings.native_wait_s:
@@ -401,8 +384,6 @@ class SlaveLink:
         silent_at = self._heard_at + settings.silence_s
         if self.is_streaming:
             self.next_tick = min(silent_at, self._sent_at + settings.heartbeat_s)
-            if self._report_at is not None:
-                self.next_tick = min(self.next_tick, self._report_at)
         elif self._greeted or self._header:
             self.next_tick = min(silent_at, self._opened_at + settings.handshake_s)
         else:

@@ -238,7 +238,8 @@ class SendHandlers:
                 waiting.append((request, answer))
                 end_offset = result.physical_offset + result.size
         self._count(counts)
-        reply_all(requests, headers)
+        if len(waiting) < len(requests):
+            reply_all(requests, headers)
         if waiting:
             self._answer_when_safe(waiting, end_offset)
 
