@@ -66,6 +66,9 @@ bench-store: install ## measure the store (benchmarks/README.md)
 bench-broker: install ## measure the broker (benchmarks/README.md)
 	$(BIN)/python benchmarks/bench_broker.py $(ARGS)
 
+bench-ha: install ## measure a master and its slave beside the stock Java pair
+	$(BIN)/python benchmarks/bench_ha.py $(ARGS)
+
 bench-java: install ## measure the broker beside the stock Java one, in one run
 	$(BIN)/python benchmarks/bench_broker.py --brokers rmq,java $(ARGS)
 

@@ -304,6 +304,7 @@ class Broker:
             identity,
             self.store_stats,
             request_reopen=self._reopen_soon,
+            in_round=lambda: self.server.in_round or self.vip_server.in_round,
         )
         self.role_change = RoleChange(
             live,

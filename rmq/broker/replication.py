@@ -94,6 +94,7 @@ class Replication:
         store_stats: StoreStats,
         *,
         request_reopen: Callable[[int | None, str], None],
+        in_round: Callable[[], bool],
     ) -> None:
         self.log = StoreLog(store)
         self.identity = identity
@@ -117,6 +118,7 @@ class Replication:
         self._duties = duties
         self._store_stats = store_stats
         self._request_reopen = request_reopen
+        self._in_round = in_round
         self._role_changed = trio.Event()
         self._role_taken = trio.Event()
         self._prepare: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
@@ -307,6 +309,8 @@ class Replication:
             return
         if not self._is_pump_planned and len(self.master.replicas):
             self._is_pump_planned = True
+            if self._in_round():
+                return
             assert self._token is not None
             self._token.run_sync_soon(self._pump_when_due, idempotent=True)
 
