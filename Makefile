@@ -21,7 +21,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test coverage check format bench bench-store bench-broker \
+.PHONY: help install run test coverage check format bench bench-store bench-broker bench-ha \
 	bench-java fuzz interop clean
 
 help: ## list these targets
