@@ -112,7 +112,9 @@ def decide(last: LastMaster, *, epoch: int, end: int, others: Sequence[OtherSlav
     ahead = max(answered, key=lambda other: other.end or 0, default=None)
     if ahead is not None and ahead.end is not None and ahead.end > end:
         return _no(f"{ahead.address} has {ahead.end - end} bytes more: promote that one")
-    unseen = _unseen(last.in_sync - 1, answered, others)
+    # One that is empty has lost what it may have confirmed: its disk was replaced.
+    sound = [other for other in answered if other.end]
+    unseen = _unseen(last.in_sync - 1, sound, others)
     if unseen >= last.needed:
         return _no(
             f"{unseen} of {last.in_sync} slaves in sync do not answer, and {last.needed} were"

@@ -58,6 +58,9 @@ def other(end: int, *, epoch: int = 3, is_in_sync: bool | None = True) -> OtherS
             replace(GOOD, in_sync=2), [other(400), SILENT], "1 of 2", id="one of three is silent"
         ),
         pytest.param(
+            replace(GOOD, in_sync=2), [other(0)], "1 of 2 slaves", id="the other one was wiped"
+        ),
+        pytest.param(
             replace(GOOD, needed=2, in_sync=4), [other(400)], "2 of 4", id="two of four unseen"
         ),
     ],
