@@ -258,8 +258,8 @@ class Replication:
             if self._store.core.dispatcher.bound is not None:
                 self._store.core.dispatcher.bound = None
                 self._store.bound_moved()
-            for refusal in (Refusal.TOO_FEW_SLAVES, Refusal.FENCED, Refusal.HANDING_OVER):
-                self._store.core.set_refused(refusal, False)
+            # What the store refuses it refuses until the next role is there: nobody would wait for
+            # slaves any longer, and a message taken now would be in nobody's account.
             self.master = self.server = None
 
     def _adopt_mode(self, config: BrokerConfig) -> None:
@@ -385,6 +385,9 @@ class Replication:
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         config = self._live.current
+        # From here on the role refuses messages, and the store has to take the master's bytes.
+        for refusal in (Refusal.TOO_FEW_SLAVES, Refusal.FENCED, Refusal.HANDING_OVER):
+            self._store.core.set_refused(refusal, False)
         self.follower = Follower(
             self._store,
             self.log,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+import trio
+
 from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import HaDemoteRequest, HaPromoteRequest, HaResyncRequest
@@ -103,6 +106,41 @@ async def test_a_living_master_hands_over_without_losing_a_message(tmp_path: Pat
         assert await it.send(master, 20) == [OK] * 20
         await it.equal(slave, master)
         assert (await it.status(slave)).epoch == 3
+
+
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "ASYNC_MASTER"])
+async def test_a_hand_over_under_load_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, role: str
+) -> None:
+    async with pair(tmp_path) as it:
+        one = await it.start("one", role)
+        await it.create_topic(one)
+        two = await it.start("two", "SLAVE")
+        await it.in_sync(one)
+        await it.until(lambda: two.topics.get(TOPIC) is not None, "the topic is known")
+        acknowledged = 0
+        is_over = trio.Event()
+
+        async def load(broker: Broker) -> None:
+            nonlocal acknowledged
+            while not is_over.is_set():
+                acknowledged += (await it.send(broker, 20)).count(OK)
+
+        master, slave = one, two
+        for _ in range(3):
+            is_over = trio.Event()
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(load, master)
+                await trio.sleep(0.1)
+                answer = await _promote(it, slave)
+                assert answer.code == OK, answer.remark
+                is_over.set()
+            master, slave = slave, master
+            await it.in_sync(master)
+            await it.equal(master, slave)
+            assert len(await it.bodies(master)) >= acknowledged
+        assert acknowledged > 0
 
 
 async def test_a_promotion_that_may_lose_messages_has_to_be_wanted(tmp_path: Path) -> None:
