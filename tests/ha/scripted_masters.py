@@ -102,7 +102,8 @@ class Listener:
         await trio.aclose_forcefully(stream)
 
     async def serve(self, number: int, stream: trio.abc.Stream) -> None:
-        raise NotImplementedError
+        """Play the master on a connection; each kind of master does it its own way."""
+        raise NotImplementedError(type(self).__name__)
 
     async def interject(self, data: bytes) -> None:
         """Send something on the newest connection."""

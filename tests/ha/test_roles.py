@@ -10,6 +10,7 @@ import trio
 from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import HaDemoteRequest, HaPromoteRequest, HaResyncRequest
+from rmq.store.core import Refusal
 from tests.ha.pair_kit import TOPIC, log_bytes, pair
 
 if TYPE_CHECKING:
@@ -141,6 +142,21 @@ async def test_a_hand_over_under_load_loses_nothing_that_was_acknowledged(
             await it.equal(master, slave)
             assert len(await it.bodies(master)) >= acknowledged
         assert acknowledged > 0
+
+
+async def test_between_two_roles_the_store_refuses_what_it_refused_before(tmp_path: Path) -> None:
+    async with pair(tmp_path) as it:
+        master = await it.start("one", "SYNC_MASTER")
+        core = master.store.core
+        core.set_refused(Refusal.HANDING_OVER, True)
+        found: list[Refusal | None] = []
+
+        async def look() -> None:
+            found.append(core.refusal)
+
+        await master.replication.change_role(look)
+        assert found == [Refusal.HANDING_OVER]
+        core.set_refused(Refusal.HANDING_OVER, False)
 
 
 async def test_a_promotion_that_may_lose_messages_has_to_be_wanted(tmp_path: Path) -> None:
