@@ -457,5 +457,11 @@ def _other_slave(member: Member) -> OtherSlave:
     status = member.status
     if status is None:
         return OtherSlave(member.address, None, None)
-    is_in_sync = None if status.master is None else status.master.in_sync
-    return OtherSlave(member.address, status.epoch, status.end, is_in_sync)
+    heard = status.master
+    return OtherSlave(
+        member.address,
+        status.epoch,
+        status.end,
+        is_in_sync=heard.in_sync if heard is not None and heard.native else None,
+        hears_epochs=heard is not None and heard.native,
+    )

@@ -448,7 +448,7 @@ class MasterLink:
             master.news,
             flags,
             min(master.replicas.rules.needed, 255),
-            min(master.replicas.in_sync_count, 255),
+            min(master.replicas.in_sync_most, 255),
         )
 
     def _data_header(self, offset: int, size: int, now: float) -> DownHeader:

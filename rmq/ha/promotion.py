@@ -43,7 +43,7 @@ class LastMaster:
     """The master counted this slave."""
     needed: int = 0
     in_sync: int = 0
-    """How many slaves it counted, this one included."""
+    """How many slaves it counted at most, this one included."""
     replicated: int = -1
     """It had acknowledged nothing behind this."""
 
@@ -74,6 +74,9 @@ class OtherSlave(NamedTuple):
     """Where its log ends; None if it does not answer, or has none."""
     is_in_sync: bool | None = None
     """What it was last told about itself, if that is known."""
+    hears_epochs: bool = True
+    """Its last master tells epochs. A slave of a stock link, or one that has heard of no master since
+    it was started, may hold bytes of a later epoch than the last one it knows."""
 
 
 class Verdict(NamedTuple):
@@ -109,7 +112,9 @@ def decide(last: LastMaster, *, epoch: int, end: int, others: Sequence[OtherSlav
             f" {last.replicated}"
         )
     answered = [other for other in others if other.epoch == epoch and other.end is not None]
-    ahead = max(answered, key=lambda other: other.end or 0, default=None)
+    # What a slave of an earlier epoch has more was written by a master that has been replaced.
+    comparable = [other for other in others if other.epoch == epoch or not other.hears_epochs]
+    ahead = max(comparable, key=lambda other: other.end or 0, default=None)
     if ahead is not None and ahead.end is not None and ahead.end > end:
         return _no(f"{ahead.address} has {ahead.end - end} bytes more: promote that one")
     # One that is empty has lost what it may have confirmed: its disk was replaced.

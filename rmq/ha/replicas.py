@@ -121,6 +121,9 @@ class ReplicaSet:
         self.replicated = NOTHING
         """Up to where enough slaves in sync hold the log now; `NOTHING` if too few are in sync."""
         self.in_sync_count = 0
+        """How many slaves in sync there are at least: connections that may be of one count once."""
+        self.in_sync_most = 0
+        """How many there are at most: any of them may be the one that holds what was confirmed."""
         self._connected: list[Replica] = []
         self._gone: dict[str, Replica] = {}
 
@@ -239,6 +242,7 @@ class ReplicaSet:
     def _held(self) -> list[int]:
         """Return what each of the slaves in sync holds that are certainly not the same."""
         counts_flushed = self.rules.counts_flushed
+        self.in_sync_most = 0
         native: dict[str, list[int]] = {}
         stock: dict[str, int] = {}
         for replica in self._connected:
@@ -247,6 +251,7 @@ class ReplicaSet:
                 if offset == NOTHING:
                     # Of a stock slave nobody knows what is on its disk.
                     continue
+                self.in_sync_most += 1
                 if replica.is_native:
                     native.setdefault(replica.host, []).append(offset)
                 else:

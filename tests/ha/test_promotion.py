@@ -42,6 +42,18 @@ def other(end: int, *, epoch: int = 3, is_in_sync: bool | None = True) -> OtherS
         pytest.param(replace(GOOD, is_in_sync=False), [], "not in sync", id="out of sync"),
         pytest.param(replace(GOOD, replicated=501), [], "up to 501", id="lacks acknowledged bytes"),
         pytest.param(GOOD, [other(501)], "has 1 bytes more", id="another has more"),
+        pytest.param(
+            GOOD,
+            [other(501, epoch=2)._replace(hears_epochs=False)],
+            "has 1 bytes more",
+            id="another has more, perhaps of this epoch",
+        ),
+        pytest.param(
+            replace(GOOD, in_sync=2),
+            [other(400, epoch=2, is_in_sync=None)._replace(hears_epochs=False)],
+            "1 of 2 slaves",
+            id="one that may be of another epoch proves nothing",
+        ),
         pytest.param(GOOD, [other(10, epoch=4)], "epoch 4", id="another is of a later epoch"),
         pytest.param(
             GOOD, [OtherSlave("nameserver", 4, None)], "epoch 4", id="nameserver knows better"

@@ -66,6 +66,13 @@ class SlavePart:
         """Whether this node is to be a slave."""
         return self.target is not None
 
+    @property
+    def heard(self) -> MasterView | None:
+        """What it was last told by its master; None if it has heard of none."""
+        if self.link is not None and self.link.is_streaming:
+            return self.link.master
+        return self.view
+
     def point_to(self, target: Node | None) -> None:
         """Follow another master, or none."""
         self.target = target

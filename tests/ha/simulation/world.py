@@ -245,16 +245,10 @@ class World:
 
     def promote(self, node: Node, *, accepts_loss: bool) -> bool:
         """Make a slave master, if the rule allows it; tell whether it is."""
-        now, slave, old = self.clock.now, node.follower, self.current
-        link = slave.link
-        view = link.master if link is not None and link.is_streaming else slave.view
+        now, old = self.clock.now, self.current
+        view = node.follower.heard
         others = [
-            OtherSlave(
-                other.name,
-                other.epoch,
-                other.log.end,
-                other.follower.view.is_in_sync if other.follower.view is not None else None,
-            )
+            _other_slave(other)
             if self.is_reachable(node, other)
             else OtherSlave(other.name, None, None)
             for other in self.nodes
@@ -343,6 +337,17 @@ def simulate(seed: int, *, faults_s: float = 25.0, is_traced: bool = False) -> R
             failure = BrokenRuleError(Rule.NO_CRASH, traceback.format_exc())
     return Result(
         seed, world.clock.now - 100.0, world.clock.events, world.counts, failure, world.lines
+    )
+
+
+def _other_slave(node: Node) -> OtherSlave:
+    heard = node.follower.heard
+    return OtherSlave(
+        node.name,
+        node.epoch,
+        node.log.end,
+        is_in_sync=heard.is_in_sync if heard is not None and heard.is_native else None,
+        hears_epochs=heard is not None and heard.is_native,
     )
 
 
