@@ -305,6 +305,7 @@ class Broker:
             self.store_stats,
             request_reopen=self._reopen_soon,
             in_round=lambda: self.server.in_round or self.vip_server.in_round,
+            in_one_round=self._in_one_round,
         )
         self.role_change = RoleChange(
             live,
@@ -574,6 +575,10 @@ class Broker:
 
     def connection_idle(self, channel: Channel) -> None:
         self.housekeeping.connection_idle(channel)
+
+    def _in_one_round(self, act: Callable[[], None]) -> None:
+        """Let `act` answer sends of either port in one step."""
+        self.vip_server.in_one_round(lambda: self.server.in_one_round(act))
 
     def _end_round(self) -> None:
         """Requests that came together are served: pass on what they brought."""

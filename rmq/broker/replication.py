@@ -47,9 +47,13 @@ SEARCH_S: Final = 1.0
 SEARCH_S_MAX: Final = 10.0
 HA_PORT_DISTANCE: Final = 1
 """The port for slaves is this far above a broker's own, here and in RocketMQ 4.9.8."""
-PUMP_PAUSE_S: Final = 0.002
+PUMP_PAUSE_S: Final = 0.003
 """In async mode slaves get what is new at once, but then not again for so long: sending, and what
 it makes slaves do, costs as much for one message as for many.
+"""
+PUMP_LATEST_S: Final = 0.006
+"""After so long they get it even if no further round of requests comes by. Later than that pause,
+so that under a steady load the rounds do it and no clock has to wake anybody.
 """
 NEWS_S: Final = 0.2
 """How often the tables are looked at for changes that slaves should hear of."""
@@ -95,6 +99,7 @@ class Replication:
         *,
         request_reopen: Callable[[int | None, str], None],
         in_round: Callable[[], bool],
+        in_one_round: Callable[[Callable[[], None]], None],
     ) -> None:
         self.log = StoreLog(store)
         self.identity = identity
@@ -119,11 +124,12 @@ class Replication:
         self._store_stats = store_stats
         self._request_reopen = request_reopen
         self._in_round = in_round
+        self._in_one_round = in_one_round
         self._role_changed = trio.Event()
         self._role_taken = trio.Event()
         self._prepare: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
         self._is_pump_planned = False
-        self._pump_wanted = trio.Event()
+        self._pump_scope = trio.CancelScope()
         self._pumped_at = -math.inf
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -237,6 +243,7 @@ class Replication:
         self.master = master
         self.server = server = HaServer(master, self.log, self._server_config(config))
         server.on_in_sync_changed = self._update_refusal
+        server.in_one_round = self._in_one_round
         if config.hide_unreplicated:
             self._store.core.dispatcher.bound = self._visible_end
             server.on_settled = self._store.bound_moved
@@ -296,6 +303,7 @@ class Replication:
         """Send slaves what there is, as far as it goes without waiting."""
         self._is_pump_planned = False
         self._pumped_at = trio.current_time()
+        self._pump_scope.deadline = math.inf
         if self.server is not None:
             self.server.pump()
 
@@ -328,14 +336,13 @@ class Replication:
         ):
             self.pump()
         else:
-            self._pump_wanted.set()
+            self._pump_scope.deadline = self._pumped_at + PUMP_LATEST_S
 
     async def _pump_later(self) -> None:
-        """Send what nobody waits for in a while, many messages at a time."""
+        """Send what nobody waits for when no round of requests does it."""
         while True:
-            await self._pump_wanted.wait()
-            self._pump_wanted = trio.Event()
-            await trio.sleep_until(self._pumped_at + PUMP_PAUSE_S)
+            with trio.CancelScope() as self._pump_scope:
+                await trio.sleep_forever()
             if self._is_pump_planned:
                 self.pump()
 

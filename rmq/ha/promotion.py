@@ -75,8 +75,8 @@ class OtherSlave(NamedTuple):
     is_in_sync: bool | None = None
     """What it was last told about itself, if that is known."""
     hears_epochs: bool = True
-    """Its last master tells epochs. A slave of a stock link, or one that has heard of no master since
-    it was started, may hold bytes of a later epoch than the last one it knows."""
+    """Its last master tells epochs. A slave of a stock link, or one that has heard of no master
+    since it was started, may hold bytes of a later epoch than the last one it knows."""
 
 
 class Verdict(NamedTuple):

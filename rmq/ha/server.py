@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 REFRESH_S: Final = 1.0
 """How often it is looked at who is still in sync."""
+REPORT_PAUSE_S: Final = 0.01
+"""While no send waits for slaves, what one says is read this often: a step costs as much for one
+report as for many.
+"""
 _STEP_S: Final = 0.001
 """A clock that is not quite there yet is looked at again after this."""
 _LAST_WORDS_S: Final = 1.0
@@ -80,11 +84,14 @@ class ReplicationWait:
     __slots__ = ("_callback", "sends")
 
     def __init__(self, callback: Callable[[Kept], None], sends: int) -> None:
-        self._callback = callback
+        self._callback: Callable[[Kept], None] | None = callback
         self.sends = sends
 
     def end(self, kept: Kept) -> None:
-        self._callback(kept)
+        # Whoever waited may be remembered for a while, what it waited with is large.
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback(kept)
 
 
 class _Connection:
@@ -121,9 +128,11 @@ class HaServer:
         """Called when a slave has come to be in sync, or is no longer."""
         self.on_settled: Callable[[], None] | None = None
         """Called when slaves hold more than before (`Promises.visible`)."""
+        self.in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
+        """Runs what answers sends, so that their answers leave together and at once."""
         self._store_log = log
         self._connections: list[_Connection] = []
-        self._in_sync_count = 0
+        self._in_sync_most = 0
         self._people = LinkLog()
         self._limiter = trio.CapacityLimiter(_READ_THREADS)
         self._nursery: trio.Nursery | None = None
@@ -310,8 +319,10 @@ class HaServer:
 
     async def _read(self, connection: _Connection, channel: Channel) -> str:
         """Take in what a slave says until it, or we, have had enough; return why."""
-        link = connection.link
+        link, promises = connection.link, self.master.promises
         while link.end_reason is None:
+            if not promises.is_sync and link.replica is not None:
+                await trio.sleep(REPORT_PAUSE_S)
             try:
                 data = await channel.receive()
             except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
@@ -324,7 +335,7 @@ class HaServer:
                 connection.is_told = True
                 self._people.connected(connection.host, link, self._store_log.end, now)
             self._note_in_sync(now)
-            self._settle()
+            self.in_one_round(self._settle)
             self._push(connection, now)
         return link.end_reason
 
@@ -351,7 +362,7 @@ class HaServer:
     def _note_in_sync(self, now: float) -> None:
         """See who has come to be in sync, or is no longer, and say so."""
         replicas = self.master.replicas
-        has_changed = replicas.in_sync_count != self._in_sync_count
+        has_changed = replicas.in_sync_most != self._in_sync_most
         for connection in self._connections:
             replica = connection.link.replica
             if replica is not None and replica.in_sync != connection.in_sync:
@@ -360,7 +371,7 @@ class HaServer:
                 end = self._store_log.end
                 self._people.in_sync_changed(connection.host, replica, end, now)
         if has_changed:
-            self._in_sync_count = replicas.in_sync_count
+            self._in_sync_most = replicas.in_sync_most
             for connection in self._connections:
                 # Native slaves are told how many there are, and whether they count.
                 self._push(connection, now)

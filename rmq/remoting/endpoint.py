@@ -194,6 +194,17 @@ class Endpoint:
         for channel in dirty:
             channel.flush()
 
+    def in_one_round(self, act: Callable[[], None]) -> None:
+        """Let `act` answer requests of any connection; what it answers is written in this step."""
+        if self.in_round:
+            act()
+            return
+        self.in_round = True
+        try:
+            act()
+        finally:
+            self.end_round()
+
     def watch(self, deadline: float, call: Call) -> None:
         if self._deadlines.add(deadline, call):
             self._timer.unpark()

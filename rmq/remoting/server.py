@@ -135,6 +135,10 @@ class RemotingServer:
         """Whether requests are just being read; `on_round` is called when that is over."""
         return self._endpoint.in_round
 
+    def in_one_round(self, act: Callable[[], None]) -> None:
+        """Let `act` answer requests that were deferred, and write all the answers at once."""
+        self._endpoint.in_one_round(act)
+
     def statistics(self) -> ServerStatistics:
         return ServerStatistics(
             endpoint=self._endpoint.statistics(),

@@ -193,6 +193,19 @@ def test_a_log_is_cut_only_when_nobody_reads_it() -> None:
 # --- against a slow and simple model ----------------------------------------------------------
 
 
+def test_connections_of_one_host_count_once_and_are_all_suspected() -> None:
+    """A stock slave may be the native one beside it, or another that confirms instead of it."""
+    replicas = ReplicaSet(RULES, 500)
+    native = slave("native", host="h")
+    stock = [slave(f"stock{number}", host="h", is_native=False) for number in range(2)]
+    for replica in (native, *stock):
+        replicas.join(replica, 0.0)
+        replicas.holds(replica, 500, 500, 0.0)
+    assert (replicas.in_sync_count, replicas.in_sync_most) == (1, 3)
+    replicas.leave(stock[0], 1.0, "")
+    assert (replicas.in_sync_count, replicas.in_sync_most) == (1, 2)
+
+
 @settings(max_examples=60)
 @given(
     st.integers(1, 3),

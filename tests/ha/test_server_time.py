@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.ha.promises import Kept
+from rmq.ha.promises import Kept, ReplicationMode
 from rmq.ha.replicas import InSyncRules
+from rmq.ha.server import REPORT_PAUSE_S
 from rmq.ha.wire import PREAMBLE, REPORT, TRANSFER
 from tests.ha.kit_master import (
     KIB,
@@ -51,6 +52,26 @@ async def test_an_idle_link_carries_a_heartbeat_every_five_seconds(
                 await settled()
                 await slave.report(run.log.end)
                 assert slave.take() == TRANSFER.pack(run.log.end, 0)
+
+
+@pytest.mark.parametrize("mode", list(ReplicationMode))
+async def test_reports_are_read_at_once_only_where_sends_wait_for_them(
+    tmp_path: Path, mock_clock: MockClock, mode: ReplicationMode
+) -> None:
+    async with serving(tmp_path, mode=mode) as run:
+        with stock_slave(run) as slave:
+            await slave.report(0)
+            (replica,) = run.master.replicas
+            end = run.put()
+            await settled()
+            # The first one is read, and then the master turns to others for a while.
+            mock_clock.jump(REPORT_PAUSE_S)
+            await slave.report(0)
+            await slave.report(end)
+            assert replica.appended == (end if mode is ReplicationMode.SYNC else 0)
+            mock_clock.jump(REPORT_PAUSE_S)
+            await settled()
+            assert replica.appended == end
 
 
 async def test_what_is_sent_stands_for_a_heartbeat(tmp_path: Path, mock_clock: MockClock) -> None:

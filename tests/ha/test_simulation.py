@@ -63,6 +63,13 @@ def test_no_rule_is_broken(first: int) -> None:
             pytest.fail(explain(result), pytrace=False)
 
 
+@pytest.mark.parametrize("seed", [29823, 47436, 50246])
+def test_what_was_found_once_stays_mended(seed: int) -> None:
+    result = simulate(seed)
+    if result.broken is not None:
+        pytest.fail(explain(result), pytrace=False)
+
+
 def test_everything_that_can_go_wrong_does() -> None:
     counts: Counter[str] = Counter()
     for seed in range(200):

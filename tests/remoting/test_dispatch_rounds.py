@@ -161,3 +161,45 @@ async def test_requests_wait_for_the_others_of_their_round(log: Log, nursery: tr
         for peer in peers:
             peer.close()
     server.stop()
+
+
+async def test_answers_given_together_are_written_in_the_same_step(nursery: trio.Nursery) -> None:
+    kept: list[Request[Ask]] = []
+    rounds = 0
+
+    def keep(request: Request[Ask]) -> None:
+        request.defer()
+        kept.append(request)
+
+    def round_over() -> None:
+        nonlocal rounds
+        rounds += 1
+
+    table = HandlerTable()
+    table.add(PLAIN, keep, header=Ask)
+    server = RemotingServer(table, ServerConfig(host="127.0.0.1"), on_round=round_over)
+    await nursery.start(server.run)
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        sock.setblocking(False)
+        sock.send(
+            b"".join(
+                encode_frame(code=PLAIN, header=Ask(topic="t", queue_id=n), opaque=n)
+                for n in range(3)
+            )
+        )
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(kept) == 3
+        rounds = 0
+
+        def answer() -> None:
+            assert server.in_round
+            server.in_one_round(kept[0].reply)
+            for request in kept[1:]:
+                request.reply(Answer(offset=7))
+
+        server.in_one_round(answer)
+        # Nobody else had a turn since.
+        assert not server.in_round
+        assert sock.recv(1 << 16).count(b'"offset":"7"') == 2
+        assert rounds == 1
+    server.stop()
