@@ -6,11 +6,13 @@ played.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 import trio
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.ha.master_link import Chunk
+
+
+SIOCOUTQNSD: Final = 0x894B
+"""How many bytes a socket holds that were not sent yet."""
 
 
 @dataclass
@@ -88,9 +94,23 @@ class Wire:
         return b"".join(view for view in views if view is not None)
 
 
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends of a connection."""
+    with socket.create_server((HOST, 0)) as listener:
+        far = socket.create_connection(listener.getsockname())
+        near, _ = listener.accept()
+    near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return near, far
+
+
 @asynccontextmanager
 async def wired(
-    root: Path, *, segment_bytes: int = 4 * MIB, frame_bytes: int = 32 * KIB, **sizes: int
+    root: Path,
+    *,
+    segment_bytes: int = 4 * MIB,
+    frame_bytes: int = 32 * KIB,
+    is_tcp: bool = False,
+    **sizes: int,
 ) -> AsyncIterator[Wire]:
     """Open a store and a channel to a stock slave that has nothing."""
     async with open_store(store_config(root, segment_bytes=segment_bytes)) as store:
@@ -103,7 +123,7 @@ async def wired(
             mode=ReplicationMode.ASYNC,
             now=now,
         )
-        near, far = socket.socketpair()
+        near, far = tcp_pair() if is_tcp else socket.socketpair()
         if sizes:
             near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sizes["buffer"])
         near.setblocking(False)
@@ -158,6 +178,32 @@ async def test_what_the_socket_does_not_take_is_sent_when_it_does(tmp_path: Path
         wire.take()
         assert wire.log_bytes() == wire.stored
         assert wire.channel.sent_bytes == len(wire.stored)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_the_socket_has_of_a_chunk_leaves_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would keep it for 200 ms, as it was told that more would follow."""
+    takes = [8 * KIB]
+
+    def send_some(out: int, file: int, position: int, size: int) -> int:
+        # What `sendfile` does when it runs out of memory for a socket that is not full.
+        if not takes:
+            raise BlockingIOError
+        data = os.pread(file, takes.pop(), position)
+        with socket.socket(fileno=os.dup(out)) as near:
+            return near.send(data, socket.MSG_MORE)
+
+    async with wired(tmp_path, is_tcp=True) as wire, trio.open_nursery() as nursery:
+        nursery.start_soon(wire.channel.write)
+        await settled()
+        wire.append(JOIN_BYTES + 10 * KIB)
+        monkeypatch.setattr(os, "sendfile", send_some)
+        wire.push()
+        assert not wire.channel.is_idle
+        unsent = fcntl.ioctl(wire.channel._sock, SIOCOUTQNSD, bytes(4))
+        assert int.from_bytes(unsent, sys.byteorder) == 0
         nursery.cancel_scope.cancel()
 
 
@@ -231,6 +277,7 @@ class Stingy:
     """A socket that takes only as much as it is told to."""
 
     def __init__(self, sock: socket.socket, allowed: object) -> None:
+        self.family = sock.family
         self._sock = sock
         self._allowed = allowed
 
