@@ -20,15 +20,26 @@ RmqError
 |  |- StoreUnavailableError      closed, failed or not yet open: reason
 |  `- LogGapError                raw bytes for another offset than the end of the log
 |- RefusedError                  a handler's no: code, remark
+|- IllegalMessageError           a message or name that no broker would take: reason
 `- ClientError                   a call to a peer did not succeed: peer
    |- ConnectFailedError         no connection could be made
    |- ConnectionLostError        the connection ended before the answer came
    |- RequestTimeoutError        no answer within the time allowed
    |- TooManyRequestsError       the limit of requests under way is reached
-   `- ResponseError              the peer answered with a code other than success
+   |- ResponseError              the peer answered with a code other than success
+   |- BadAnswerError             the peer's answer cannot be understood: what, reason
+   |- NoNameserverError          none of the nameservers answered: attempts
+   |- NoRouteError               no broker serves the topic: topic
+   |- SendFailedError            a message was not stored, or nobody knows: topic, attempts
+   `- ClientClosedError          the client, producer or consumer is closed already: what
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class RmqError(Exception):
@@ -222,3 +233,78 @@ class ResponseError(ClientError):
         self.what = what
         self.code = code
         self.remark = remark
+
+
+class IllegalMessageError(RmqError):
+    """A message, or the name of a topic or group, that no broker would take. Nothing was sent."""
+
+    def __init__(self, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+class BadAnswerError(ClientError):
+    """The peer answered, and the answer cannot be understood; it may have acted."""
+
+    def __init__(self, peer: str, what: str, reason: str) -> None:
+        super().__init__(peer, f"{what} to {peer}: the answer cannot be understood: {reason}")
+        self.what = what
+        self.reason = reason
+
+
+class NoNameserverError(ClientError):
+    """None of the nameservers answered."""
+
+    retriable = True
+    hint = "do the nameservers run, and can their ports be reached from here?"
+
+    def __init__(self, what: str, attempts: Mapping[str, str]) -> None:
+        """`attempts` holds what went wrong, by address."""
+        tried = "; ".join(f"{address}: {reason}" for address, reason in attempts.items())
+        super().__init__(";".join(attempts), f"{what}: no nameserver answered ({tried})")
+        self.attempts = dict(attempts)
+
+
+class NoRouteError(ClientError):
+    """No broker serves a topic, as far as the nameservers know."""
+
+    retriable = True
+
+    def __init__(self, peer: str, topic: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__(peer, f"topic {topic}: {reason} (asked {peer})")
+        self.topic = topic
+        self.reason = reason
+        self.hint = hint
+
+
+class SendFailedError(ClientError):
+    """A message was not acknowledged, whatever was tried."""
+
+    retriable = True
+
+    def __init__(
+        self, topic: str, attempts: Sequence[tuple[str, ClientError]], *, may_be_stored: bool
+    ) -> None:
+        """`attempts` holds the broker name and what went wrong, in order.
+
+        `may_be_stored`: at least one broker was sent the message and did not say no.
+        """
+        tried = "; ".join(f"{broker}: {error}" for broker, error in attempts)
+        doubt = "it may be stored all the same" if may_be_stored else "it is stored nowhere"
+        super().__init__(
+            attempts[-1][1].peer if attempts else "",
+            f"a message for {topic} was not acknowledged after {len(attempts)}"
+            f" attempt{'s' * (len(attempts) != 1)}, {doubt}: {tried}",
+        )
+        self.topic = topic
+        self.attempts = tuple(attempts)
+        self.may_be_stored = may_be_stored
+
+
+class ClientClosedError(ClientError):
+    """What was called is closed already, or was never opened."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("", f"{what} is closed")
+        self.what = what

@@ -73,7 +73,8 @@ from rmq.remoting.codes import LanguageCode, RequestCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.server import RemotingServer
-from rmq.remoting.tls import TlsServer, client_context
+from rmq.remoting.tls import TlsServer
+from rmq.remoting.tls_config import client_context
 from rmq.store.config_file import ConfigFile
 from rmq.store.core import Refusal
 from rmq.store.record import pack_host

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.model.settings import Effect, Setting, format_value
-from rmq.remoting.tls import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
+from rmq.remoting.tls_config import ClientAuth, TlsClientConfig, TlsMode, TlsServerConfig
 
 if TYPE_CHECKING:
     from rmq.model.settings import Value, Values

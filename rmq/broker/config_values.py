@@ -19,7 +19,7 @@ from rmq.remoting.server import ServerConfig
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmq.remoting.tls import TlsClientConfig, TlsServerConfig
+    from rmq.remoting.tls_config import TlsClientConfig, TlsServerConfig
     from rmq.store.config import StoreConfig
 
 

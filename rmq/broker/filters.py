@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker.sql_filter import SqlFilter, SqlSyntaxError, compile_sql
-from rmq.broker.subscriptions import SQL92, filter_of, is_tag_type
+from rmq.broker.subscriptions import filter_of
 from rmq.model.properties import decode_properties
 from rmq.remoting.bodies import SubscriptionData
+from rmq.remoting.expressions import SQL92, is_tag_type
 
 if TYPE_CHECKING:
     from rmq.broker.sql_filter import SqlExpression

@@ -14,7 +14,7 @@ from rmq.cli.ha_change import MODES
 from rmq.cli.ha_members import UsageError
 from rmq.cli.logs import LEVELS
 from rmq.errors import ConfigError
-from rmq.remoting.client import parse_address
+from rmq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import trio
 
 from rmq.errors import ConfigError
-from rmq.remoting.client import parse_address
+from rmq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

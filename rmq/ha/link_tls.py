@@ -12,7 +12,8 @@ import trio
 
 from rmq.errors import ConfigError
 from rmq.ha.sending import RECEIVE_BYTES, close, reset
-from rmq.remoting.tls import TlsClientConfig, TlsServer, client_context
+from rmq.remoting.tls import TlsServer
+from rmq.remoting.tls_config import TlsClientConfig, client_context
 
 if TYPE_CHECKING:
     import socket
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from rmq.ha.master_link import Chunk, MasterLink
     from rmq.ha.store_log import LogReader
-    from rmq.remoting.tls import TlsServerConfig
+    from rmq.remoting.tls_config import TlsServerConfig
 
 TLS_FIRST_BYTE: Final = 0x16
 """How a TLS connection begins. No log is so long that a report begins with it."""

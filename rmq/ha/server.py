@@ -30,7 +30,7 @@ from rmq.ha.promises import Kept
 from rmq.ha.sending import PlainChannel, close, reset
 from rmq.ha.store_log import LogReader
 from rmq.ha.wire import NONCE_BYTES
-from rmq.remoting.transport import format_address
+from rmq.remoting.addresses import format_address
 
 if TYPE_CHECKING:
     import ssl

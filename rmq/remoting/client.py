@@ -13,6 +13,7 @@ import trio
 
 from rmq.errors import ConfigError, ConnectFailedError, RequestTimeoutError
 from rmq.remoting import tls
+from rmq.remoting.addresses import parse_address
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode, RequestCode, Serialization
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
@@ -279,17 +280,6 @@ class _Attempt:
         """Why the network gave us no connection."""
         self.error: Exception | None = None
         """What else went wrong: a malformed address, say."""
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Split `host:port`; an IPv6 host may stand in brackets."""
-    host, separator, port = address.rpartition(":")
-    if not separator or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise ConfigError("address", f"{address!r} is not host:port")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host:
-        raise ConfigError("address", f"{address!r} names no host")
-    return host, int(port)
 
 
 def _reason(exc: OSError) -> str:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.errors import ConfigError, ListenError
+from rmq.remoting.addresses import format_address
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.endpoint import Endpoint
-from rmq.remoting.tls import TlsMode
-from rmq.remoting.transport import SocketTransport, format_address
+from rmq.remoting.tls_config import TlsMode
+from rmq.remoting.transport import SocketTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

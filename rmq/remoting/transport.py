@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from rmq.remoting.addresses import format_address
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -154,11 +156,3 @@ def peer_name(sock: socket.socket) -> str:
         return format_address(sock.getpeername())
     except OSError:
         return "(gone)"
-
-
-def format_address(address: object) -> str:
-    """Return a socket address as `host:port`, IPv6 hosts in brackets."""
-    if not isinstance(address, tuple) or len(address) < 2:
-        return str(address) or "(unnamed)"
-    host, port = address[0], address[1]
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rmq.broker.handlers.pull import FLAG_COMMIT_OFFSET, FLAG_SUBSCRIPTION, FLAG_SUSPEND
-from rmq.broker.subscriptions import build_subscription
 from rmq.model.properties import encode_properties
 from rmq.remoting.bodies import (
     ConsumerData,
@@ -18,6 +17,7 @@ from rmq.remoting.bodies import (
 )
 from rmq.remoting.codes import FLAG_ONEWAY, VERSION, RequestCode, Serialization
 from rmq.remoting.command import encode_frame
+from rmq.remoting.expressions import build_subscription
 from rmq.remoting.headers import PullMessageRequest, SendMessageRequestV2
 from rmq.store.record import decode_records
 

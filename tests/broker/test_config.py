@@ -17,7 +17,7 @@ from rmq.broker.config_setting import attributes
 from rmq.broker.config_store import STORE_KEYS
 from rmq.errors import ConfigError
 from rmq.model.settings import Effect
-from rmq.remoting.tls import ClientAuth, TlsMode
+from rmq.remoting.tls_config import ClientAuth, TlsMode
 from rmq.store.config import FlushMode, StoreConfig
 
 

@@ -16,7 +16,7 @@ from rmq.ha.link_tls import client_context_of, server_context_of
 from rmq.ha.promises import Kept
 from rmq.ha.store_log import LogReader, ReadAhead
 from rmq.ha.wire import REPORT, TRANSFER
-from rmq.remoting.tls import ClientAuth, TlsClientConfig, TlsServerConfig
+from rmq.remoting.tls_config import ClientAuth, TlsClientConfig, TlsServerConfig
 from tests.ha.kit_master import (
     HOST,
     KIB,

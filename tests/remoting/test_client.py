@@ -23,8 +23,9 @@ from rmq.errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
+from rmq.remoting.addresses import parse_address
 from rmq.remoting.channel import ChannelConfig
-from rmq.remoting.client import ClientConfig, open_client, parse_address
+from rmq.remoting.client import ClientConfig, open_client
 from rmq.remoting.codes import (
     FLAG_ONEWAY,
     VERSION,

@@ -30,11 +30,11 @@ from rmq.remoting.client import ClientConfig, open_client
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer, ServerConfig
-from rmq.remoting.tls import (
+from rmq.remoting.tls import TlsServer
+from rmq.remoting.tls_config import (
     ClientAuth,
     TlsClientConfig,
     TlsMode,
-    TlsServer,
     TlsServerConfig,
     client_context,
 )

@@ -31,7 +31,8 @@ from interop.support.waiting import wait_until
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import VERSION, LanguageCode
 from rmq.remoting.server import ServerConfig
-from rmq.remoting.tls import ClientAuth, TlsMode, TlsServer, TlsServerConfig
+from rmq.remoting.tls import TlsServer
+from rmq.remoting.tls_config import ClientAuth, TlsMode, TlsServerConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

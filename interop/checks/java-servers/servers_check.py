@@ -29,7 +29,7 @@ from rmq.errors import ConnectFailedError
 from rmq.remoting.bodies import ClusterInfo
 from rmq.remoting.client import ClientConfig, open_client
 from rmq.remoting.codes import RequestCode, Serialization
-from rmq.remoting.tls import TlsClientConfig, client_context
+from rmq.remoting.tls_config import TlsClientConfig, client_context
 
 if TYPE_CHECKING:
     from stock_servers import StockServers

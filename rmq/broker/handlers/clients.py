@@ -19,7 +19,6 @@ import msgspec
 import trio
 
 from rmq.broker.clients import ClientIdentity
-from rmq.broker.subscriptions import is_tag_type
 from rmq.errors import ProtocolError, RefusedError, RmqError
 from rmq.model.names import retry_topic
 from rmq.remoting.bodies.base import Body
@@ -31,6 +30,7 @@ from rmq.remoting.bodies.locks import (
 )
 from rmq.remoting.bodies.subscriptions import CheckClientRequestBody
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.expressions import is_tag_type
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT
 from rmq.remoting.header import EmptyHeader
 from rmq.remoting.headers import GetConsumerListByGroupRequest, UnregisterClientRequest

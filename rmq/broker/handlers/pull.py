@@ -20,7 +20,6 @@ from rmq.broker.filters import filter_for
 from rmq.broker.holds import Hold, PullHolds
 from rmq.broker.send_checks import SEE_FAQ
 from rmq.broker.sql_filter import SqlSyntaxError
-from rmq.broker.subscriptions import REMARK_PARSE_FAILED, build_subscription, is_tag_type
 from rmq.errors import RefusedError
 from rmq.model.names import OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import encode_properties
@@ -30,6 +29,7 @@ from rmq.model.topic_flags import (
 )
 from rmq.remoting.bodies import MessageModel, OffsetMovedEvent
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.expressions import REMARK_PARSE_FAILED, build_subscription, is_tag_type
 from rmq.remoting.groups import PULL
 from rmq.remoting.headers import EmptyHeader, PullMessageRequest, PullMessageResponse
 from rmq.store.append import AppendStatus

@@ -21,7 +21,7 @@ import trio
 from rmq.broker.metrics.exposition import exposition
 from rmq.broker.metrics.http import HEAD_BYTES_MAX, Request, answer, parse_head, take_head
 from rmq.errors import ListenError
-from rmq.remoting.transport import format_address
+from rmq.remoting.addresses import format_address
 
 if TYPE_CHECKING:
     from rmq.broker.metrics.registry import BrokerRegistry

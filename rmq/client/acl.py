@@ -1,0 +1,68 @@
+"""Signing requests for brokers with access control (`aclEnable`). Pure.
+
+The signature is Base64 of HMAC-SHA1 over the values of all header fields, in the order of their
+names, and the body. Brokers leave `_UNIQUE_KEY_QUERY` out when they check it, so it is left out
+here: the stock 4.9.8 client signs it, and its queries by unique key are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from rmq.errors import ConfigError
+from rmq.remoting.header import ext_fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmq.remoting.header import Header
+
+ACCESS_KEY: Final = "AccessKey"
+SECURITY_TOKEN: Final = "SecurityToken"
+SIGNATURE: Final = "Signature"
+_UNSIGNED: Final = "_UNIQUE_KEY_QUERY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """Who a client is to brokers with access control."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("access_key", "secret_key"):
+            if not getattr(self, name):
+                raise ConfigError(name, "is empty")
+
+
+def signed(
+    credentials: Credentials,
+    header: Header | None,
+    extra: Mapping[str, str] | None,
+    body: bytes | None,
+) -> dict[str, str]:
+    """Return `extra` with what proves who sends the request."""
+    fields = dict(extra or {})
+    fields[ACCESS_KEY] = credentials.access_key
+    if credentials.security_token is not None:
+        fields[SECURITY_TOKEN] = credentials.security_token
+    everything = fields if header is None else ext_fields_of(header, fields)
+    content = "".join(
+        value for name, value in sorted(everything.items(), key=_by_units) if name != _UNSIGNED
+    )
+    digest = hmac.digest(
+        credentials.secret_key.encode(), content.encode() + (body or b""), hashlib.sha1
+    )
+    fields[SIGNATURE] = base64.b64encode(digest).decode()
+    return fields
+
+
+def _by_units(member: tuple[str, str]) -> bytes:
+    # Java compares UTF-16 units.
+    return member[0].encode("utf-16-be", "surrogatepass")

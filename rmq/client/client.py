@@ -1,0 +1,293 @@
+"""One process's part in a cluster: connections, routes and heartbeats, shared by its members.
+
+    async with open_client("10.0.0.5:9876") as client:
+        async with client.producer("orders") as producer:
+            await producer.send(Message("Orders", b"..."))
+
+Everything that is said to nameservers and brokers goes through `run` as a flow, or through
+`channel_to` where thousands of requests are pipelined. Routes are asked for when they are needed
+first and again every 30 s; brokers hear of all members every 30 s, and at once when asked to
+(`beat`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+import trio
+
+from rmq.client.callbacks import Callbacks
+from rmq.client.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
+from rmq.client.config import ClientConfig
+from rmq.client.flows import Ask, Flow
+from rmq.client.nameservers import Nameservers
+from rmq.client.routes import MASTER_ID, RouteTable
+from rmq.client.runner import FlowRunner
+from rmq.errors import ClientClosedError, ClientError
+from rmq.remoting import client as remoting
+from rmq.remoting.addresses import parse_address
+from rmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
+from rmq.remoting.codes import RequestCode
+from rmq.remoting.headers import UnregisterClientRequest
+from rmq.remoting.tls_config import client_context
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from rmq.client.members import Member
+    from rmq.client.routes import Address, TopicRoute
+    from rmq.remoting.channel import Channel
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+"""Every stock client has a producer of this group, by which it sends messages back."""
+LEAVE_S: Final = 3.0
+"""How long saying good-bye may take."""
+
+
+@final
+class Client:
+    """Use `open_client`, or `open_producer` and the like, to get a running one."""
+
+    def __init__(self, config: ClientConfig, *, is_stream: bool = False) -> None:
+        self.config = config
+        ip = config.local_address or _own_address(config.addresses[0])
+        instance = config.instance_name
+        if instance == DEFAULT_INSTANCE:
+            instance = unique_instance(os.getpid(), time.perf_counter_ns())
+        self.client_id = client_id(ip, instance, unit=config.unit_name, is_stream=is_stream)
+        self.nameservers = Nameservers(config.addresses, first=secrets.randbelow(1 << 16))
+        self.routes = RouteTable()
+        self.callbacks = Callbacks(lambda: self._members)
+        self.remoting = remoting.RemotingClient(
+            remoting.ClientConfig(
+                connect_timeout_s=config.connect_timeout_s, serialization=config.serialization
+            ),
+            table=self.callbacks.table(),
+            tls_context=None if config.tls is None else client_context(config.tls),
+        )
+        self._runner = FlowRunner(
+            self.remoting, timeout_s=config.request_timeout_s, credentials=config.credentials
+        )
+        self._members: list[Member] = []
+        self._asking: dict[str, trio.Event] = {}
+        """Topics whose routes are being asked for: all who want one wait for one answer."""
+        self._nursery: trio.Nursery | None = None
+        self._beat_wanted = trio.Event()
+        self._beating = trio.Lock()
+
+    # --- running -----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Client]:
+        """Run for the length of a block."""
+        error: Exception | None = None
+        async with self.remoting.running(), trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._keep_routes)
+            nursery.start_soon(self._keep_beating)
+            try:
+                yield self
+            except Exception as exc:  # noqa: BLE001 - raised again below, outside the nursery
+                error = exc
+            finally:
+                self._nursery = None
+                nursery.cancel_scope.cancel()
+        if error is not None:
+            raise error
+
+    def start_soon(self, function: Callable[[], Awaitable[object]]) -> None:
+        """Run a task as long as the client runs, at most."""
+        if self._nursery is None:
+            raise ClientClosedError(f"client {self.client_id}")
+        self._nursery.start_soon(function)
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow on this client's connections."""
+        if self._nursery is None:
+            flow.close()
+            raise ClientClosedError(f"client {self.client_id}")
+        return await self._runner.run(flow)
+
+    async def channel_to(self, address: str) -> Channel:
+        """Return the connection to a broker, made now if there is none; raise `ClientError`."""
+        return await self.remoting.channel(address)
+
+    @property
+    def runner(self) -> FlowRunner:
+        return self._runner
+
+    # --- routes ------------------------------------------------------------------------------
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the route of a topic, asked for if it is not known; raise `NoRouteError`."""
+        known = self.routes.get(topic)
+        if known is not None:
+            return known
+        return await self.refresh_route(topic)
+
+    async def route_to_send(self, topic: str, queues: int) -> TopicRoute:
+        """Return the route of a topic that the first send may create."""
+        known = self.routes.get(topic)
+        if known is not None and known.writable:
+            return known
+        return await self._asked_once(topic, lambda: self.nameservers.route_to_send(topic, queues))
+
+    async def refresh_route(self, topic: str) -> TopicRoute:
+        """Ask for the route of a topic now; members that care for it are told if it changed."""
+        return await self._asked_once(topic, lambda: self.nameservers.route(topic))
+
+    async def _asked_once(self, topic: str, flow: Callable[[], Flow[TopicRoute]]) -> TopicRoute:
+        while (asking := self._asking.get(topic)) is not None:
+            await asking.wait()
+            if (known := self.routes.get(topic)) is not None:
+                return known
+        done = self._asking[topic] = trio.Event()
+        try:
+            route = await self.run(flow())
+        finally:
+            del self._asking[topic]
+            done.set()
+        self._take_route(route)
+        return route
+
+    def _take_route(self, route: TopicRoute) -> None:
+        if not self.routes.put(route):
+            return
+        for member in list(self._members):
+            if route.topic in member.topics():
+                member.route_changed(route)
+
+    async def _keep_routes(self) -> None:
+        while True:
+            await trio.sleep(self.config.route_refresh_s)
+            wanted = {topic for member in self._members for topic in member.topics()}
+            for route in list(self.routes):
+                if route.topic not in wanted:
+                    self.routes.forget(route.topic)
+            for topic in sorted(wanted):
+                try:
+                    await self.refresh_route(topic)
+                except ClientError as exc:
+                    logger.warning("the route of %s could not be refreshed: %s", topic, exc)
+
+    # --- members and heartbeats --------------------------------------------------------------
+
+    def join(self, member: Member) -> None:
+        """Take a member into heartbeats and callbacks."""
+        self._members.append(member)
+
+    async def leave(self, member: Member) -> None:
+        """Let go of a member, and tell brokers that it is gone."""
+        if member not in self._members:
+            return
+        presence = member.presence()
+        self._members.remove(member)
+        if presence is None:
+            return
+        is_producer = isinstance(presence, ProducerData)
+        header = UnregisterClientRequest(
+            client_id=self.client_id,
+            producer_group=member.group if is_producer else None,
+            consumer_group=None if is_producer else member.group,
+        )
+        with trio.move_on_after(LEAVE_S) as scope:
+            scope.shield = True
+            async with trio.open_nursery() as nursery:
+                for broker in self.routes.brokers():
+                    if self.remoting.open_channel_to(broker.address) is not None:
+                        nursery.start_soon(self._say_goodbye, broker, header)
+
+    async def _say_goodbye(self, broker: Address, header: UnregisterClientRequest) -> None:
+        def flow() -> Flow[None]:
+            yield Ask(broker.address, RequestCode.UNREGISTER_CLIENT, header)
+
+        try:
+            await self._runner.run(flow())
+        except ClientError as exc:
+            logger.debug("%s was not told that %s leaves: %s", broker.address, header, exc)
+
+    def beat_soon(self) -> None:
+        """Have a heartbeat sent by the client's own task."""
+        self._beat_wanted.set()
+
+    async def beat(self) -> None:
+        """Tell all brokers of all members, now; return when those that answer have."""
+        async with self._beating:
+            brokers = self._heard_by(list(self.routes.brokers()))
+            if brokers is None:
+                return
+            data, addressed = brokers
+            body = data.encode()
+            async with trio.open_nursery() as nursery:
+                for broker in addressed:
+                    nursery.start_soon(self._beat_one, broker, body)
+
+    def _heard_by(self, brokers: Iterable[Address]) -> tuple[HeartbeatData, list[Address]] | None:
+        """Return what a heartbeat says and to whom: slaves hear of consumers only."""
+        present = [data for member in self._members if (data := member.presence()) is not None]
+        if not present:
+            return None
+        consumers = tuple(data for data in present if isinstance(data, ConsumerData))
+        producers = {data.group_name: data for data in present if isinstance(data, ProducerData)}
+        producers.setdefault(INNER_GROUP, ProducerData(group_name=INNER_GROUP))
+        heartbeat = HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=tuple(producers.values()),
+            consumer_data_set=consumers,
+        )
+        addressed = [b for b in brokers if consumers or b.broker_id == MASTER_ID]
+        return heartbeat, addressed
+
+    async def _beat_one(self, broker: Address, body: bytes) -> None:
+        def flow() -> Flow[None]:
+            yield Ask(broker.address, RequestCode.HEART_BEAT, None, body)
+
+        try:
+            await self._runner.run(flow())
+        except ClientError as exc:
+            logger.warning("no heartbeat to %s at %s: %s", broker.broker_name, broker.address, exc)
+
+    async def _keep_beating(self) -> None:
+        # The first one soon after the start, as stock clients do.
+        pause_s = min(1.0, self.config.heartbeat_s)
+        while True:
+            with trio.move_on_after(pause_s):
+                await self._beat_wanted.wait()
+            self._beat_wanted = trio.Event()
+            pause_s = self.config.heartbeat_s
+            await self.beat()
+
+
+@asynccontextmanager
+async def open_client(
+    config: ClientConfig | str, *, is_stream: bool = False
+) -> AsyncIterator[Client]:
+    """Run a client for the length of a block; text stands for the addresses of nameservers."""
+    if isinstance(config, str):
+        config = ClientConfig(nameservers=config)
+    async with Client(config, is_stream=is_stream).running() as client:
+        yield client
+
+
+def _own_address(peer: str) -> str:
+    """Return the address that this machine reaches `peer` from. Sends nothing."""
+    host, port = parse_address(peer)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[
+            0
+        ]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

@@ -1,0 +1,153 @@
+"""Messages as applications see them: what is sent, what comes of it, and what is received. Pure.
+
+Names and limits are those of RocketMQ 4.9.8. What a broker would refuse is refused here, before
+anything is sent.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rmq.errors import IllegalMessageError
+from rmq.model.properties import KEY_SEPARATOR
+from rmq.model.queues import MessageQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BODY_BYTES_MAX: Final = 4 * 1024**2
+"""As brokers have it when `maxMessageSize` is not set."""
+PROPERTIES_BYTES_MAX: Final = 32_767
+TOPIC_CHARS_MAX: Final = 127
+GROUP_CHARS_MAX: Final = 255
+DELAY_LEVEL_MAX: Final = 18
+
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+# fmt: off
+RESERVED: Final = frozenset(
+    (
+        "TRACE_ON", "MSG_REGION", "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC",
+        "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID",
+        "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
+        "UNIQ_KEY", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "INSTANCE_ID",
+        "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "CLUSTER",
+        "MSG_TYPE", "INNER_MULTI_QUEUE_OFFSET",
+    )
+)
+# fmt: on
+"""Properties that belong to the system; an application may not set them."""
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message to be sent. It is checked when it is made."""
+
+    topic: str
+    body: bytes
+    tag: str | None = msgspec.field(default=None)
+    """Consumers subscribe by it."""
+    keys: tuple[str, ...] = ()
+    """Operators find the message by them; a key has no blanks."""
+    delay_level: int = 0
+    """1 to 18 stand for 1 s to 2 h as the broker is configured; 0 delivers at once."""
+    properties: dict[str, str] = {}
+    """The application's own; SQL filters see them."""
+    flag: int = 0
+    """A number for the application, untouched by brokers."""
+    waits_stored: bool = True
+    """Whether the answer waits for disk and slaves as the broker is configured."""
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if not isinstance(self.body, bytes):
+            raise IllegalMessageError(
+                f"the body is {type(self.body).__name__}, not bytes",
+                hint="encode text yourself: text.encode()",
+            )
+        if not self.body:
+            raise IllegalMessageError("the body is empty, which brokers refuse")
+        if not 0 <= self.delay_level <= DELAY_LEVEL_MAX:
+            raise IllegalMessageError(f"delay level {self.delay_level} is not 0 to 18")
+        if self.tag is not None and "||" in self.tag:
+            raise IllegalMessageError(
+                f"tag {self.tag!r} has || in it, which subscriptions split at"
+            )
+        for key in self.keys:
+            if not key or KEY_SEPARATOR in key:
+                raise IllegalMessageError(f"key {key!r} is empty or has a blank in it")
+        if self.properties:
+            check_properties(self.properties)
+
+
+class SendStatus(enum.Enum):
+    """How a message is stored. In all of these it is; see `docs/ha.md` for the last three."""
+
+    OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+class SendResult(msgspec.Struct, frozen=True):
+    """What a broker answered to a send."""
+
+    status: SendStatus
+    message_id: str
+    """The unique key of the message, of all its messages joined by commas for a batch."""
+    offset_message_id: str
+    """Where it was stored, likewise."""
+    queue: MessageQueue
+    queue_offset: int
+    """Of the first message of a batch."""
+    region: str = "DefaultRegion"
+    is_trace_on: bool = True
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status is SendStatus.OK
+
+
+def check_topic(topic: str) -> None:
+    """Raise `IllegalMessageError` for a name that no topic can have."""
+    _check_name("topic", topic, TOPIC_CHARS_MAX)
+
+
+def check_group(group: str) -> None:
+    """Raise `IllegalMessageError` for a name that no group can have."""
+    _check_name("group", group, GROUP_CHARS_MAX)
+    if group in ("DEFAULT_PRODUCER", "DEFAULT_CONSUMER"):
+        raise IllegalMessageError(
+            f"group {group} is RocketMQ's own default", hint="choose a name of your own"
+        )
+
+
+def _check_name(what: str, name: str, chars_max: int) -> None:
+    if not name:
+        raise IllegalMessageError(f"the {what} has no name")
+    if len(name) > chars_max:
+        raise IllegalMessageError(
+            f"the {what}'s name has {len(name)} characters, above {chars_max}"
+        )
+    if not _NAME.fullmatch(name):
+        raise IllegalMessageError(
+            f"{what} {name!r} has characters other than letters, digits, %, |, _ and -"
+        )
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise `IllegalMessageError` for properties that cannot be carried or are not the user's."""
+    for name, value in properties.items():
+        if name in RESERVED:
+            raise IllegalMessageError(f"property {name} belongs to the system")
+        if not isinstance(value, str):
+            raise IllegalMessageError(f"property {name} is {type(value).__name__}, not str")
+        if not name or not value:
+            raise IllegalMessageError(
+                f"property {name!r}={value!r}: name and value must not be empty"
+            )
+        if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
+            raise IllegalMessageError(f"property {name!r} has a character 1 or 2 in it")

@@ -1,0 +1,148 @@
+"""Where the queues of topics are: what a nameserver says, as a client uses it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from rmq.model.queues import MessageQueue
+from rmq.model.topic_flags import PERM_READ, PERM_WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmq.remoting.bodies import BrokerData, TopicRouteData
+
+MASTER_ID: Final = 0
+
+
+class Address(NamedTuple):
+    """A broker of a name: the master has id 0."""
+
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+@final
+class TopicRoute:
+    """The queues of one topic, and who has them."""
+
+    __slots__ = ("_brokers", "_raw", "readable", "topic", "writable")
+
+    def __init__(self, topic: str, route: TopicRouteData) -> None:
+        self.topic = topic
+        self._raw = route
+        self._brokers = {
+            broker.broker_name: dict(broker.broker_addrs) for broker in route.broker_datas
+        }
+        self.writable: tuple[MessageQueue, ...] = tuple(self._writable(topic, route))
+        """Queues that take messages now, in the order in which they are dealt with."""
+        self.readable: tuple[MessageQueue, ...] = tuple(
+            MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
+            for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+            if data.perm & PERM_READ
+            for number in range(data.read_queue_nums)
+        )
+        """Queues that can be read, their masters there or not."""
+
+    def __eq__(self, other: object) -> bool:
+        """The same queues at the same addresses, in whatever order they were told."""
+        return isinstance(other, TopicRoute) and self._key() == other._key()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<TopicRoute {self.topic}: {len(self.writable)} writable, {self._brokers}>"
+
+    def _key(self) -> tuple[object, ...]:
+        return (
+            self.topic,
+            self._brokers,
+            frozenset(self._raw.queue_datas),
+            self._raw.order_topic_conf,
+        )
+
+    def _writable(self, topic: str, route: TopicRouteData) -> Iterator[MessageQueue]:
+        if route.order_topic_conf:
+            # `broker-a:4;broker-b:4`: an ordered topic keeps its queues while a broker is away.
+            for part in route.order_topic_conf.split(";"):
+                name, _, count = part.partition(":")
+                for number in range(int(count) if count.isascii() and count.isdigit() else 0):
+                    yield MessageQueue(topic=topic, broker_name=name, queue_id=number)
+            return
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
+            if data.perm & PERM_WRITE and MASTER_ID in self._brokers.get(data.broker_name, {}):
+                for number in range(data.write_queue_nums):
+                    yield MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
+
+    @property
+    def brokers(self) -> tuple[Address, ...]:
+        """Every broker, by name and id."""
+        return tuple(
+            Address(name, number, address)
+            for name, addresses in sorted(self._brokers.items())
+            for number, address in sorted(addresses.items())
+        )
+
+    @property
+    def is_ordered(self) -> bool:
+        return bool(self._raw.order_topic_conf)
+
+    def master_of(self, broker_name: str) -> str | None:
+        """Return the address of the master of a name, if it has one now."""
+        return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> Address | None:
+        """Return that broker, or if it is gone any other of its name, the master first."""
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        number = broker_id if broker_id in addresses else min(addresses)
+        return Address(broker_name, number, addresses[number])
+
+
+@final
+class RouteTable:
+    """The routes that a client knows."""
+
+    def __init__(self) -> None:
+        self._routes: dict[str, TopicRoute] = {}
+
+    def get(self, topic: str) -> TopicRoute | None:
+        return self._routes.get(topic)
+
+    def put(self, route: TopicRoute) -> bool:
+        """Take a route in; tell whether it is another than before."""
+        has_changed = self._routes.get(route.topic) != route
+        if has_changed:
+            self._routes[route.topic] = route
+        return has_changed
+
+    def forget(self, topic: str) -> None:
+        self._routes.pop(topic, None)
+
+    def __iter__(self) -> Iterator[TopicRoute]:
+        return iter(self._routes.values())
+
+    def brokers(self) -> tuple[Address, ...]:
+        """Every broker of any route, each address once."""
+        found: dict[str, Address] = {}
+        for route in self._routes.values():
+            for broker in route.brokers:
+                found.setdefault(broker.address, broker)
+        return tuple(sorted(found.values()))
+
+    def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> Address | None:
+        """Return a broker of a name, whichever topic told of it; see `TopicRoute.address_of`."""
+        best: Address | None = None
+        for route in self._routes.values():
+            found = route.address_of(broker_name, broker_id)
+            if found is not None and found.broker_id == broker_id:
+                return found
+            best = best or found
+        return best
+
+
+def broker_addresses(brokers: Iterable[BrokerData]) -> dict[str, dict[int, str]]:
+    """Return addresses by name and id, as cluster information has them."""
+    return {broker.broker_name: dict(broker.broker_addrs) for broker in brokers}
