@@ -1,0 +1,81 @@
+"""Routes: which queues there are, where they are, and when that has changed."""
+
+from __future__ import annotations
+
+from rmq.client.routes import Address, RouteTable, TopicRoute
+from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
+
+
+def route_data(
+    *brokers: tuple[str, dict[int, str]], perm: int = 6, queues: int = 2, order: str | None = None
+) -> TopicRouteData:
+    return TopicRouteData(
+        order_topic_conf=order,
+        queue_datas=tuple(
+            QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+            for name, _ in brokers
+        ),
+        broker_datas=tuple(
+            BrokerData(cluster="C", broker_name=name, broker_addrs=addresses)
+            for name, addresses in brokers
+        ),
+    )
+
+
+B = ("b", {0: "b0:1", 1: "b1:1"})
+A = ("a", {0: "a0:1"})
+SLAVE_ONLY = ("c", {1: "c1:1"})
+
+
+def test_queues_are_in_the_order_of_broker_names() -> None:
+    route = TopicRoute("T", route_data(B, A))
+    assert [(q.broker_name, q.queue_id) for q in route.writable] == [
+        ("a", 0),
+        ("a", 1),
+        ("b", 0),
+        ("b", 1),
+    ]
+    assert route.readable == route.writable
+
+
+def test_without_a_master_a_queue_is_only_read() -> None:
+    route = TopicRoute("T", route_data(SLAVE_ONLY))
+    assert route.writable == ()
+    assert len(route.readable) == 2
+    assert route.master_of("c") is None
+    assert route.address_of("c") == Address("c", 1, "c1:1")
+
+
+def test_permissions() -> None:
+    assert TopicRoute("T", route_data(A, perm=4)).writable == ()
+    assert TopicRoute("T", route_data(A, perm=2)).readable == ()
+
+
+def test_an_ordered_topic_keeps_its_queues() -> None:
+    route = TopicRoute("T", route_data(A, order="a:2;gone:1;bad:x"))
+    assert route.is_ordered
+    assert [(q.broker_name, q.queue_id) for q in route.writable] == [
+        ("a", 0),
+        ("a", 1),
+        ("gone", 0),
+    ]
+
+
+def test_any_broker_of_the_name_will_do() -> None:
+    route = TopicRoute("T", route_data(A, B))
+    assert route.address_of("b", 1) == Address("b", 1, "b1:1")
+    assert route.address_of("b", 7) == Address("b", 0, "b0:1")
+    assert route.address_of("nobody") is None
+
+
+def test_a_table_knows_what_has_changed() -> None:
+    table = RouteTable()
+    assert table.put(TopicRoute("T", route_data(A, B)))
+    assert not table.put(TopicRoute("T", route_data(B, A)))
+    assert table.put(TopicRoute("T", route_data(A)))
+    assert table.put(TopicRoute("U", route_data(SLAVE_ONLY)))
+    assert [broker.address for broker in table.brokers()] == ["a0:1", "c1:1"]
+    assert table.address_of("c", 0) == Address("c", 1, "c1:1")
+    table.forget("U")
+    assert table.address_of("c", 0) is None
+    assert table.get("U") is None
