@@ -31,6 +31,10 @@ RmqError
    |- NoNameserverError          none of the nameservers answered: attempts
    |- NoRouteError               no broker serves the topic: topic
    |- SendFailedError            a message was not stored, or nobody knows: topic, attempts
+   |- NotAssignedError           a queue is not (any longer) this consumer's: topic, queue_id
+   |- OffsetOutOfRangeError      a queue has no message at an offset: asked, first, last
+   |- NoBrokerError              no broker is the one that was asked for: wanted, reason
+   |- BrokersFailedError         some of several brokers did not do their part: done, failures
    `- ClientClosedError          the client, producer or consumer is closed already: what
 """
 
@@ -300,6 +304,79 @@ class SendFailedError(ClientError):
         self.topic = topic
         self.attempts = tuple(attempts)
         self.may_be_stored = may_be_stored
+
+
+class OffsetOutOfRangeError(ClientError):
+    """A queue has no message where one was asked for: deleted already, or not there yet."""
+
+    def __init__(
+        self,
+        peer: str,
+        topic: str,
+        broker_name: str,
+        queue_id: int,
+        asked: int,
+        first: int,
+        last: int,
+    ) -> None:
+        """`first` is the first offset that can be read, `last` the one behind the last message."""
+        super().__init__(
+            peer,
+            f"queue {queue_id} of {topic} on {broker_name} has no offset {asked}: it goes from"
+            f" {first} to {last} (asked {peer})",
+        )
+        self.topic = topic
+        self.broker_name = broker_name
+        self.queue_id = queue_id
+        self.asked = asked
+        self.first = first
+        self.last = last
+
+
+class NoBrokerError(ClientError):
+    """No broker is the one that was asked for, as far as the nameservers know."""
+
+    retriable = True
+
+    def __init__(self, wanted: str, reason: str, *, hint: str | None = None) -> None:
+        super().__init__("", f"{wanted}: {reason}")
+        self.wanted = wanted
+        self.reason = reason
+        self.hint = hint
+
+
+class BrokersFailedError(ClientError):
+    """Something was to be done at several brokers or nameservers, and not all of them did it."""
+
+    retriable = True
+
+    def __init__(
+        self, what: str, failures: Sequence[tuple[str, ClientError]], done: Sequence[str]
+    ) -> None:
+        """`failures` holds who failed and how, `done` who did their part."""
+        told = "; ".join(f"{who}: {error}" for who, error in failures)
+        at_others = f", done at {', '.join(done)}" if done else ", done nowhere"
+        super().__init__(
+            failures[0][1].peer if failures else "",
+            f"{what}: {len(failures)} of {len(failures) + len(done)} failed ({told}){at_others}",
+        )
+        self.what = what
+        self.failures = tuple(failures)
+        self.done = tuple(done)
+
+
+class NotAssignedError(ClientError):
+    """A queue is not this consumer's: it never was, or another member of the group has it now."""
+
+    hint = "look at the consumer's assignment; queues move when members of the group come and go"
+
+    def __init__(self, topic: str, broker_name: str, queue_id: int) -> None:
+        super().__init__(
+            "", f"queue {queue_id} of {topic} on {broker_name} is not assigned to this consumer"
+        )
+        self.topic = topic
+        self.broker_name = broker_name
+        self.queue_id = queue_id
 
 
 class ClientClosedError(ClientError):

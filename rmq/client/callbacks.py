@@ -9,7 +9,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
+
 from rmq.client.members import ConsumerMember, TransactionMember
+from rmq.client.task_stacks import task_stacks
 from rmq.errors import ProtocolError, RefusedError
 from rmq.model.properties import PropertyFinder, decode_text
 from rmq.remoting.bodies import GetConsumerStatusBody
@@ -140,7 +143,10 @@ class Callbacks:
 
     def _running_info(self, request: Request[GetConsumerRunningInfoRequest]) -> None:
         consumer = self._consumer_or_refuse(request.header.consumer_group)
-        request.reply(body=consumer.running_info().encode())
+        info = consumer.running_info()
+        if request.header.jstack_enable:
+            info = msgspec.structs.replace(info, jstack=task_stacks())
+        request.reply(body=info.encode())
 
     async def _consume_directly(self, request: Request[ConsumeMessageDirectlyRequest]) -> None:
         consumer = self._consumer_or_refuse(request.header.consumer_group)

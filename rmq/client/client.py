@@ -27,7 +27,7 @@ from rmq.client.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
 from rmq.client.config import ClientConfig
 from rmq.client.flows import Ask, Flow
 from rmq.client.nameservers import Nameservers
-from rmq.client.routes import MASTER_ID, RouteTable
+from rmq.client.routes import MASTER_ID, MissingTopics, RouteTable
 from rmq.client.runner import FlowRunner
 from rmq.errors import ClientClosedError, ClientError
 from rmq.remoting import client as remoting
@@ -52,6 +52,8 @@ INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """Every stock client has a producer of this group, by which it sends messages back."""
 LEAVE_S: Final = 3.0
 """How long saying good-bye may take."""
+MISSING_S: Final = 1.0
+"""A topic that nobody has yet is looked for this soon, then less and less often."""
 
 
 @final
@@ -76,7 +78,10 @@ class Client:
             tls_context=None if config.tls is None else client_context(config.tls),
         )
         self._runner = FlowRunner(
-            self.remoting, timeout_s=config.request_timeout_s, credentials=config.credentials
+            self.remoting,
+            timeout_s=config.request_timeout_s,
+            credentials=config.credentials,
+            is_stream=is_stream,
         )
         self._members: list[Member] = []
         self._asking: dict[str, trio.Event] = {}
@@ -89,21 +94,36 @@ class Client:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Client]:
-        """Run for the length of a block."""
+        """Run for the length of a block.
+
+        When the block is cancelled, connections live on until it has been left: members can still
+        commit and say good-bye on their way out.
+        """
         error: Exception | None = None
-        async with self.remoting.running(), trio.open_nursery() as nursery:
-            self._nursery = nursery
-            nursery.start_soon(self._keep_routes)
-            nursery.start_soon(self._keep_beating)
+        ready, left = trio.Event(), trio.Event()
+        async with trio.open_nursery() as nursery:
+            # Not with `start`: cancelled, that would wait for a task which waits for `left`.
+            nursery.start_soon(self._serve, ready, left)
             try:
+                await ready.wait()
                 yield self
             except Exception as exc:  # noqa: BLE001 - raised again below, outside the nursery
                 error = exc
             finally:
-                self._nursery = None
-                nursery.cancel_scope.cancel()
+                left.set()
         if error is not None:
             raise error
+
+    async def _serve(self, ready: trio.Event, left: trio.Event) -> None:
+        with trio.CancelScope(shield=True):
+            async with self.remoting.running(), trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._keep_routes)
+                nursery.start_soon(self._keep_beating)
+                ready.set()
+                await left.wait()
+                self._nursery = None
+                nursery.cancel_scope.cancel()
 
     def start_soon(self, function: Callable[[], Awaitable[object]]) -> None:
         """Run a task as long as the client runs, at most."""
@@ -168,17 +188,30 @@ class Client:
                 member.route_changed(route)
 
     async def _keep_routes(self) -> None:
+        refresh_s = self.config.route_refresh_s
+        refresh_at = trio.current_time() + refresh_s
+        missing = MissingTopics(refresh_s)
         while True:
-            await trio.sleep(self.config.route_refresh_s)
+            await trio.sleep(min(MISSING_S, refresh_s))
+            now = trio.current_time()
             wanted = {topic for member in self._members for topic in member.topics()}
-            for route in list(self.routes):
-                if route.topic not in wanted:
-                    self.routes.forget(route.topic)
-            for topic in sorted(wanted):
+            if now >= refresh_at:
+                refresh_at = now + refresh_s
+                for route in list(self.routes):
+                    if route.topic not in wanted:
+                        self.routes.forget(route.topic)
+                due = sorted(wanted)
+            else:
+                due = missing.due(
+                    {topic for topic in wanted if self.routes.get(topic) is None}, now
+                )
+            for topic in due:
+                is_known = self.routes.get(topic) is not None
                 try:
                     await self.refresh_route(topic)
                 except ClientError as exc:
-                    logger.warning("the route of %s could not be refreshed: %s", topic, exc)
+                    level = logging.WARNING if is_known else logging.DEBUG
+                    logger.log(level, "the route of %s could not be refreshed: %s", topic, exc)
 
     # --- members and heartbeats --------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from rmq.model.queues import MessageQueue
 from rmq.model.topic_flags import PERM_READ, PERM_WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
-    from rmq.remoting.bodies import BrokerData, TopicRouteData
+    from rmq.remoting.bodies import TopicRouteData
 
 MASTER_ID: Final = 0
 
@@ -143,6 +143,20 @@ class RouteTable:
         return best
 
 
-def broker_addresses(brokers: Iterable[BrokerData]) -> dict[str, dict[int, str]]:
-    """Return addresses by name and id, as cluster information has them."""
-    return {broker.broker_name: dict(broker.broker_addrs) for broker in brokers}
+@final
+class MissingTopics:
+    """When to look again for topics that nobody has yet. (Stock clients look every 30 s.)"""
+
+    def __init__(self, pause_s_max: float) -> None:
+        self._pause_s_max = pause_s_max
+        self._next: dict[str, tuple[float, float]] = {}
+        """When, and how long to wait after that."""
+
+    def due(self, missing: Collection[str], now: float) -> list[str]:
+        """Return those of the missing topics that it is time to look for."""
+        self._next = {topic: self._next.get(topic, (now, 1.0)) for topic in missing}
+        due = sorted(topic for topic, (at, _) in self._next.items() if at <= now)
+        for topic in due:
+            pause_s = self._next[topic][1]
+            self._next[topic] = (now + pause_s, min(2 * pause_s, self._pause_s_max))
+        return due

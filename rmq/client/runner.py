@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
 
 from rmq.client.acl import signed
 from rmq.client.flows import Answer, Ask, Flow, Pause, Tell
-from rmq.errors import ClientError
+from rmq.errors import ClientError, ConfigError, ConnectFailedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,17 +19,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+REQUEST_TYPE: Final = "ReqT"
+STREAM: Final = "0"
+
 
 @final
 class FlowRunner:
     """Does what flows ask for, and signs it."""
 
     def __init__(
-        self, remoting: RemotingClient, *, timeout_s: float, credentials: Credentials | None
+        self,
+        remoting: RemotingClient,
+        *,
+        timeout_s: float,
+        credentials: Credentials | None,
+        is_stream: bool = False,
     ) -> None:
+        """`is_stream`: say with every request that it is one of a pulling consumer (`ReqT`)."""
         self.remoting = remoting
         self._timeout_s = timeout_s
         self._credentials = credentials
+        self._is_stream = is_stream
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end; return its result, or raise what it raises."""
@@ -53,6 +63,10 @@ class FlowRunner:
                         await trio.sleep(step.seconds)
                 except ClientError as exc:
                     error = exc
+                except ConfigError as exc:
+                    # A nameserver told an address that is none.
+                    assert not isinstance(step, Pause)
+                    error = ConnectFailedError(step.address, str(exc))
         finally:
             flow.close()
 
@@ -60,6 +74,8 @@ class FlowRunner:
         self, header: Header | None, extra: Mapping[str, str] | None, body: bytes | None
     ) -> Mapping[str, str] | None:
         """Return the header fields that go with a request beside its own."""
+        if self._is_stream:
+            extra = {**(extra or {}), REQUEST_TYPE: STREAM}
         if self._credentials is None:
             return extra
         return signed(self._credentials, header, extra, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmq.client.routes import Address, RouteTable, TopicRoute
+from rmq.client.routes import Address, MissingTopics, RouteTable, TopicRoute
 from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
 
 
@@ -79,3 +79,13 @@ def test_a_table_knows_what_has_changed() -> None:
     table.forget("U")
     assert table.address_of("c", 0) is None
     assert table.get("U") is None
+
+
+def test_a_missing_topic_is_looked_for_less_and_less_often() -> None:
+    missing = MissingTopics(pause_s_max=8.0)
+    asked = [now for now in range(40) if missing.due({"T"}, float(now))]
+    assert asked == [0, 1, 3, 7, 15, 23, 31, 39]
+    assert missing.due({"T", "U"}, 40.0) == ["U"]
+    # Once it was there it is new again.
+    missing.due(set(), 41.0)
+    assert missing.due({"T"}, 42.0) == ["T"]
