@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rmq.broker.config_ignored import ignored_settings
 from rmq.broker.config_setting import attributes
 from rmq.broker.config_store import STORE_KEYS, pool_is_possible, split_paths, store_config
-from rmq.broker.config_tls import (
-    TLS_SETTINGS,
-    tls_client_config,
-    tls_replication_config,
-    tls_server_config,
-)
+from rmq.broker.config_tls import TLS_SETTINGS, tls_client_config, tls_replication_config
 from rmq.broker.config_values import BrokerConfig
 from rmq.model.settings import Rule, Schema, Setting
+from rmq.remoting.tls_settings import tls_server_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
 """Settings of a nameserver: `namesrv.conf`, with the keys and defaults of RocketMQ 4.9.8.
 
-Keys are those of NamesrvConfig and NettyServerConfig, and four of our own (`OWN_KEYS`): the times
-that the original has in its code, where to listen and how many connections to take. What threads
-and buffers the original uses means nothing here; such keys are accepted.
+Keys are those of NamesrvConfig, NettyServerConfig and TlsSystemConfig, and four of our own
+(`OWN_KEYS`): the times that the original has in its code, where to listen and how many connections
+to take. What threads and buffers the original uses means nothing here; such keys are accepted.
 
 `LiveConfig` is the configuration of a running process. An update is written to the file before it
 counts, and only the lines of changed keys are touched.
@@ -22,12 +22,14 @@ from rmq.model.settings import load as load_settings
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.server import ServerConfig
+from rmq.remoting.tls_settings import tls_server_config, tls_server_settings
 from rmq.store.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmq.model.settings import Value
+    from rmq.remoting.tls_config import TlsServerConfig
 
 OWN_KEYS: Final = frozenset(
     ("bindAddress", "serverConnectionsMax", "scanNotActiveBrokerInterval", "brokerExpiredTime")
@@ -47,6 +49,12 @@ def _ignored(key: str, default: Value) -> Setting:
 def _is_given(key: str) -> Rule:
     return Rule(keys=(key,), check=lambda values: None if values.text(key) else "must not be empty")
 
+
+def _makes_tls(values: Values) -> None:
+    tls_server_config(values)
+
+
+_TLS: Final = tls_server_settings("nameserver")
 
 SCHEMA: Final = Schema(
     [
@@ -119,6 +127,7 @@ SCHEMA: Final = Schema(
             minimum=1,
             help="Connections that may wait to be accepted.",
         ),
+        *_TLS,
         Setting(
             key="clusterTest",
             default=False,
@@ -140,7 +149,10 @@ SCHEMA: Final = Schema(
         _ignored("serverPooledByteBufAllocatorEnable", True),
         _ignored("useEpollNativeSelector", False),
     ],
-    rules=[_is_given(key) for key in ("bindAddress", "kvConfigPath", "configStorePath")],
+    rules=[
+        *(_is_given(key) for key in ("bindAddress", "kvConfigPath", "configStorePath")),
+        Rule(keys=tuple(setting.key for setting in _TLS), check=_makes_tls),
+    ],
 )
 
 
@@ -163,6 +175,8 @@ class NameserverConfig:
     broker_expiry_s: float
     """`brokerExpiredTime`."""
     server: ServerConfig
+    tls: TlsServerConfig
+    """`tls.server.*`."""
 
     @classmethod
     def from_values(cls, values: Values) -> Self:
@@ -183,6 +197,7 @@ class NameserverConfig:
                 connections_max=values.integer("serverConnectionsMax"),
                 channel=ChannelConfig(idle_timeout_s=idle_s, calls_max=10_000),
             ),
+            tls=tls_server_config(values),
         )
 
     def as_properties(self) -> dict[str, str]:

@@ -20,12 +20,12 @@ from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer
+from rmq.remoting.tls import TlsServer
 
 if TYPE_CHECKING:
     from rmq.nameserver.config import NameserverConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.server import ServerStatistics
-    from rmq.remoting.tls import TlsServer
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class NameserverStatistics:
 class Nameserver:
     """One nameserver. `run` serves until `stop`."""
 
-    def __init__(self, config: NameserverConfig, *, tls: TlsServer | None = None) -> None:
+    def __init__(self, config: NameserverConfig) -> None:
         self.config = LiveConfig(config)
         self._routes: RouteTable[Channel] = RouteTable()
         self._kv = KvKeeper(config.kv_path)
@@ -57,7 +57,7 @@ class Nameserver:
         self.server = RemotingServer(
             self.table,
             config.server,
-            tls=tls,
+            tls=None if config.tls.cert_path is None else TlsServer(config.tls),
             listeners=[_Housekeeper(self._routes)],
             # As the original: nothing is said to a code that is not known.
             answer_unknown=False,
@@ -127,11 +127,10 @@ class Nameserver:
 async def serve_nameserver(
     config: NameserverConfig,
     *,
-    tls: TlsServer | None = None,
     task_status: trio.TaskStatus[Nameserver] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a nameserver; `nursery.start` returns it once its port is open."""
-    await Nameserver(config, tls=tls).run(task_status=task_status)
+    await Nameserver(config).run(task_status=task_status)
 
 
 @final

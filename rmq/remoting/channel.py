@@ -368,14 +368,8 @@ class Channel:
             raise TooManyRequestsError(self.peer, code.name, self.config.calls_max)
         self._check_room(code)
         opaque = self._calls.next_opaque()
-        frame = self.encoder.frame(
-            code=code,
-            opaque=opaque,
-            header=header,
-            extra=extra,
-            remark=remark,
-            body_length=len(body) if body else 0,
-            serialization=serialization,
+        frame = self.encoder.request(
+            opaque, code, header, len(body) if body else 0, serialization, remark, extra
         )
         now = self._endpoint.now()
         call = Call(self, opaque, code, now, timeout_s, on_outcome)

@@ -190,7 +190,7 @@ def encode_frame(
     return _prefix(len(encoded), body_length, serialization, frame_bytes_max) + encoded
 
 
-_RESPONSE_HEAD: Final = b'{"code":%d,"extFields":'
+_HEAD: Final = b'{"code":%d,"extFields":'
 _REMARKS_KEPT: Final = 64
 _REMARK_CHARS_KEPT: Final = 64
 
@@ -201,6 +201,7 @@ class FrameEncoder:
     __slots__ = (
         "_bare_response",
         "_remarked",
+        "_request_writers",
         "_tail",
         "frame_bytes_max",
         "language",
@@ -224,10 +225,52 @@ class FrameEncoder:
         )
         tail = b"".join(self._tail)
         self._bare_response = b'{"code":%d' + tail
-        self.response_writers = header_codec.JsonWriters(_RESPONSE_HEAD, tail)
+        self.response_writers = header_codec.JsonWriters(_HEAD, tail)
         """Functions (header, code, opaque) that write the JSON header of a response, by class."""
+        self._request_writers = header_codec.JsonWriters(
+            _HEAD,
+            b',"flag":0,"language":"%b","opaque":%%d%b' % (language.name.encode(), self._tail[1]),
+        )
         self._remarked: dict[str, header_codec.JsonWriters] = {}
         """The same for responses with a remark, by remark: there are few that come often."""
+
+    def request(
+        self,
+        opaque: int,
+        code: int,
+        header: Header | None,
+        body_length: int,
+        serialization: Serialization = Serialization.JSON,
+        remark: str | None = None,
+        extra: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """Return everything of a request before its body."""
+        if (
+            header is not None
+            and remark is None
+            and extra is None
+            and serialization is Serialization.JSON
+        ):
+            # What nearly every request is; `frame` would give the same bytes, more slowly.
+            try:
+                encoded = self._request_writers[type(header)](header, code, opaque)
+            except UnicodeEncodeError:
+                plain = header_codec.as_java_sends(header)
+                return self.request(opaque, code, plain, body_length)
+            header_length = len(encoded)
+            length = 4 + header_length + body_length
+            if length + 4 > self.frame_bytes_max or header_length > HEADER_BYTES_MAX:
+                raise _too_large(header_length, body_length, self.frame_bytes_max)
+            return _pack_prefix(length, header_length) + encoded
+        return self.frame(
+            code=code,
+            opaque=opaque,
+            header=header,
+            extra=extra,
+            remark=remark,
+            body_length=body_length,
+            serialization=serialization,
+        )
 
     def response(
         self,
@@ -286,7 +329,7 @@ class FrameEncoder:
         ):
             return None
         tail = b'%b,"remark":"%b"%b' % (self._tail[0], remark.encode(), self._tail[1])
-        writers = self._remarked[remark] = header_codec.JsonWriters(_RESPONSE_HEAD, tail)
+        writers = self._remarked[remark] = header_codec.JsonWriters(_HEAD, tail)
         return writers
 
     def frame(

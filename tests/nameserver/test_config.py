@@ -9,6 +9,8 @@ import pytest
 from rmq.errors import ConfigError, RefusedError, StorageError
 from rmq.nameserver.config import OWN_KEYS, SCHEMA, LiveConfig, load_nameserver_config
 from rmq.remoting.codes import ResponseCode
+from rmq.remoting.tls_config import TlsMode, TlsServerConfig
+from rmq.remoting.tls_settings import tls_server_settings
 from tests.nameserver.kit import config_for
 
 # The fields of RocketMQ 4.9.8 NamesrvConfig and NettyServerConfig, and their defaults. Paths and
@@ -34,6 +36,7 @@ JAVA_DEFAULTS = {
     "useEpollNativeSelector": "false",
 }
 PATHS = {"rocketmqHome", "kvConfigPath", "configStorePath"}
+TLS = {setting.key for setting in tls_server_settings("nameserver")}
 
 
 def write(folder: Path, text: str) -> Path:
@@ -49,7 +52,7 @@ def test_every_key_of_the_original_is_known_with_its_default() -> None:
     config = load_nameserver_config(environ={"HOME": "here"}).config
     shown = config.as_properties()
     assert {key: shown[key] for key in JAVA_DEFAULTS} == JAVA_DEFAULTS
-    assert {setting.key for setting in SCHEMA} == JAVA_DEFAULTS.keys() | PATHS | OWN_KEYS
+    assert {setting.key for setting in SCHEMA} == JAVA_DEFAULTS.keys() | PATHS | TLS | OWN_KEYS
 
 
 def test_defaults_are_those_of_the_original_in_code_too() -> None:
@@ -120,7 +123,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_all_settings_are_printed(tmp_path: Path) -> None:
     lines = config_for(tmp_path).lines()
-    assert len(lines) == len(JAVA_DEFAULTS) + len(PATHS) + len(OWN_KEYS)
+    assert len(lines) == len(JAVA_DEFAULTS) + len(PATHS) + len(TLS) + len(OWN_KEYS)
     assert "orderMessageEnable=false" in lines
     assert "listenPort=0" in lines
 
@@ -194,3 +197,20 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     live = LiveConfig(config_for(tmp_path, configStorePath=str(tmp_path / "file" / "conf")))
     with pytest.raises(StorageError, match="cannot write"):
         live.write({"orderMessageEnable": "true"})
+
+
+def test_a_certificate_without_its_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match="certificate and key go together"):
+        load_nameserver_config(None, {"tls.server.certPath": "cert.pem"}, environ={"HOME": "here"})
+
+
+def test_tls_settings_are_understood() -> None:
+    given = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": "cert.pem",
+        "tls.server.keyPath": "key.pem",
+    }
+    tls = load_nameserver_config(None, given, environ={"HOME": "here"}).config.tls
+    assert tls == TlsServerConfig(
+        mode=TlsMode.ENFORCING, cert_path=Path("cert.pem"), key_path=Path("key.pem")
+    )

@@ -246,6 +246,8 @@ def test_responses_are_those_that_the_plain_way_makes(
     assert encoder.frame(**said) == plain
     quick = encoder.response(opaque, code, header, body_length, serialization, remark, extra)
     assert quick == plain
+    quick = encoder.request(opaque, code, header, body_length, serialization, remark, extra)
+    assert quick == encode_frame(**said | {"flag": 0}, language=language, version=version)
 
 
 @examples
