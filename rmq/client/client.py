@@ -1,7 +1,7 @@
 """One process's part in a cluster: connections, routes and heartbeats, shared by its members.
 
     async with open_client("10.0.0.5:9876") as client:
-        async with client.producer("orders") as producer:
+        async with producing(client, ProducerConfig(group="orders")) as producer:
             await producer.send(Message("Orders", b"..."))
 
 Everything that is said to nameservers and brokers goes through `run` as a flow, or through
@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, final
@@ -26,12 +25,14 @@ from rmq.client.callbacks import Callbacks
 from rmq.client.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
 from rmq.client.config import ClientConfig
 from rmq.client.flows import Ask, Flow
+from rmq.client.local_address import own_address
+from rmq.client.members import ConsumerMember
 from rmq.client.nameservers import Nameservers
 from rmq.client.routes import MASTER_ID, MissingTopics, RouteTable
 from rmq.client.runner import FlowRunner
-from rmq.errors import ClientClosedError, ClientError
+from rmq.errors import ClientClosedError, ClientError, ConfigError
+from rmq.model.names import INNER_PRODUCER_GROUP
 from rmq.remoting import client as remoting
-from rmq.remoting.addresses import parse_address
 from rmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.headers import UnregisterClientRequest
@@ -48,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
-"""Every stock client has a producer of this group, by which it sends messages back."""
 LEAVE_S: Final = 3.0
 """How long saying good-bye may take."""
 MISSING_S: Final = 1.0
@@ -62,7 +61,7 @@ class Client:
 
     def __init__(self, config: ClientConfig, *, is_stream: bool = False) -> None:
         self.config = config
-        ip = config.local_address or _own_address(config.addresses[0])
+        ip = config.local_address or own_address(config.addresses[0])
         instance = config.instance_name
         if instance == DEFAULT_INSTANCE:
             instance = unique_instance(os.getpid(), time.perf_counter_ns())
@@ -75,6 +74,7 @@ class Client:
                 connect_timeout_s=config.connect_timeout_s, serialization=config.serialization
             ),
             table=self.callbacks.table(),
+            listeners=[self],
             tls_context=None if config.tls is None else client_context(config.tls),
         )
         self._runner = FlowRunner(
@@ -216,7 +216,18 @@ class Client:
     # --- members and heartbeats --------------------------------------------------------------
 
     def join(self, member: Member) -> None:
-        """Take a member into heartbeats and callbacks."""
+        """Take a member into heartbeats and callbacks.
+
+        Two consumers of a group need clients of their own: brokers tell members apart by client.
+        """
+        if isinstance(member, ConsumerMember):
+            for other in self._members:
+                if isinstance(other, ConsumerMember) and other.group == member.group:
+                    raise ConfigError(
+                        "group",
+                        f"client {self.client_id} has a consumer of group {member.group} already",
+                        hint="open the second one with a client of its own",
+                    )
         self._members.append(member)
 
     async def leave(self, member: Member) -> None:
@@ -249,6 +260,19 @@ class Client:
         except ClientError as exc:
             logger.debug("%s was not told that %s leaves: %s", broker.address, header, exc)
 
+    def connection_opened(self, channel: Channel) -> None:
+        """A broker that was restarted knows nothing of consumers: it is told before it asks."""
+        if any(isinstance(member, ConsumerMember) for member in self._members) and any(
+            broker.address == channel.peer for broker in self.routes.brokers()
+        ):
+            self.beat_soon()
+
+    def connection_closed(self, channel: Channel, reason: str) -> None:
+        """Whoever needs the connection makes it again."""
+
+    def connection_idle(self, channel: Channel) -> None:
+        """Heartbeats keep connections busy; one that is idle is not needed."""
+
     def beat_soon(self) -> None:
         """Have a heartbeat sent by the client's own task."""
         self._beat_wanted.set()
@@ -272,7 +296,7 @@ class Client:
             return None
         consumers = tuple(data for data in present if isinstance(data, ConsumerData))
         producers = {data.group_name: data for data in present if isinstance(data, ProducerData)}
-        producers.setdefault(INNER_GROUP, ProducerData(group_name=INNER_GROUP))
+        producers.setdefault(INNER_PRODUCER_GROUP, ProducerData(group_name=INNER_PRODUCER_GROUP))
         heartbeat = HeartbeatData(
             client_id=self.client_id,
             producer_data_set=tuple(producers.values()),
@@ -310,17 +334,3 @@ async def open_client(
         config = ClientConfig(nameservers=config)
     async with Client(config, is_stream=is_stream).running() as client:
         yield client
-
-
-def _own_address(peer: str) -> str:
-    """Return the address that this machine reaches `peer` from. Sends nothing."""
-    host, port = parse_address(peer)
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[
-            0
-        ]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
-    except OSError:
-        return "127.0.0.1"

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import TopicRouteData
 
 MASTER_ID: Final = 0
+QUEUES_MAX: Final = 65_536
+"""Of a topic on one broker. A nameserver that tells of more is not believed."""
 
 
 class Address(NamedTuple):
@@ -41,7 +43,7 @@ class TopicRoute:
             MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
             for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
             if data.perm & PERM_READ
-            for number in range(data.read_queue_nums)
+            for number in range(min(data.read_queue_nums, QUEUES_MAX))
         )
         """Queues that can be read, their masters there or not."""
 
@@ -67,12 +69,13 @@ class TopicRoute:
             # `broker-a:4;broker-b:4`: an ordered topic keeps its queues while a broker is away.
             for part in route.order_topic_conf.split(";"):
                 name, _, count = part.partition(":")
-                for number in range(int(count) if count.isascii() and count.isdigit() else 0):
+                queues = int(count) if count.isascii() and count.isdigit() else 0
+                for number in range(min(queues, QUEUES_MAX)):
                     yield MessageQueue(topic=topic, broker_name=name, queue_id=number)
             return
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
             if data.perm & PERM_WRITE and MASTER_ID in self._brokers.get(data.broker_name, {}):
-                for number in range(data.write_queue_nums):
+                for number in range(min(data.write_queue_nums, QUEUES_MAX)):
                     yield MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
 
     @property

@@ -17,6 +17,9 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 
+INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+"""Every client has a producer of this group, by which it sends messages back."""
+
 
 def retry_topic(group: str) -> str:
     """Return the topic that holds what a group is to get again."""

@@ -132,8 +132,10 @@ class Call:
         if self.settled:
             return
         self.settled = True
+        # Its deadline is remembered for a while, what it came with is not.
+        on_outcome, self.on_outcome = self.on_outcome, _ignore
         try:
-            self.on_outcome(outcome)
+            on_outcome(outcome)
         except Exception:
             # The other calls of the connection must still be settled.
             logger.exception("what waited for the answer of %s failed", self.channel.peer)
@@ -422,6 +424,7 @@ class Channel:
 
     def _abandon(self, call: Call) -> None:
         call.settled = True
+        call.on_outcome = _ignore
         self._calls.pop(call.opaque)
 
     def _check_open(self) -> None:
@@ -667,6 +670,10 @@ class Channel:
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
+
+
+def _ignore(outcome: Command | ClientError) -> None:
+    """Stand in for what waited for an answer, once that has come."""
 
 
 def _describe(exc: BaseException) -> str:

@@ -292,7 +292,7 @@ def test_names_are_those_of_stock_clients() -> None:
         ByMachineRoom(frozenset({"r"})),
         MachineRoomNearby(Average(), room_before_dash, room_before_dash),
     ],
-    ids=repr,
+    ids=lambda strategy: type(strategy).__name__,
 )
 def test_strategies_are_values(strategy: Strategy) -> None:
     again = pickle.loads(pickle.dumps(strategy))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
+import trio.testing
 
 from rmq.client.client import open_client
-from rmq.errors import ClientClosedError, NoNameserverError, NoRouteError
+from rmq.client.pull_consumer import pulling
+from rmq.errors import ClientClosedError, ConfigError, NoNameserverError, NoRouteError
 from rmq.remoting.bodies import ProducerData
 from tests.client.cluster_kit import cluster
 
@@ -87,3 +90,28 @@ async def test_a_closed_client_says_so() -> None:
         pass
     with pytest.raises(ClientClosedError, match=client.client_id):
         await client.route("Orders")
+
+
+async def test_two_consumers_of_a_group_need_clients_of_their_own() -> None:
+    async with open_client("127.0.0.1:1") as client, pulling(client, "readers"):
+        with pytest.raises(ConfigError, match="has a consumer of group readers already"):
+            async with pulling(client, "readers"):
+                pass
+        async with pulling(client, "others"):
+            pass
+
+
+async def test_a_broker_that_was_restarted_is_told_of_consumers_at_once(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as it, open_client(it.nameserver) as client:
+        await it.create_topic("Orders")
+        async with pulling(client, "readers") as consumer:
+            (queue, *_) = await consumer.fetch_queues("Orders")
+            await client.beat()
+            await it.stop()
+            await it.start()
+            known = it.brokers["broker-a"].clients
+            assert known.consumer_group("readers") is None
+            assert await consumer.max_offset(queue) == 0
+            with trio.fail_after(5):
+                while known.consumer_group("readers") is None:
+                    await trio.testing.wait_all_tasks_blocked(0.01)

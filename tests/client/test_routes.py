@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmq.client.routes import Address, MissingTopics, RouteTable, TopicRoute
+from rmq.client.routes import QUEUES_MAX, Address, MissingTopics, RouteTable, TopicRoute
 from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
 
 
@@ -89,3 +89,10 @@ def test_a_missing_topic_is_looked_for_less_and_less_often() -> None:
     # Once it was there it is new again.
     missing.due(set(), 41.0)
     assert missing.due({"T"}, 42.0) == ["T"]
+
+
+def test_a_nameserver_is_not_believed_everything() -> None:
+    route = TopicRoute("T", route_data(A, queues=2**31 - 1))
+    assert len(route.writable) == len(route.readable) == QUEUES_MAX
+    ordered = TopicRoute("T", route_data(A, order="a:2147483647"))
+    assert len(ordered.writable) == QUEUES_MAX

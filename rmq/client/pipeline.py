@@ -1,0 +1,457 @@
+"""Sends under way: thousands at a time, without a task, cancel scope or event for any of them.
+
+While its route and its connection are there, a send goes from `start` straight to `Channel.submit`,
+and its answer comes back by a call. Whatever has to wait for a route or for a connection waits in
+line there, with one task for the whole line; when that is over, all in line go on in the order they
+came. An attempt that fails goes on at another broker, by the rules of `rmq.client.sends`.
+
+Every send is settled exactly once: with a result, with an error, or when the pipeline closes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.client.outbound import send_request
+from rmq.client.pending import Line
+from rmq.client.send_paths import PathTable
+from rmq.client.sends import (
+    Delivery,
+    lookup_timed_out,
+    no_master,
+    not_ok,
+    nothing_writable,
+    says_broker_is_gone,
+)
+from rmq.client.waiting import Room
+from rmq.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectFailedError,
+    IllegalMessageError,
+    LocalProtocolError,
+    RequestTimeoutError,
+    RmqError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rmq.client.client import Client
+    from rmq.client.messages import SendResult
+    from rmq.client.outbound import OutboundMessage
+    from rmq.client.pending import Pending
+    from rmq.client.producer_config import ProducerConfig
+    from rmq.client.routes import TopicRoute
+    from rmq.client.send_paths import Link, Path, TopicPaths
+    from rmq.client.tracer import Tracer
+    from rmq.model.queues import MessageQueue
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.headers import SendMessageRequestV2
+
+logger = logging.getLogger(__name__)
+
+REFRESH_INTERVAL_S: Final = 1.0
+"""However many sends fail, a topic's route is not asked for more often."""
+
+
+@final
+class Pipeline:
+    """All sends of one producer that are under way."""
+
+    def __init__(self, client: Client, config: ProducerConfig, tracer: Tracer | None) -> None:
+        self.config = config
+        self.now: Callable[[], float] = trio.current_time
+        self.is_open = False
+        """Whether sends may be started."""
+        self._client = client
+        self._asked = ";".join(client.nameservers.addresses)
+        self._serialization = client.config.serialization
+        self._adds_fields = client.runner.extra(None, None, None) is not None
+        """Whether requests carry more than their header: a signature, say."""
+        self._tracer = tracer
+        self._nursery: trio.Nursery | None = None
+        # A broker that we are new to learns of our group before it has to ask for it.
+        self._paths = PathTable(on_new_broker=client.beat_soon)
+        self._lookups: dict[str, Line] = {}
+        """Topics whose routes are being asked for, and who waits for them."""
+        self._pendings: set[Pending] = set()
+        self._room = Room(config.pending_max, config.pending_bytes_max)
+        self._drained: trio.Event | None = None
+
+    # --- life --------------------------------------------------------------------------------
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Begin; the tasks of lines live in this nursery."""
+        self._nursery = nursery
+        # The clock itself, asked directly: every send asks.
+        self.now = trio.lowlevel.current_clock().current_time
+        self.is_open = True
+
+    def check_open(self) -> None:
+        """Raise `ClientClosedError` if no sends may be started."""
+        if not self.is_open:
+            raise ClientClosedError(f"producer {self.config.group}")
+
+    async def wait_drained(self) -> None:
+        """Let no further sends be started, and wait until those under way are settled."""
+        self.is_open = False
+        if self._pendings:
+            self._drained = trio.Event()
+            await self._drained.wait()
+
+    def close(self) -> None:
+        """Settle what is still under way as failed."""
+        self.is_open = False
+        self._nursery = None
+        for pending in list(self._pendings):
+            self._settle(pending, self._cut_short(pending))
+        self._room.wake_all()
+
+    def _cut_short(self, pending: Pending) -> SendResult | RmqError:
+        closed = ClientClosedError(f"producer {self.config.group}")
+        if pending.path is None:
+            return closed
+        delivery = self._delivery_of(pending)
+        delivery.failed(pending.path.broker_name, closed)
+        delivery.may_be_stored |= pending.is_sent
+        return delivery.outcome()
+
+    # --- room --------------------------------------------------------------------------------
+
+    @property
+    def under_way(self) -> int:
+        return self._room.count
+
+    def has_room(self, body_bytes: int) -> bool:
+        """Tell whether one more send may go, by the bounds of pipelined sends."""
+        return self._room.has(body_bytes)
+
+    async def wait_room(self, body_bytes: int) -> None:
+        """Wait until one more send may go, or none may any longer."""
+        while self.is_open and not self._room.has(body_bytes):
+            await self._room.wait()
+
+    # --- sends -------------------------------------------------------------------------------
+
+    def start(self, pending: Pending) -> None:
+        """Begin a send; its outcome comes by a call, at the earliest before this returns.
+
+        Raises `ClientClosedError`, and then there is no call.
+        """
+        self.check_open()
+        self._pendings.add(pending)
+        self._room.take(len(pending.outbound.body))
+        self._advance(pending)
+
+    def hurry(self, pending: Pending) -> None:
+        """Write a send at once, if it is the only one: nothing else would share the write."""
+        path = pending.path
+        if self._room.count == 1 and path is not None and path.link is not None:
+            channel = path.link.channel
+            if channel is not None:
+                channel.flush()
+
+    async def send_oneway(self, outbound: OutboundMessage, queue: MessageQueue | None) -> None:
+        """Send a message without an answer; raise `ClientError`."""
+        timeout_s = self.config.send_timeout_s
+        with trio.move_on_after(timeout_s):
+            topic = await self._found(outbound.topic)
+            path = topic.ring.next(topic.paths) if queue is None else topic.path_to(queue)
+            if path.link is None:
+                raise no_master(self._asked, path.queue)
+            channel = path.link.channel = await self._client.channel_to(path.address)
+            header = self._header(outbound, path.queue, time.time_ns() // 1_000_000)
+            try:
+                channel.oneway(
+                    outbound.code,
+                    header,
+                    body=outbound.body,
+                    extra=self._extra(header, outbound.body),
+                    serialization=self._serialization,
+                )
+            except LocalProtocolError as exc:
+                raise IllegalMessageError(str(exc)) from exc
+            await channel.wait_written()
+            return
+        raise RequestTimeoutError(f"topic {outbound.topic}", outbound.code.name, timeout_s)
+
+    def abandon(self, pending: Pending) -> None:
+        """Whoever waited for a send has given up; the message may be stored all the same."""
+        if not pending.is_settled:
+            pending.is_settled = True
+            self._forget(pending)
+            pending.release()
+
+    def answered(self, pending: Pending, path: Path, result: SendResult) -> None:
+        """The message of a send is stored."""
+        if self.config.avoids_slow_brokers:
+            now = self.now()
+            self._paths.faults.note(path.broker_name, now - pending.tried_at, now)
+        if (
+            self.config.retries_when_not_ok
+            and not result.is_ok
+            and pending.queue is None
+            and self._delivery_of(pending).stored_badly(result, not_ok(result, path.address))
+            and self._has_time(pending)
+        ):
+            self._advance(pending)
+        else:
+            self._settle(pending, result)
+
+    def failed(self, pending: Pending, path: Path, error: ClientError) -> None:
+        """An attempt has failed."""
+        if pending.is_settled:
+            return
+        pending.is_sent = False
+        if self.config.avoids_slow_brokers:
+            now = self.now()
+            self._paths.faults.note(path.broker_name, now - pending.tried_at, now, failed=True)
+        delivery = self._delivery_of(pending)
+        goes_on = delivery.failed(path.broker_name, error) and self._has_time(pending)
+        if says_broker_is_gone(error):
+            name = pending.outbound.topic
+            line = self._refresh(name)
+            topic = self._paths.get(name)
+            if goes_on and line is not None and topic is not None and topic.has_one_broker:
+                # It has no other place to go, so a new route is worth waiting for.
+                line.add(pending)
+                return
+        if goes_on:
+            self._advance(pending)
+        else:
+            self._settle(pending, delivery.outcome())
+
+    def _advance(self, pending: Pending) -> None:
+        """Make the next attempt, or get in line for what it needs."""
+        name = pending.outbound.topic
+        topic = self._paths.get(name)
+        if topic is None:
+            self._look_up(name).add(pending)
+            return
+        delivery = pending.delivery
+        if pending.queue is not None:
+            path = topic.path_to(pending.queue)
+        elif self.config.avoids_slow_brokers:
+            path = topic.ring.next_available(topic.paths, self._paths.faults, self.now())
+        else:
+            path = topic.ring.next(topic.paths, delivery and delivery.last_broker)
+        pending.path = path
+        link = path.link
+        if link is None:
+            self.failed(pending, path, no_master(self._asked, path.queue))
+            return
+        channel = link.channel
+        if channel is None or channel.close_reason is not None:
+            self._line_of(link).add(pending)
+        else:
+            self._transmit(pending, path, channel)
+
+    def _transmit(self, pending: Pending, path: Path, channel: Channel) -> None:
+        outbound = pending.outbound
+        header = self._header(
+            outbound,
+            path.queue,
+            time.time_ns() // 1_000_000 if pending.delivery else pending.started_at_ms,
+        )
+        pending.tried_at = now = self.now()
+        pending.is_sent = True
+        try:
+            channel.submit(
+                outbound.code,
+                header,
+                on_outcome=pending,
+                body=outbound.body,
+                timeout_s=pending.deadline - now,
+                extra=self._extra(header, outbound.body) if self._adds_fields else None,
+                serialization=self._serialization,
+            )
+        except ClientError as exc:
+            self.failed(pending, path, exc)
+        except LocalProtocolError as exc:
+            self._settle(pending, IllegalMessageError(str(exc)))
+
+    def _header(
+        self, outbound: OutboundMessage, queue: MessageQueue, now_ms: int
+    ) -> SendMessageRequestV2:
+        return send_request(
+            outbound,
+            group=self.config.group,
+            queue=queue,
+            now_ms=now_ms,
+            default_queues=self.config.default_queues,
+        )
+
+    def _extra(self, header: SendMessageRequestV2, body: bytes) -> Mapping[str, str] | None:
+        return self._client.runner.extra(header, None, body)
+
+    def _has_time(self, pending: Pending) -> bool:
+        return self._nursery is not None and self.now() < pending.deadline
+
+    def _delivery_of(self, pending: Pending) -> Delivery:
+        delivery = pending.delivery
+        if delivery is None:
+            delivery = pending.delivery = Delivery(
+                pending.outbound.topic,
+                retries=self.config.retries,
+                stays=pending.queue is not None,
+            )
+        return delivery
+
+    def _settle(self, pending: Pending, outcome: SendResult | RmqError) -> None:
+        if pending.is_settled:
+            return
+        pending.is_settled = True
+        self._forget(pending)
+        if self._tracer is not None:
+            self._tracer.sent(pending.as_event(self.config.group, self.now(), outcome))
+        try:
+            pending.on_outcome(outcome)
+        except Exception:
+            # The other sends must still be settled.
+            logger.exception(
+                "what waited for a message to %s to be sent failed", pending.outbound.topic
+            )
+        pending.release()
+
+    def _forget(self, pending: Pending) -> None:
+        self._pendings.discard(pending)
+        self._room.give_back(len(pending.outbound.body))
+        if self._drained is not None and not self._pendings:
+            self._drained.set()
+
+    # --- routes ------------------------------------------------------------------------------
+
+    def topics(self) -> Iterable[str]:
+        """Return the topics that were sent to."""
+        return self._paths.topics()
+
+    def route_changed(self, route: TopicRoute) -> None:
+        """Send by a new route from now on."""
+        self._paths.change(route)
+
+    async def route(self, name: str, timeout_s: float) -> TopicRoute:
+        """Find out where a topic is; raise `ClientError`."""
+        with trio.move_on_after(timeout_s):
+            return (await self._found(name)).route
+        raise lookup_timed_out(self._asked, name, timeout_s)
+
+    async def connect(self, name: str) -> None:
+        """Connect to all masters of a topic that can be reached; raise `ClientError`."""
+        topic = await self._found(name)
+        async with trio.open_nursery() as nursery:
+            for link in topic.links():
+                if not link.is_open:
+                    nursery.start_soon(self._try_to_connect, link)
+
+    async def _try_to_connect(self, link: Link) -> None:
+        try:
+            link.channel = await self._client.channel_to(link.address)
+        except RmqError as exc:
+            # A send that needs it will try again, and can go elsewhere.
+            logger.debug("no connection to %s for now: %s", link.address, exc)
+
+    async def _found(self, name: str) -> TopicPaths:
+        topic = self._paths.get(name)
+        if topic is not None:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return topic
+        route = await self._client.route_to_send(name, self.config.default_queues)
+        if not route.writable:
+            raise nothing_writable(self._asked, name)
+        return self._paths.take(route)
+
+    def _look_up(self, name: str) -> Line:
+        """Return the line of those who wait for a route, which is being asked for."""
+        line = self._lookups.get(name)
+        if line is None:
+            assert self._nursery is not None, "sends go on while the pipeline is not closed"
+            line = self._lookups[name] = Line()
+            self._nursery.start_soon(self._find_route, name, line)
+        return line
+
+    async def _find_route(self, name: str, line: Line) -> None:
+        error: ClientError | None = None
+        try:
+            await line.wait_for(lambda: self._found(name), self._lookup_expired)
+        except ClientError as exc:
+            error = exc
+        del self._lookups[name]
+        for pending in line.take_all():
+            if error is None:
+                self._advance(pending)
+            else:
+                self._settle(pending, pending.delivery.outcome() if pending.delivery else error)
+
+    def _refresh(self, name: str) -> Line | None:
+        """Have a route asked for again; return who waits for it, None if it is fresh enough."""
+        line = self._lookups.get(name)
+        topic = self._paths.get(name)
+        if line is not None or topic is None or self._nursery is None:
+            return line
+        now = self.now()
+        if now - topic.refreshed_at < REFRESH_INTERVAL_S:
+            return None
+        topic.refreshed_at = now
+        line = self._lookups[name] = Line()
+        self._nursery.start_soon(self._refresh_route, name, line)
+        return line
+
+    async def _refresh_route(self, name: str, line: Line) -> None:
+        try:
+            # If it has changed, `route_changed` is called for it.
+            await line.wait_for(lambda: self._client.refresh_route(name), self._lookup_expired)
+        except ClientError as exc:
+            logger.warning("the route of %s could not be refreshed: %s", name, exc)
+        del self._lookups[name]
+        for pending in line.take_all():
+            self._advance(pending)
+
+    def _lookup_expired(self, pending: Pending) -> None:
+        self._settle(
+            pending,
+            lookup_timed_out(self._asked, pending.outbound.topic, pending.timeout_s)
+            if pending.delivery is None
+            else pending.delivery.outcome(),
+        )
+
+    # --- connections -------------------------------------------------------------------------
+
+    def _line_of(self, link: Link) -> Line:
+        """Return the line of those who wait for a connection, which is being made."""
+        if link.line is None:
+            assert self._nursery is not None, "sends go on while the pipeline is not closed"
+            link.line = Line()
+            self._nursery.start_soon(self._connect, link, link.line)
+        return link.line
+
+    async def _connect(self, link: Link, line: Line) -> None:
+        async def connect() -> None:
+            link.channel = await self._client.channel_to(link.address)
+
+        error: ClientError | None = None
+        try:
+            await line.wait_for(connect, self._connect_expired)
+        except ClientError as exc:
+            error = exc
+        except RmqError as exc:
+            # A nameserver told an address that is none.
+            error = ConnectFailedError(link.address, str(exc))
+        link.line = None
+        for pending in line.take_all():
+            path = pending.path
+            assert path is not None
+            if error is not None:
+                self.failed(pending, path, error)
+            elif link.channel is not None:
+                self._transmit(pending, path, link.channel)
+
+    def _connect_expired(self, pending: Pending) -> None:
+        path = pending.path
+        assert path is not None
+        reason = f"no connection within {pending.timeout_s:g} s"
+        self.failed(pending, path, ConnectFailedError(path.address, reason))
