@@ -194,14 +194,10 @@ class LitePullConfig:
 
     pull_messages_max: int = 10
     """How many messages one pull may bring."""
-    pulls_max: int = 20
-    """How many pulls run at once."""
     pull_suspend_s: float = 20.0
     """How long brokers may wait for messages before they answer a pull."""
     pull_timeout_s: float = 30.0
     """How long a pull that may wait is waited for."""
-    pull_now_timeout_s: float = 10.0
-    """How long a pull that may not wait is waited for."""
     pull_pause_s: float = 1.0
     """How long a queue is left alone after a pull failed."""
     checks_crc: bool = True
@@ -218,8 +214,6 @@ class LitePullConfig:
 
     rebalance_s: float = 20.0
     """How often queues are dealt out anew, beside when brokers tell of a change."""
-    topic_check_s: float = 30.0
-    """How often assigned topics are looked at for queues that came or went."""
     offset_folder: Path | None = None
     """Where offsets of broadcasts are kept; None: `~/.rocketmq_offsets`, as stock clients do."""
 
@@ -232,15 +226,13 @@ class LitePullConfig:
                 "commit_interval_s": (1, float("inf")),
                 "poll_timeout_s": (0, float("inf")),
                 "pull_messages_max": (1, 1024),
-                "pulls_max": (1, 1000),
                 "messages_max": (1, 2**31 - 1),
                 "queue_messages_max": (1, 65_535),
                 "queue_bytes_max": (1, 1024 * MIB),
                 "queue_span_max": (1, 65_535),
             },
         )
-        _check_above_0(self, "pull_suspend_s", "pull_now_timeout_s", "pull_pause_s", "rebalance_s")
-        _check_above_0(self, "topic_check_s")
+        _check_above_0(self, "pull_suspend_s", "pull_pause_s", "rebalance_s")
         if self.pull_timeout_s < self.pull_suspend_s:
             raise ConfigError(
                 "pull_timeout_s",

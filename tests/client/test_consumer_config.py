@@ -35,9 +35,9 @@ def test_defaults_are_those_of_4_9_8() -> None:
     assert (config.suspend_queue_s, config.pull_pause_s, config.pull_interval_s) == (1, 1, 0)
     assert not config.is_broadcast
     lite = LitePullConfig(group="g")
-    assert (lite.pull_messages_max, lite.pulls_max, lite.messages_max) == (10, 20, 10_000)
+    assert (lite.pull_messages_max, lite.messages_max) == (10, 10_000)
     assert (lite.commits_itself, lite.commit_interval_s, lite.poll_timeout_s) == (True, 5, 5)
-    assert (lite.pull_suspend_s, lite.pull_timeout_s, lite.pull_now_timeout_s) == (20, 30, 10)
+    assert (lite.pull_suspend_s, lite.pull_timeout_s) == (20, 30)
     assert lite.consume_from is ConsumeFrom.LAST
     assert default_offset_folder() == Path.home() / ".rocketmq_offsets"
 
@@ -131,14 +131,11 @@ def test_settings_out_of_bounds_are_named(setting: str, value: object) -> None:
         ("commit_interval_s", 0.9),
         ("poll_timeout_s", -1),
         ("pull_messages_max", 0),
-        ("pulls_max", 0),
         ("messages_max", 0),
         ("queue_messages_max", 0),
         ("queue_bytes_max", 0),
         ("queue_span_max", 0),
         ("pull_timeout_s", 19),
-        ("pull_now_timeout_s", 0),
-        ("topic_check_s", 0),
         ("rebalance_s", 0),
         ("consume_from", None),
         ("message_model", None),
