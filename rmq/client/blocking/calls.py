@@ -1,0 +1,60 @@
+"""Requests of ours that are under way, and what requests of brokers are answered with. Sans-IO."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.errors import ClientError
+    from rmq.remoting.codes import RequestCode
+    from rmq.remoting.command import Command
+
+logger = logging.getLogger(__name__)
+
+
+class Reply(NamedTuple):
+    """What a request of the peer is answered with."""
+
+    code: int
+    remark: str | None = None
+    body: bytes | None = None
+
+
+@final
+class Call:
+    """A request of ours that waits for its answer."""
+
+    __slots__ = ("code", "deadline", "on_outcome", "opaque", "outcome", "started_at", "timeout_s")
+
+    def __init__(
+        self,
+        opaque: int,
+        code: RequestCode,
+        started_at: float,
+        timeout_s: float,
+        on_outcome: Callable[[Command | ClientError], None] | None,
+    ) -> None:
+        self.opaque = opaque
+        self.code = code
+        self.started_at = started_at
+        self.timeout_s = timeout_s
+        self.deadline = started_at + timeout_s
+        self.on_outcome = on_outcome
+        self.outcome: Command | ClientError | None = None
+        """The answer, or why there is none; None while the call is under way."""
+
+    def settle(self, outcome: Command | ClientError) -> None:
+        """Give the call its outcome, once."""
+        if self.outcome is not None:
+            return
+        self.outcome = outcome
+        if self.on_outcome is None:
+            return
+        try:
+            self.on_outcome(outcome)
+        except Exception:
+            # The other calls of the connection must still be settled.
+            logger.exception("what waited for the answer to %s failed", self.code.name)

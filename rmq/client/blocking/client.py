@@ -1,0 +1,348 @@
+"""One process's part in a cluster, without a loop: connections, routes and heartbeats.
+
+    with BlockingClient("10.0.0.5:9876") as client:
+        route = client.route("Orders")
+
+There are no threads and no timers. What is due (a route that is old, a heartbeat) is begun when
+the client is called, and carried on whenever it waits for something; the caller does not wait for
+it. A client may be used by one thread at a time.
+
+A client that is used after a fork has another id in the child, and connections of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
+
+from rmq.client.blocking.connections import Connections
+from rmq.client.blocking.frames import Settings
+from rmq.client.blocking.members import answer_broker
+from rmq.client.blocking.route_keeping import RouteKeeping
+from rmq.client.blocking.runner import FlowRunner
+from rmq.client.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
+from rmq.client.config import ClientConfig
+from rmq.client.flows import Ask
+from rmq.client.local_address import own_address
+from rmq.client.nameservers import Nameservers
+from rmq.client.routes import MASTER_ID, RouteTable
+from rmq.errors import ClientClosedError, ClientError
+from rmq.model.names import INNER_PRODUCER_GROUP
+from rmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
+from rmq.remoting.codes import RequestCode
+from rmq.remoting.headers import UnregisterClientRequest
+from rmq.remoting.tls_config import client_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rmq.client.blocking.calls import Reply
+    from rmq.client.blocking.runner import Task
+    from rmq.client.flows import Answer, Flow
+    from rmq.client.members import Member
+    from rmq.client.routes import TopicRoute
+    from rmq.remoting.command import Command
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FIRST_BEAT_S: Final = 1.0
+"""Stock clients tell of themselves so long after they started."""
+LEAVE_S: Final = 3.0
+"""How long saying good-bye may take."""
+
+_monotonic = time.monotonic
+
+
+@final
+class BlockingClient:
+    """Use it as a context manager. Producers and consumers have one of their own, or share one."""
+
+    def __init__(self, config: ClientConfig | str, *, is_stream: bool = False) -> None:
+        """Text stands for the addresses of nameservers. Nothing is connected yet."""
+        self.config = ClientConfig(nameservers=config) if isinstance(config, str) else config
+        self._is_stream = is_stream
+        self.routes = RouteTable()
+        self.nameservers = Nameservers(self.config.addresses, first=secrets.randbelow(1 << 16))
+        self._members: list[Member] = []
+        self._connections: Connections | None = None
+        self._runner: FlowRunner | None = None
+        self._generation = 0
+        self._client_id = ""
+        self.local_address = ""
+        """The address of this machine, as brokers see it; known once it is open."""
+        self.keeping = RouteKeeping(
+            self.nameservers,
+            self.routes,
+            refresh_s=self.config.route_refresh_s,
+            runner=lambda: self.runner,
+            on_change=self._route_changed,
+        )
+        self._beat_at = 0.0
+        self._due_at = 0.0
+        self._beats: list[Task[Answer | None]] = []
+        """Heartbeats under way."""
+        self._registered: set[str] = set()
+        """Brokers that were told of members here."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._connections is not None:
+            raise TypeError("an open client cannot be pickled: pass its config on instead")
+        return _rebuild, (self.config, self._is_stream)
+
+    # --- running -----------------------------------------------------------------------------
+
+    def open(self) -> Self:
+        """Begin to be usable; what is needed is connected when it is needed."""
+        if self._connections is not None:
+            return self
+        config = self.config
+        settings = Settings(
+            connect_timeout_s=config.connect_timeout_s,
+            serialization=config.serialization,
+            context=None if config.tls is None else client_context(config.tls),
+        )
+        connections = Connections(settings, on_request=self._on_request)
+        self._runner = FlowRunner(
+            connections, timeout_s=config.request_timeout_s, credentials=config.credentials
+        )
+        self._connections = connections
+        self._begin(connections)
+        return self
+
+    def close(self) -> None:
+        """Say good-bye and close all connections; takes a few seconds at most."""
+        connections = self._connections
+        if connections is None:
+            return
+        try:
+            self._check_fork(connections)
+            self._forget_beats()
+            for member in list(self._members):
+                self.leave(member)
+            connections.close(linger_s=LEAVE_S)
+        finally:
+            # Again, in case an interrupt got us here.
+            connections.close(linger_s=0)
+            self._connections = self._runner = None
+            self._members.clear()
+            self.keeping.forget_refreshes()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._connections is not None
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know this client by. It is another one in a child made by fork."""
+        self._check_fork(self.connections)
+        return self._client_id
+
+    @property
+    def generation(self) -> int:
+        """Another number after a fork: what belongs to a process is to be made anew."""
+        connections = self.connections
+        self._check_fork(connections)
+        return connections.generation
+
+    @property
+    def connections(self) -> Connections:
+        if self._connections is None:
+            raise ClientClosedError("the client")
+        return self._connections
+
+    @property
+    def runner(self) -> FlowRunner:
+        if self._runner is None:
+            raise ClientClosedError("the client")
+        return self._runner
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow on this client's connections."""
+        try:
+            self.tick()
+            runner = self.runner
+        except BaseException:
+            flow.close()
+            raise
+        return runner.run(flow)
+
+    def start(self, flow: Flow[T]) -> Task[T]:
+        """Begin a flow, to be carried on while the client waits; `wait` for it, or look."""
+        try:
+            self.tick()
+            runner = self.runner
+        except BaseException:
+            flow.close()
+            raise
+        return runner.start(flow)
+
+    def wait(self, task: Task[T]) -> T:
+        """Wait for a flow that was begun; return its result, or raise what it raised."""
+        return self.runner.wait(task)
+
+    def _begin(self, connections: Connections) -> None:
+        config = self.config
+        ip = config.local_address or own_address(config.addresses[0])
+        instance = config.instance_name
+        if instance == DEFAULT_INSTANCE:
+            instance = unique_instance(os.getpid(), time.perf_counter_ns())
+        self.local_address = ip
+        self._client_id = client_id(ip, instance, unit=config.unit_name, is_stream=self._is_stream)
+        self._generation = connections.generation
+        self._registered.clear()
+        self.keeping.forget_refreshes()
+        self._beat_at = _monotonic() + min(FIRST_BEAT_S, config.heartbeat_s)
+        self._due_at = 0.0
+
+    def _check_fork(self, connections: Connections) -> None:
+        if connections.generation != self._generation:
+            self._begin(connections)
+
+    # --- routes ------------------------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRoute:
+        """Return the route of a topic, asked for if it is not known; raise `NoRouteError`."""
+        self.tick()
+        return self.keeping.route(topic)
+
+    def route_to_send(self, topic: str, queues: int) -> TopicRoute:
+        """Return the route of a topic that the first send may create."""
+        self.tick()
+        return self.keeping.route_to_send(topic, queues)
+
+    def refresh_route(self, topic: str) -> TopicRoute:
+        """Ask for the route of a topic now; members that care for it are told if it changed."""
+        self.tick()
+        return self.keeping.refresh(topic)
+
+    def _route_changed(self, route: TopicRoute) -> None:
+        for member in list(self._members):
+            if route.topic in member.topics():
+                member.route_changed(route)
+
+    # --- what is due -------------------------------------------------------------------------
+
+    @property
+    def due_at(self) -> float:
+        """When `tick` has something to begin next, by `time.monotonic`."""
+        return self._due_at
+
+    def tick(self) -> None:
+        """Begin what is due. Cheap, and never waits; whoever calls often calls it by itself."""
+        now = _monotonic()
+        connections = self.connections
+        if connections.generation != self._generation:
+            self._begin(connections)
+        self.keeping.take_in()
+        if now < self._due_at:
+            return
+        self.keeping.forget_unused({topic for member in self._members for topic in member.topics()})
+        if now >= self._beat_at:
+            self._beat_at = now + self.config.heartbeat_s
+            self.beat_soon()
+        self._due_at = min(self._beat_at, now + self.config.route_refresh_s)
+
+    # --- members and heartbeats --------------------------------------------------------------
+
+    def join(self, member: Member) -> None:
+        """Take a member into heartbeats."""
+        self._members.append(member)
+
+    def leave(self, member: Member) -> None:
+        """Let go of a member, and tell brokers that were told of it that it is gone."""
+        if member not in self._members:
+            return
+        presence = member.presence()
+        self._members.remove(member)
+        connections = self.connections
+        if presence is None or connections.generation != self._generation:
+            return
+        is_producer = isinstance(presence, ProducerData)
+        header = UnregisterClientRequest(
+            client_id=self._client_id,
+            producer_group=member.group if is_producer else None,
+            consumer_group=None if is_producer else member.group,
+        )
+        told = [address for address in self._registered if connections.is_open(address)]
+        self._ask_all(
+            told, Ask("", RequestCode.UNREGISTER_CLIENT, header, timeout_s=LEAVE_S), "farewell"
+        )
+
+    def beat(self) -> None:
+        """Tell all brokers of all members, now; return when those that answer have."""
+        self.tick()
+        self._wait_all(self.beat_soon())
+
+    def beat_soon(self) -> list[Task[Answer | None]]:
+        """Begin to tell all brokers of all members."""
+        present = [data for member in self._members if (data := member.presence()) is not None]
+        if not present:
+            return []
+        consumers = tuple(data for data in present if isinstance(data, ConsumerData))
+        producers = {data.group_name: data for data in present if isinstance(data, ProducerData)}
+        producers.setdefault(INNER_PRODUCER_GROUP, ProducerData(group_name=INNER_PRODUCER_GROUP))
+        body = HeartbeatData(
+            client_id=self._client_id,
+            producer_data_set=tuple(producers.values()),
+            consumer_data_set=consumers,
+        ).encode()
+        # Slaves hear of consumers only.
+        addressed = [
+            broker.address
+            for broker in self.routes.brokers()
+            if consumers or broker.broker_id == MASTER_ID
+        ]
+        self._registered.update(addressed)
+        self._forget_beats()
+        ask = Ask("", RequestCode.HEART_BEAT, None, body)
+        self._beats = self._start_all(addressed, ask, "heartbeat")
+        return self._beats
+
+    def _forget_beats(self) -> None:
+        for task in self._beats:
+            task.cancel()
+        self._beats = []
+
+    def _ask_all(self, addresses: Iterable[str], ask: Ask, what: str) -> None:
+        self._wait_all(self._start_all(addresses, ask, what))
+
+    def _start_all(
+        self, addresses: Iterable[str], ask: Ask, what: str
+    ) -> list[Task[Answer | None]]:
+        runner = self.runner
+        return [
+            runner.start(_reported(ask._replace(address=address), what)) for address in addresses
+        ]
+
+    def _wait_all(self, tasks: list[Task[Answer | None]]) -> None:
+        connections = self.connections
+        until = _monotonic() + LEAVE_S
+        while any(not task.is_done for task in tasks) and _monotonic() < until:
+            connections.step(until)
+
+    def _on_request(self, address: str, command: Command) -> Reply | None:
+        return answer_broker(self._members, address, command)
+
+
+def _reported(ask: Ask, what: str) -> Flow[Answer | None]:
+    """Ask, and log it if nobody answers."""
+    try:
+        return (yield ask)
+    except ClientError as exc:
+        logger.warning("no %s to %s: %s", what, ask.address, exc)
+        return None
+
+
+def _rebuild(config: ClientConfig, is_stream: bool) -> BlockingClient:
+    return BlockingClient(config, is_stream=is_stream)

@@ -1,0 +1,292 @@
+"""The producer without a loop.
+
+    with BlockingProducer("10.0.0.5:9876", group="orders") as producer:
+        producer.send(Message("Orders", b"..."))
+        producer.send_many(Message("Orders", line) for line in lines)
+
+It can be made in one process, pickled and opened in another, as Spark does. After a fork, parent
+and child both go on, each with connections and message ids of its own. Not for several threads at
+once: give each its own. Message traces are not written.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
+
+from rmq.client.blocking.client import BlockingClient
+from rmq.client.blocking.sending import IN_FLIGHT, Sending
+from rmq.client.outbound import prepare, prepare_batch, split_batch
+from rmq.client.producer_config import ProducerConfig
+from rmq.client.selection import by_hash
+from rmq.client.sends import Sends
+from rmq.client.unique_keys import new_unique_keys
+from rmq.errors import (
+    ClientClosedError,
+    ConfigError,
+    IllegalMessageError,
+    LocalProtocolError,
+    RmqError,
+)
+from rmq.remoting.bodies import ProducerData
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Unpack
+
+    from rmq.client.config import ClientConfig
+    from rmq.client.flows import Flow
+    from rmq.client.messages import Message, SendResult
+    from rmq.client.outbound import OutboundMessage
+    from rmq.client.producer_config import ProducerOptions
+    from rmq.client.routes import TopicRoute
+    from rmq.client.selection import Selector, ShardingKey
+    from rmq.client.unique_keys import UniqueKeys
+    from rmq.model.queues import MessageQueue
+
+T = TypeVar("T")
+
+_FIRST_BELOW: Final = 1 << 16
+
+
+@final
+class BlockingProducer:
+    """Sends messages. Use it as a context manager."""
+
+    def __init__(
+        self,
+        cluster: BlockingClient | ClientConfig | str,
+        group: str | None = None,
+        *,
+        config: ProducerConfig | None = None,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """`cluster`: nameservers, or more about the client, or an open client to share.
+
+        Settings come one by one (`group` and options) or all at once (`config`).
+        """
+        if config is None:
+            if group is None:
+                raise ConfigError("group", "none is given", hint="name the group, or give a config")
+            config = ProducerConfig(group=group, **options)
+        elif group is not None or options:
+            raise ConfigError("config", "is given, and settings beside it, too")
+        self.config = config
+        self._shares_client = isinstance(cluster, BlockingClient)
+        self.client = cluster if isinstance(cluster, BlockingClient) else BlockingClient(cluster)
+        self._is_open = False
+        self._generation = -1
+        self._sends: Sends | None = None
+        self._sending: Sending | None = None
+        self._unique_keys: UniqueKeys | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._is_open:
+            raise TypeError(
+                "an open producer cannot be pickled: close it, or make it where it is used"
+            )
+        return _rebuild, (self.client.config, self.config)
+
+    # --- life --------------------------------------------------------------------------------
+
+    def open(self) -> Self:
+        """Begin to be usable; brokers are connected when they are needed."""
+        if not self._is_open:
+            if not self._shares_client:
+                self.client.open()
+            self._prepare()
+            self.client.join(self)
+            self._is_open = True
+        return self
+
+    def close(self) -> None:
+        """Say good-bye to brokers, and close connections unless the client is shared."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            if self.client.is_open:
+                self.client.leave(self)
+        finally:
+            if not self._shares_client:
+                self.client.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _prepare(self) -> None:
+        """Make what belongs to this process alone."""
+        client = self.client
+        self._generation = client.generation
+        self._unique_keys = new_unique_keys(client.local_address)
+        self._sends = Sends(
+            self.config,
+            routes=client.routes,
+            nameservers=client.nameservers,
+            now=time.monotonic,
+            now_ms=_now_ms,
+            first=secrets.randbelow(_FIRST_BELOW),
+        )
+        self._sending = Sending(client, self.config, self._unique_keys)
+
+    def _parts(self) -> tuple[Sends, Sending, UniqueKeys]:
+        if not self._is_open:
+            raise ClientClosedError(f"producer {self.config.group}")
+        if self.client.generation != self._generation:
+            self._prepare()
+        assert self._sends is not None
+        assert self._sending is not None
+        assert self._unique_keys is not None
+        return self._sends, self._sending, self._unique_keys
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Send a message and wait until it is stored, with retries on other brokers.
+
+        To a `queue` of the caller's choice there is one attempt. Raises `SendFailedError`, which
+        says whether the message may be stored all the same; `NoRouteError` and
+        `NoNameserverError` if it never came to an attempt; `IllegalMessageError`.
+        """
+        sends, _, unique_keys = self._parts()
+        outbound = self._outbound(message, unique_keys)
+        return self._run(sends.send(outbound, queue=queue, timeout_s=timeout_s), message.topic)
+
+    def send_ordered(
+        self,
+        message: Message,
+        sharding_key: ShardingKey,
+        *,
+        selector: Selector = by_hash,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Send a message to the queue of its sharding key, where those of the same key are."""
+        queue = selector(self.route(message.topic).writable, message, sharding_key)
+        return self.send(message, queue=queue, timeout_s=timeout_s)
+
+    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Send a message; returns when it has left. Nobody knows what becomes of it."""
+        sends, _, unique_keys = self._parts()
+        outbound = self._outbound(message, unique_keys)
+        self._run(sends.send_oneway(outbound, queue=queue), message.topic)
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic in as few requests as their size allows; one result each.
+
+        The messages of a request are stored all or none, in their order, in one queue.
+        """
+        sends, _, unique_keys = self._parts()
+        results = []
+        for run in split_batch(messages, self.config.message_bytes_max):
+            outbound = prepare_batch(run, unique_keys=unique_keys, now_ms=_now_ms())
+            flow = sends.send(outbound, queue=queue, timeout_s=timeout_s)
+            results.append(self._run(flow, outbound.topic))
+        return results
+
+    def send_many(
+        self, messages: Iterable[Message], in_flight: int = IN_FLIGHT
+    ) -> list[SendResult]:
+        """Send messages one by one, many under way at a time; return their results in order.
+
+        At most `pending_max` of them are, and `pending_bytes_max` of their bodies.
+
+        Each is retried as `send` does it. When one fails for good no further message is begun;
+        those under way are waited for, then its error is raised. Use `send_stream` to know of
+        each, or if there are too many for a list.
+        """
+        results: list[SendResult] = []
+        failure: RmqError | None = None
+
+        def until_failure() -> Iterator[Message]:
+            for message in messages:
+                if failure is not None:
+                    return
+                yield message
+
+        for outcome in self.send_stream(until_failure(), in_flight):
+            if not isinstance(outcome, RmqError):
+                results.append(outcome)
+            elif failure is None:
+                failure = outcome
+        if failure is not None:
+            raise failure
+        return results
+
+    def send_stream(
+        self, messages: Iterable[Message], in_flight: int = IN_FLIGHT
+    ) -> Iterator[SendResult | RmqError]:
+        """Send messages while the results are iterated over: a result or an error for each.
+
+        Nothing is sent before the first result is asked for. Messages are taken as there is room;
+        up to 31 that were taken leave only when the next one has come, or the last, so an iterator
+        that may wait long for its next message should be served with `send`.
+        """
+        if in_flight < 1:
+            raise ConfigError("in_flight", f"{in_flight} is below 1")
+        _, sending, _ = self._parts()
+        return sending.stream(messages, in_flight)
+
+    def route(self, topic: str) -> TopicRoute:
+        """Return where a topic is; `writable` are the queues to choose from."""
+        self._parts()
+        return self.client.route_to_send(topic, self.config.default_queues)
+
+    def _outbound(self, message: Message, unique_keys: UniqueKeys) -> OutboundMessage:
+        config = self.config
+        return prepare(
+            message,
+            unique_keys=unique_keys,
+            now_ms=_now_ms(),
+            compress_above=config.compress_above,
+            compress_level=config.compress_level,
+            bytes_max=config.message_bytes_max,
+        )
+
+    def _run(self, flow: Flow[T], topic: str) -> T:
+        client = self.client
+        client.keeping.known_to_send(topic, self.config.default_queues)
+        try:
+            return client.run(flow)
+        except LocalProtocolError as exc:
+            raise IllegalMessageError(str(exc)) from exc
+
+    # --- what the client knows of it ---------------------------------------------------------
+
+    @property
+    def group(self) -> str:
+        return self.config.group
+
+    def topics(self) -> Iterable[str]:
+        """Return the topics whose routes are kept: none, they are refreshed as they are used."""
+        return ()
+
+    def presence(self) -> ProducerData:
+        """Return what heartbeats say of it."""
+        return ProducerData(group_name=self.config.group)
+
+    def route_changed(self, route: TopicRoute) -> None:
+        """Nothing is kept here that depends on it."""
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _rebuild(client_config: ClientConfig, config: ProducerConfig) -> BlockingProducer:
+    return BlockingProducer(client_config, config=config)

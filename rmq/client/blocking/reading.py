@@ -1,0 +1,294 @@
+"""Reading ahead for `poll`: one pull under way for each queue, all of them at once.
+
+Nothing runs by itself. `advance` takes in what has come and begins what is to be begun; whoever
+polls calls it before and after waiting. A queue that has nothing new costs one request in 20 s,
+which the broker holds until something comes. A queue whose broker fails is asked again after a
+second, from the same place; the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, final
+
+from rmq.client.broker_choice import broker_of
+from rmq.client.offsets import start_offset
+from rmq.client.pull_buffer import BufferLimits, PullBuffer
+from rmq.client.pulls import PullStatus, pull
+from rmq.client.routes import MASTER_ID
+from rmq.errors import (
+    BadAnswerError,
+    ClientError,
+    ConnectFailedError,
+    ConnectionLostError,
+    NoRouteError,
+    RequestTimeoutError,
+    ResponseError,
+)
+from rmq.remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmq.client.blocking.client import BlockingClient
+    from rmq.client.blocking.consumer_config import BlockingConsumerConfig
+    from rmq.client.blocking.runner import Task
+    from rmq.client.flows import Flow
+    from rmq.client.pull_buffer import Ticket
+    from rmq.client.pulls import PullResult
+    from rmq.client.received import ReceivedMessage
+    from rmq.model.queues import MessageQueue
+    from rmq.remoting.bodies import SubscriptionData
+
+logger = logging.getLogger(__name__)
+
+BUSY_PAUSE_S: Final = 0.02
+"""How long a broker is left alone that says that it has too much to do."""
+IDLE_PAUSE_S: Final = 0.05
+"""How long a queue is left alone whose broker does not wait for messages although it may."""
+
+_LOST: Final = (ConnectFailedError, ConnectionLostError, NoRouteError, RequestTimeoutError)
+"""What a failed pull says if the broker may be somewhere else by now."""
+
+_monotonic = time.monotonic
+
+
+@final
+class Reading:
+    """The queues of one consumer, and what was pulled of them."""
+
+    def __init__(self, client: BlockingClient, config: BlockingConsumerConfig) -> None:
+        self.buffer: PullBuffer[ReceivedMessage] = PullBuffer(
+            BufferLimits(
+                messages_max=config.messages_max,
+                queue_messages_max=config.messages_max,
+                queue_span_max=max(config.messages_max, 1_000_000),
+            )
+        )
+        self._client = client
+        self._config = config
+        self._lanes: dict[MessageQueue, _Lane] = {}
+
+    @property
+    def failure(self) -> ClientError | None:
+        """Why nothing can be read now: what one queue failed with, if all do."""
+        failure = None
+        for queue, lane in self._lanes.items():
+            if not self.buffer.is_paused(queue):
+                if lane.failure is None:
+                    return None
+                failure = lane.failure
+        return failure
+
+    def assign(self, wanted: Mapping[MessageQueue, SubscriptionData]) -> None:
+        """Read these queues and no others; those that stay go on where they are."""
+        for queue in [queue for queue in self._lanes if queue not in wanted]:
+            self.buffer.drop(queue)
+            self._lanes.pop(queue).cancel()
+        for queue, subscription in wanted.items():
+            lane = self._lanes.get(queue)
+            if lane is None:
+                self.buffer.add(queue)
+                self._lanes[queue] = _Lane(queue, subscription)
+            elif lane.subscription != subscription:
+                lane.subscription = subscription
+                lane.cancel()
+                if self.buffer.position(queue) is not None:
+                    self.buffer.pull_again(queue)
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from another offset."""
+        self.buffer.seek(queue, offset)
+        self._lanes[queue].cancel()
+
+    def cancel(self) -> None:
+        """Forget what is under way; what is buffered stays."""
+        for lane in self._lanes.values():
+            if lane.ticket is not None:
+                self.buffer.fail(lane.ticket)
+            lane.cancel()
+
+    # --- carrying on -------------------------------------------------------------------------
+
+    def advance(self) -> float | None:
+        """Take in what has come, and begin what is due; return when to look again, if ever."""
+        now = _monotonic()
+        look_at: float | None = None
+        for lane in self._lanes.values():
+            if lane.task is not None and lane.task.is_done:
+                self._take_in(lane, now)
+            if lane.task is None and not self.buffer.is_paused(lane.queue):
+                if now < lane.left_alone_until:
+                    if look_at is None or lane.left_alone_until < look_at:
+                        look_at = lane.left_alone_until
+                else:
+                    self._begin(lane)
+        self._client.connections.flush()
+        return look_at
+
+    def _begin(self, lane: _Lane) -> None:
+        buffer, queue, config = self.buffer, lane.queue, self._config
+        if buffer.position(queue) is None:
+            lane.turn = buffer.turn(queue)
+            lane.task = self._client.start(self._start_offset(lane))
+        elif buffer.may_pull(queue):
+            ticket = lane.ticket = buffer.begin(queue)
+            lane.began_at = _monotonic()
+            lane.task = self._client.start(self._pull(lane, ticket, config))
+
+    def _routed(self, lane: _Lane) -> Flow[None]:
+        """Have the route of a queue, and a fresh one if its broker was lost."""
+        client, topic = self._client, lane.queue.topic
+        if lane.is_lost or client.routes.get(topic) is None:
+            lane.is_lost = False
+            route = yield from client.nameservers.route(topic)
+            client.routes.put(route)
+
+    def _start_offset(self, lane: _Lane) -> Flow[int]:
+        config = self._config
+        yield from self._routed(lane)
+        return (
+            yield from start_offset(
+                self._client.routes,
+                config.group,
+                lane.queue,
+                config.consume_from,
+                config.consume_from_ms,
+            )
+        )
+
+    def _pull(
+        self, lane: _Lane, ticket: Ticket, config: BlockingConsumerConfig
+    ) -> Flow[PullResult]:
+        yield from self._routed(lane)
+        result = yield from pull(
+            self._client.routes,
+            lane.queue,
+            group=config.group,
+            subscription=lane.subscription,
+            offset=ticket.offset,
+            max_messages=config.pull_messages_max,
+            suspend_s=config.pull_suspend_s,
+            sends_expression=True,
+            is_lite=True,
+            broker_id=lane.broker_id,
+            timeout_s=config.pull_timeout_s,
+        )
+        self._check(lane, ticket, result)
+        return result
+
+    def _check(self, lane: _Lane, ticket: Ticket, result: PullResult) -> None:
+        """Raise if an answer is not to be believed."""
+        queue = lane.queue
+        goes_on_at = result.next_offset
+        if goes_on_at < 0 or (result.status is PullStatus.FOUND and goes_on_at <= ticket.offset):
+            # Taken at its word, it would give out the same messages for ever.
+            raise self._nonsense(ticket, f"goes on at offset {goes_on_at}")
+        if result.status is not PullStatus.OFFSET_ILLEGAL:
+            return
+        asked = broker_of(self._client.routes, queue, lane.broker_id)
+        if asked.broker_id != MASTER_ID and goes_on_at < ticket.offset:
+            # A slave that lags behind is no reason to read again what was read already.
+            raise self._nonsense(ticket, f"ends at offset {goes_on_at}: a slave")
+        logger.warning(
+            "group %s: %s has no offset %d but %d to %d, so it is read from %d on",
+            self._config.group,
+            queue,
+            ticket.offset,
+            result.min_offset,
+            result.max_offset,
+            goes_on_at,
+        )
+
+    def _nonsense(self, ticket: Ticket, what: str) -> BadAnswerError:
+        queue = ticket.queue
+        return BadAnswerError(
+            queue.broker_name,
+            "PULL_MESSAGE",
+            f"{queue}, pulled from offset {ticket.offset}, {what}",
+        )
+
+    # --- outcomes ----------------------------------------------------------------------------
+
+    def _take_in(self, lane: _Lane, now: float) -> None:
+        task, ticket = lane.task, lane.ticket
+        assert task is not None
+        lane.task = lane.ticket = None
+        try:
+            result = task.result()
+        except ClientError as exc:
+            if ticket is not None:
+                self.buffer.fail(ticket)
+            self._failed(lane, exc, now)
+            return
+        lane.failure = None
+        if ticket is None:
+            assert isinstance(result, int)
+            self.buffer.start(lane.queue, result, lane.turn)
+            return
+        assert not isinstance(result, int)
+        lane.broker_id = result.suggested_broker_id
+        self.buffer.finish(ticket, result.messages, result.next_offset)
+        stays = not result.messages and result.next_offset == ticket.offset
+        if stays and now - lane.began_at < IDLE_PAUSE_S:
+            lane.left_alone_until = now + IDLE_PAUSE_S
+
+    def _failed(self, lane: _Lane, error: ClientError, now: float) -> None:
+        """Leave a queue alone for a while, and say why, once as long as it stays the same."""
+        lane.broker_id = MASTER_ID
+        if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
+            lane.left_alone_until = now + BUSY_PAUSE_S
+            return
+        level = logging.DEBUG if str(lane.failure) == str(error) else logging.WARNING
+        pause_s = self._config.pull_pause_s
+        logger.log(
+            level,
+            "group %s: %s cannot be read, again in %g s: %s",
+            self._config.group,
+            lane.queue,
+            pause_s,
+            error,
+        )
+        if lane.failure is not None or not isinstance(error, ConnectionLostError):
+            lane.left_alone_until = now + pause_s
+        # Else a broker that went away, or did not like our silence: it may be back at once.
+        lane.failure = error
+        lane.is_lost = isinstance(error, _LOST)
+
+
+class _Lane:
+    """One queue, and what is under way for it."""
+
+    __slots__ = (
+        "began_at",
+        "broker_id",
+        "failure",
+        "is_lost",
+        "left_alone_until",
+        "queue",
+        "subscription",
+        "task",
+        "ticket",
+        "turn",
+    )
+
+    def __init__(self, queue: MessageQueue, subscription: SubscriptionData) -> None:
+        self.queue = queue
+        self.subscription = subscription
+        self.task: Task[int] | Task[PullResult] | None = None
+        """Finds out where to begin, or pulls."""
+        self.ticket: Ticket | None = None
+        """Of the pull."""
+        self.turn = 0
+        self.began_at = 0.0
+        self.broker_id = MASTER_ID
+        self.failure: ClientError | None = None
+        self.left_alone_until = 0.0
+        self.is_lost = False
+        """Whether its broker is to be looked for again."""
+
+    def cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        self.task = self.ticket = None

@@ -1,0 +1,370 @@
+"""Many sends under way at once, without a loop.
+
+A send goes straight to its connection and its answer comes back by a call. An attempt that fails
+goes on at another broker, by the rules of `rmq.client.sends`: what `send` would retry is retried
+here. Outcomes are handed out in the order of the messages.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from rmq.client.blocking.connections import FORKED
+from rmq.client.outbound import prepare, read_send_answer, send_request
+from rmq.client.selection import BrokerFaults, QueueRing
+from rmq.client.sends import (
+    TOPICS_MAX,
+    Delivery,
+    no_master,
+    not_ok,
+    nothing_writable,
+    says_broker_is_gone,
+)
+from rmq.errors import (
+    ClientClosedError,
+    ClientError,
+    IllegalMessageError,
+    LocalProtocolError,
+    RmqError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rmq.client.blocking.client import BlockingClient
+    from rmq.client.blocking.connections import Connections
+    from rmq.client.blocking.runner import Task
+    from rmq.client.messages import Message, SendResult
+    from rmq.client.outbound import OutboundMessage
+    from rmq.client.producer_config import ProducerConfig
+    from rmq.client.routes import TopicRoute
+    from rmq.client.unique_keys import UniqueKeys
+    from rmq.model.queues import MessageQueue
+    from rmq.remoting.command import Command
+
+IN_FLIGHT: Final = 256
+FLUSH_MESSAGES: Final = 32
+"""So many messages leave in one write while more are at hand: the broker begins early."""
+SLOW_SOURCE_S: Final = 0.001
+"""Whoever takes longer for a message is not waited for with others unsent."""
+REFRESH_INTERVAL_S: Final = 1.0
+"""However many sends fail, a topic's route is not asked for more often."""
+
+_monotonic = time.monotonic
+
+
+class Lane(NamedTuple):
+    """One queue, and where its master is."""
+
+    queue: MessageQueue
+    broker_name: str
+    address: str | None
+
+
+class _End:
+    """What comes after the last message."""
+
+
+_END: Final = _End()
+
+
+@final
+class Topic:
+    """The lanes of a topic."""
+
+    __slots__ = ("has_one_broker", "lanes", "ring", "route")
+
+    def __init__(self, route: TopicRoute, ring: QueueRing) -> None:
+        self.route = route
+        self.ring = ring
+        self.lanes = tuple(
+            Lane(queue, queue.broker_name, route.master_of(queue.broker_name))
+            for queue in route.writable
+        )
+        self.has_one_broker = len({lane.broker_name for lane in self.lanes}) < 2
+
+
+@final
+class Send:
+    """One message on its way. Its connection calls it with the answer."""
+
+    __slots__ = (
+        "_sending",
+        "body_bytes",
+        "deadline",
+        "delivery",
+        "lane",
+        "outbound",
+        "outcome",
+        "tried_at",
+    )
+
+    def __init__(self, sending: Sending, deadline: float, body_bytes: int) -> None:
+        self._sending = sending
+        self.deadline = deadline
+        self.body_bytes = body_bytes
+        self.outbound: OutboundMessage | None = None
+        self.lane: Lane | None = None
+        """Where it was sent last."""
+        self.delivery: Delivery | None = None
+        """What failed so far."""
+        self.tried_at = 0.0
+        self.outcome: SendResult | RmqError | None = None
+        """None as long as it is under way."""
+
+    def __call__(self, answer: Command | ClientError) -> None:
+        lane, outbound = self.lane, self.outbound
+        assert lane is not None
+        assert outbound is not None
+        if not isinstance(answer, ClientError):
+            try:
+                result = read_send_answer(
+                    answer, address=lane.address or "", queue=lane.queue, outbound=outbound
+                )
+            except ClientError as exc:
+                answer = exc
+            else:
+                self._sending.answered(self, lane, result)
+                return
+        self._sending.failed(self, lane, answer)
+
+
+@final
+class Sending:
+    """Sends streams of messages for one producer."""
+
+    def __init__(
+        self, client: BlockingClient, config: ProducerConfig, unique_keys: UniqueKeys
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._unique_keys = unique_keys
+        self._asked = ";".join(client.nameservers.addresses)
+        self._signs = client.config.credentials is not None
+        self._faults = BrokerFaults()
+        self._topics: dict[str, Topic] = {}
+        self._lookups: dict[str, tuple[Task[TopicRoute], list[Send]]] = {}
+        """Routes that are being asked for again, and who waits for them."""
+        self._refreshed_at: dict[str, float] = {}
+
+    # --- a stream of messages ----------------------------------------------------------------
+
+    def stream(
+        self, messages: Iterable[Message], in_flight: int
+    ) -> Iterator[SendResult | RmqError]:
+        """Send messages, at most `in_flight` at a time; yield what became of each, in order."""
+        connections = self._client.connections
+        generation = connections.generation
+        in_flight = min(in_flight, self._config.pending_max)
+        bytes_max = self._config.pending_bytes_max
+        pending: deque[Send] = deque()
+        pending_bytes = 0
+        source = iter(messages)
+        is_over = is_slow = False
+        while True:
+            self._client.tick()
+            taken = 0
+            while not is_over and len(pending) < in_flight and pending_bytes < bytes_max:
+                if taken and is_slow:
+                    break
+                if not (taken + 1) % FLUSH_MESSAGES:
+                    connections.flush()
+                asked_at = _monotonic()
+                message = next(source, _END)
+                is_slow = _monotonic() - asked_at > SLOW_SOURCE_S
+                if isinstance(message, _End):
+                    is_over = True
+                    break
+                _check_same_process(connections, generation)
+                pending.append(self.begin(message))
+                pending_bytes += len(message.body)
+                taken += 1
+            if not pending:
+                return
+            if taken and is_slow and not is_over:
+                # Whoever makes the messages is slower than the broker: nobody waits for either.
+                connections.step(0.0)
+                self._tend()
+            else:
+                self.wait(pending[0])
+            while pending and (outcome := pending[0].outcome) is not None:
+                pending_bytes -= pending.popleft().body_bytes
+                yield outcome
+                _check_same_process(connections, generation)
+
+    def wait(self, send: Send) -> None:
+        """Wait until a send is settled."""
+        connections = self._client.connections
+        while send.outcome is None:
+            connections.step()
+            self._tend()
+
+    def begin(self, message: Message) -> Send:
+        """Begin to send a message; it leaves when the client waits or flushes."""
+        config = self._config
+        now_ms = time.time_ns() // 1_000_000
+        deadline = self._client.connections.now + config.send_timeout_s
+        send = Send(self, deadline, len(message.body))
+        try:
+            send.outbound = prepare(
+                message,
+                unique_keys=self._unique_keys,
+                now_ms=now_ms,
+                compress_above=config.compress_above,
+                compress_level=config.compress_level,
+                bytes_max=config.message_bytes_max,
+            )
+            topic = self._topic(message.topic)
+            if topic is None:
+                topic = self._look_up(message.topic)
+        except RmqError as exc:
+            send.outcome = exc
+            return send
+        self._attempt(send, topic, now_ms)
+        return send
+
+    # --- attempts ----------------------------------------------------------------------------
+
+    def _attempt(self, send: Send, topic: Topic, now_ms: int) -> None:
+        config = self._config
+        delivery, outbound = send.delivery, send.outbound
+        assert outbound is not None
+        connections = self._client.connections
+        send.tried_at = now = connections.now
+        if config.avoids_slow_brokers:
+            lane = topic.ring.next_available(topic.lanes, self._faults, _monotonic())
+        else:
+            lane = topic.ring.next(topic.lanes, delivery and delivery.last_broker)
+        send.lane = lane
+        if lane.address is None:
+            self.failed(send, lane, no_master(self._asked, lane.queue))
+            return
+        header = send_request(
+            outbound,
+            group=config.group,
+            queue=lane.queue,
+            now_ms=now_ms,
+            default_queues=config.default_queues,
+        )
+        body = outbound.body
+        try:
+            connections.submit(
+                lane.address,
+                outbound.code,
+                header,
+                timeout_s=send.deadline - now,
+                body=body,
+                extra=self._client.runner.extra(header, None, body) if self._signs else None,
+                on_outcome=send,
+            )
+        except ClientError as exc:
+            self.failed(send, lane, exc)
+        except LocalProtocolError as exc:
+            send.outcome = IllegalMessageError(str(exc))
+
+    def answered(self, send: Send, lane: Lane, result: SendResult) -> None:
+        """A message is stored."""
+        config = self._config
+        if config.avoids_slow_brokers:
+            took_s = self._client.connections.now - send.tried_at
+            self._faults.note(lane.broker_name, took_s, _monotonic())
+        if (
+            config.retries_when_not_ok
+            and not result.is_ok
+            and self._delivery_of(send).stored_badly(result, not_ok(result, lane.address or ""))
+            and self._has_time(send)
+        ):
+            self._again(send)
+        else:
+            send.outcome = result
+
+    def failed(self, send: Send, lane: Lane, error: ClientError) -> None:
+        """An attempt has failed."""
+        if self._config.avoids_slow_brokers:
+            took_s = self._client.connections.now - send.tried_at
+            self._faults.note(lane.broker_name, took_s, _monotonic(), failed=True)
+        delivery = self._delivery_of(send)
+        if not delivery.failed(lane.broker_name, error) or not self._has_time(send):
+            send.outcome = delivery.outcome()
+            return
+        topic = self._topics.get(delivery.topic)
+        is_asked = says_broker_is_gone(error) and self._refresh(delivery.topic)
+        if is_asked and (topic is None or topic.has_one_broker):
+            # It has no other place to go, so a new route is worth waiting for.
+            self._lookups[delivery.topic][1].append(send)
+        else:
+            self._again(send)
+
+    def _again(self, send: Send) -> None:
+        assert send.outbound is not None
+        topic = self._topic(send.outbound.topic)
+        if topic is None or not self._has_time(send):
+            send.outcome = self._delivery_of(send).outcome()
+        else:
+            self._attempt(send, topic, time.time_ns() // 1_000_000)
+
+    def _has_time(self, send: Send) -> bool:
+        return self._client.connections.now < send.deadline
+
+    def _delivery_of(self, send: Send) -> Delivery:
+        if send.delivery is None:
+            assert send.outbound is not None
+            send.delivery = Delivery(send.outbound.topic, retries=self._config.retries)
+        return send.delivery
+
+    # --- routes ------------------------------------------------------------------------------
+
+    def _topic(self, name: str) -> Topic | None:
+        """Return the lanes of a topic as its route is now; None if that is to be asked for."""
+        route = self._client.keeping.known_to_send(name, self._config.default_queues)
+        known = self._topics.get(name)
+        if route is None or not route.writable:
+            return None
+        if known is not None and known.route is route:
+            return known
+        if known is None and len(self._topics) >= TOPICS_MAX:
+            forgotten = next(iter(self._topics))
+            del self._topics[forgotten]
+            self._refreshed_at.pop(forgotten, None)
+        ring = QueueRing(secrets.randbelow(1 << 16)) if known is None else known.ring
+        self._topics.pop(name, None)
+        topic = self._topics[name] = Topic(route, ring)
+        return topic
+
+    def _look_up(self, name: str) -> Topic:
+        self._client.route_to_send(name, self._config.default_queues)
+        topic = self._topic(name)
+        if topic is None:
+            raise nothing_writable(self._asked, name)
+        return topic
+
+    def _refresh(self, name: str) -> bool:
+        """Have a route asked for again; tell whether that is under way."""
+        if name in self._lookups:
+            return True
+        now = _monotonic()
+        if now - self._refreshed_at.get(name, -REFRESH_INTERVAL_S) < REFRESH_INTERVAL_S:
+            return False
+        self._refreshed_at[name] = now
+        self._lookups[name] = (self._client.keeping.refresh_soon(name), [])
+        return True
+
+    def _tend(self) -> None:
+        """Let those go on whose route has come, or will not come."""
+        if not self._lookups:
+            return
+        for name, (task, waiting) in list(self._lookups.items()):
+            if task.is_done:
+                del self._lookups[name]
+                self._client.tick()
+                for send in waiting:
+                    self._again(send)
+
+
+def _check_same_process(connections: Connections, generation: int) -> None:
+    if connections.generation != generation:
+        # The parent sends these messages, and hears what becomes of them.
+        raise ClientClosedError(f"the stream of sends ({FORKED}, it goes on in the parent)")

@@ -1,0 +1,316 @@
+"""Sends that fail on the way: on which broker they are tried again, and what is said in the end."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmq.client.blocking import BlockingProducer
+from rmq.client.messages import Message, SendResult, SendStatus
+from rmq.errors import (
+    ClientClosedError,
+    ConnectFailedError,
+    ConnectionLostError,
+    IllegalMessageError,
+    RequestTimeoutError,
+    ResponseError,
+    RmqError,
+    SendFailedError,
+)
+from rmq.remoting.bodies import TopicRouteData
+from rmq.remoting.codes import ResponseCode
+from tests.client.blocking.scripted_cluster import TOPIC, scripted_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Unpack
+
+    from rmq.client.producer_config import ProducerOptions
+    from rmq.remoting.command import Command
+    from tests.client.blocking.scripted_cluster import Play, ScriptedCluster
+    from tests.client.blocking.scripted_peer import Link
+
+MESSAGE = Message(TOPIC, b"body")
+
+SEND: dict[str, Callable[[BlockingProducer], SendResult]] = {
+    "alone": lambda producer: producer.send(MESSAGE),
+    "pipelined": lambda producer: producer.send_many([MESSAGE])[0],
+}
+either_way = pytest.mark.parametrize("send", SEND.values(), ids=SEND)
+"""What `send` retries is retried in a pipeline, too."""
+
+
+@contextmanager
+def open_producer(
+    cluster: ScriptedCluster, **options: Unpack[ProducerOptions]
+) -> Iterator[BlockingProducer]:
+    with BlockingProducer(cluster.nameserver, "g", **options) as producer:
+        yield producer
+
+
+def lose(link: Link, request: Command) -> None:
+    link.close()
+
+
+def garbage(link: Link, request: Command) -> None:
+    link.send(b"\xff" * 20)
+
+
+def silence(link: Link, request: Command) -> None:
+    pass
+
+
+def no_header(link: Link, request: Command) -> None:
+    link.answer(request)
+
+
+@either_way
+@pytest.mark.parametrize("failing", [lose, garbage, no_header], ids=lambda play: play.__name__)
+def test_a_broker_that_fails_is_passed_over(
+    send: Callable[[BlockingProducer], SendResult], failing: Play
+) -> None:
+    with scripted_cluster("a", "b") as cluster, open_producer(cluster) as producer:
+        cluster["a"].play = failing
+        for _ in range(6):
+            assert send(producer).queue.broker_name == "b"
+        assert len(cluster["b"].stored) == 6
+
+
+@either_way
+@pytest.mark.parametrize(
+    "code",
+    [
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.NO_PERMISSION,
+    ],
+)
+def test_a_no_that_another_broker_may_not_say_is_not_the_last_word(
+    send: Callable[[BlockingProducer], SendResult], code: ResponseCode
+) -> None:
+    with scripted_cluster("a", "b") as cluster, open_producer(cluster) as producer:
+        cluster["a"].play = cluster["a"].refuse(code)
+        for _ in range(4):
+            assert send(producer).queue.broker_name == "b"
+
+
+@either_way
+def test_a_no_that_every_broker_would_say_is_the_last_word(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with scripted_cluster("a", "b") as cluster, open_producer(cluster) as producer:
+        for broker in cluster.brokers.values():
+            broker.play = broker.refuse(ResponseCode.MESSAGE_ILLEGAL)
+        with pytest.raises(SendFailedError, match="stored nowhere") as caught:
+            send(producer)
+        ((_, error),) = caught.value.attempts
+        assert isinstance(error, ResponseError)
+        assert error.code == ResponseCode.MESSAGE_ILLEGAL
+        assert not caught.value.may_be_stored
+
+
+@either_way
+def test_every_attempt_is_named_when_all_fail(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with scripted_cluster("a", "b") as cluster, open_producer(cluster) as producer:
+        cluster["a"].play = cluster["b"].play = lose
+        with pytest.raises(SendFailedError, match="3 attempts, it may be stored") as caught:
+            send(producer)
+        names = [name for name, _ in caught.value.attempts]
+        assert sorted(names[:2]) == ["a", "b"]
+        assert {type(error) for _, error in caught.value.attempts} == {ConnectionLostError}
+        assert caught.value.may_be_stored
+
+
+@either_way
+def test_retries_can_be_switched_off(send: Callable[[BlockingProducer], SendResult]) -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster, retries=0) as producer:
+        cluster["a"].play = lose
+        with pytest.raises(SendFailedError, match="1 attempt,"):
+            send(producer)
+
+
+@either_way
+def test_a_broker_that_says_nothing_takes_no_longer_than_the_timeout(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster, send_timeout_s=0.1) as producer:
+        cluster["a"].play = silence
+        with pytest.raises(SendFailedError) as caught:
+            send(producer)
+        assert isinstance(caught.value.attempts[0][1], RequestTimeoutError)
+        assert caught.value.may_be_stored
+        cluster["a"].play = cluster["a"].store
+        assert send(producer).is_ok
+
+
+@either_way
+def test_a_broker_that_moved_is_found_again(send: Callable[[BlockingProducer], SendResult]) -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            cluster.addresses["a"] = f"127.0.0.1:{server.getsockname()[1]}"
+        producer.route(TOPIC)
+        cluster.addresses.clear()
+        assert send(producer).is_ok
+        assert cluster.asked == 2
+
+
+@either_way
+def test_a_route_without_a_master_is_an_attempt_that_failed(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            cluster.addresses["a"] = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(SendFailedError, match="stored nowhere") as caught:
+            send(producer)
+        assert {type(error) for _, error in caught.value.attempts} == {ConnectFailedError}
+
+
+@either_way
+def test_a_queue_whose_broker_is_away_is_passed_over(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        # An ordered topic keeps its queues while a broker is away.
+        known = cluster.route()
+        ordered = TopicRouteData(
+            order_topic_conf="a:2;gone:2",
+            queue_datas=known.queue_datas,
+            broker_datas=known.broker_datas,
+        )
+        cluster.route = lambda: ordered  # type: ignore[method-assign]
+        for _ in range(4):
+            assert send(producer).queue.broker_name == "a"
+
+
+def test_a_message_that_no_frame_can_carry_is_refused() -> None:
+    options: ProducerOptions = {"message_bytes_max": 2**30, "compress_above": 2**30}
+    large = Message(TOPIC, b"x" * (17 * 1024**2))
+    with scripted_cluster("a") as cluster, open_producer(cluster, **options) as producer:
+        with pytest.raises(IllegalMessageError, match="over the limit"):
+            producer.send(large)
+        with pytest.raises(IllegalMessageError, match="over the limit"):
+            producer.send_many([large])
+        assert producer.send(MESSAGE).is_ok
+
+
+@either_way
+def test_a_message_that_is_not_flushed_in_time_is_stored(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    def slow_disk(link: Link, request: Command) -> None:
+        cluster["a"].store(link, request, ResponseCode.FLUSH_DISK_TIMEOUT)
+
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        cluster["a"].play = slow_disk
+        assert send(producer).status is SendStatus.FLUSH_DISK_TIMEOUT
+
+
+@either_way
+def test_on_demand_it_is_sent_again_to_another_broker(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    def no_slave(link: Link, request: Command) -> None:
+        cluster["a"].store(link, request, ResponseCode.SLAVE_NOT_AVAILABLE)
+
+    with (
+        scripted_cluster("a", "b") as cluster,
+        open_producer(cluster, retries_when_not_ok=True) as producer,
+    ):
+        cluster["a"].play = no_slave
+        for _ in range(4):
+            result = send(producer)
+            assert (result.status, result.queue.broker_name) == (SendStatus.OK, "b")
+        cluster["b"].play = lose
+        assert send(producer).status is SendStatus.SLAVE_NOT_AVAILABLE
+
+
+@either_way
+def test_a_broker_that_failed_is_left_alone_if_that_is_wanted(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with (
+        scripted_cluster("a", "b") as cluster,
+        open_producer(cluster, avoids_slow_brokers=True) as producer,
+    ):
+        cluster["a"].play = lose
+        for _ in range(20):
+            assert send(producer).queue.broker_name == "b"
+        assert cluster["a"].peer is not None
+        assert cluster["a"].peer.accepted <= 2
+
+
+def test_messages_under_way_are_bounded() -> None:
+    held: list[tuple[Link, Command]] = []
+    most = 0
+
+    def hold(link: Link, request: Command) -> None:
+        nonlocal most
+        held.append((link, request))
+        most = max(most, len(held))
+        if len(held) == 7:
+            for each in held:
+                cluster["a"].store(*each)
+            held.clear()
+
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        cluster["a"].play = hold
+        assert len(producer.send_many([MESSAGE] * 70, in_flight=7)) == 70
+        assert most == 7
+
+
+def test_bodies_under_way_are_bounded() -> None:
+    seen: list[int] = []
+
+    def note(link: Link, request: Command) -> None:
+        seen.append(made - len(seen))
+        cluster["a"].store(link, request)
+
+    made = 0
+
+    def messages() -> Iterator[Message]:
+        nonlocal made
+        for _ in range(40):
+            made += 1
+            yield Message(TOPIC, b"x" * 1000)
+
+    with (
+        scripted_cluster("a") as cluster,
+        open_producer(cluster, pending_bytes_max=4000) as producer,
+    ):
+        cluster["a"].play = note
+        assert len(producer.send_many(messages(), in_flight=100)) == 40
+        assert max(seen) <= 4
+
+
+def test_one_failure_stops_a_run_of_messages_after_those_under_way() -> None:
+    def picky(link: Link, request: Command) -> None:
+        if request.body == b"7":
+            link.answer(request, code=ResponseCode.MESSAGE_ILLEGAL)
+        else:
+            cluster["a"].store(link, request)
+
+    messages = [Message(TOPIC, b"%d" % number) for number in range(100)]
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        cluster["a"].play = picky
+        with pytest.raises(SendFailedError):
+            producer.send_many(messages, in_flight=5)
+        assert 7 <= len(cluster["a"].stored) < 20
+        outcomes = list(producer.send_stream(messages, in_flight=5))
+        failed = [number for number, each in enumerate(outcomes) if isinstance(each, RmqError)]
+        assert failed == [7]
+
+
+def test_a_producer_that_is_closed_in_the_middle_of_a_stream_ends_it() -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        stream = producer.send_stream([MESSAGE] * 1000, in_flight=10)
+        next(stream)
+        producer.close()
+        with pytest.raises(ClientClosedError):
+            list(stream)
