@@ -14,7 +14,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 import rmq
-from rmq.cli import broker, dev, ha, namesrv, store
+from rmq.cli import broker, consume, dev, ha, namesrv, produce, store
 from rmq.cli.exit_codes import ExitCode, exit_code_of
 from rmq.cli.logs import LEVELS, logging_to_stderr
 from rmq.errors import RmqError
@@ -28,6 +28,8 @@ COMMANDS: tuple[Command, ...] = (
     dev.COMMAND,
     namesrv.COMMAND,
     broker.COMMAND,
+    produce.COMMAND,
+    consume.COMMAND,
     ha.COMMAND,
     store.COMMAND,
 )

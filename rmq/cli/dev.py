@@ -36,11 +36,12 @@ PORTS_BESIDE: Final = (-2, 1, METRICS_ABOVE)
 
 _WHAT_TO_TRY: Final = """
 Point any RocketMQ 4.x client at the nameserver {nameserver}, or try
+  echo 'good morning' | rmq produce -n {nameserver} Hello
+  rmq consume -n {nameserver} Hello
   rmq ha status -n {nameserver}
   rmq ha switch {other_mode} -b {master}
   rmq ha promote -b {slave}
   mqadmin clusterList -n {nameserver}
-  mqadmin sendMessage -n {nameserver} -t Hello -p 'good morning'
 Settings of the brokers: {confs}
 Ctrl-C stops."""
 

@@ -1,41 +1,39 @@
 """The self-check of `rmq dev`: messages through a nameserver, a master and its slave.
 
-It finds the brokers through the nameserver as a client would, creates a topic, sends, and pulls
-everything back from both of them. Whatever is lost, doubled or changed raises, and so does a slave
-that does not hold what its master promised (`dev_replication`).
+It is an application like any other: it creates a topic, sends, and pulls everything back from both
+brokers, with the client that users have. Whatever is lost, doubled or changed raises, and so does a
+slave that does not hold what its master promised (`dev_replication`).
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmq.cli.dev_replication import CheckFailedError, check_copy, wait_in_sync
 from rmq.cli.ha_client import HaClient
-from rmq.errors import ResponseError
+from rmq.client.admin import AdminClient
+from rmq.client.client import open_client
+from rmq.client.config import ClientConfig
+from rmq.client.messages import Message
+from rmq.client.producer import producing
+from rmq.client.producer_config import ProducerConfig
+from rmq.client.pull_consumer import pulling
+from rmq.client.routes import MASTER_ID
+from rmq.errors import NoRouteError, ResponseError
 from rmq.model.names import AUTO_CREATE_TOPIC
-from rmq.remoting.bodies import TopicRouteData
-from rmq.remoting.client import open_client
-from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import (
-    CreateTopicRequest,
-    GetRouteInfoRequest,
-    PullMessageRequest,
-    PullMessageResponse,
-    SendMessageRequestV2,
-    SendMessageResponse,
-)
-from rmq.store.record import decode_records
+from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rmq.remoting.client import RemotingClient
-    from rmq.remoting.command import Command
-    from rmq.remoting.header import Header
+    from rmq.client.client import Client
+    from rmq.client.producer import Producer
+    from rmq.client.pull_consumer import PullConsumer
+    from rmq.client.routes import Address
+    from rmq.model.queues import MessageQueue
 
 TOPIC: Final = "RMQ_DEV_CHECK"
 GROUP: Final = "rmq_dev_check"
@@ -46,48 +44,36 @@ READ_S: Final = 15.0
 """How long a slave may take until consumers get from it what its master had."""
 REQUEST_S: Final = 10.0
 _POLL_S: Final = 0.05
-_PULL_FLAGS: Final = 4
-"""The filter is in the request, and nothing waits."""
 _NOT_THERE_YET: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 """What a slave answers that has not heard of a new topic."""
-_PULLED: Final = (
-    ResponseCode.SUCCESS,
-    ResponseCode.PULL_NOT_FOUND,
-    ResponseCode.PULL_RETRY_IMMEDIATELY,
-    ResponseCode.PULL_OFFSET_MOVED,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Brokers:
-    """The addresses of a master and its slave."""
-
-    master: str
-    slave: str
 
 
 async def check(nameserver: str, mode: str, count: int, say: Callable[[str], None]) -> None:
     """Send and consume `count` messages; raise if any of them is lost, doubled or changed."""
-    async with open_client() as client:
-        ha = HaClient(client, REQUEST_S)
-        brokers = await _create_topic(client, nameserver)
+    config = ClientConfig(nameservers=nameserver, request_timeout_s=REQUEST_S)
+    async with open_client(config) as client:
+        admin = AdminClient(client)
+        ha = HaClient(client.remoting, REQUEST_S)
+        master, slave = await _create_topic(admin)
         say(f"  topic {TOPIC} created, its route found at the nameserver")
-        say(f"  {await wait_in_sync(ha, brokers.master, brokers.slave, mode)}")
-        starts = {
-            queue_id: await _end_of(client, brokers.master, queue_id) for queue_id in range(QUEUES)
-        }
+        say(f"  {await wait_in_sync(ha, master.address, slave.address, mode)}")
+        # A kept store may hold earlier runs.
+        starts = await _ends(admin)
         started = time.perf_counter()
-        sent = await _send(client, brokers.master, count)
+        async with producing(client, ProducerConfig(group=GROUP)) as producer:
+            sent = await _send(producer, count)
         took = time.perf_counter() - started
         say(f"  {count} messages sent      {count / took:10,.0f} per second, {mode}")
-        say(f"  {await check_copy(ha, brokers.master, brokers.slave, mode)}")
-        ends = {queue_id: await _end_of(client, brokers.master, queue_id) for queue_id in starts}
-        for role, broker in (("master", brokers.master), ("slave", brokers.slave)):
-            started = time.perf_counter()
-            received = await _consume_all(client, broker, role, starts, ends)
-            took = time.perf_counter() - started
-            _compare(sent, received, f"from the {role} {broker}")
-            say(f"  {count} messages consumed  {count / took:10,.0f} per second, from the {role}")
+        say(f"  {await check_copy(ha, master.address, slave.address, mode)}")
+        ends = await _ends(admin)
+        async with pulling(client, GROUP) as consumer:
+            for role, broker in (("master", master), ("slave", slave)):
+                started = time.perf_counter()
+                received = await _consume_all(consumer, broker, role, starts, ends)
+                took = time.perf_counter() - started
+                _compare(sent, received, f"from the {role} {broker.address}")
+                rate = f"{count / took:10,.0f} per second"
+                say(f"  {count} messages consumed  {rate}, from the {role}")
 
 
 def _compare(sent: set[bytes], received: Mapping[bytes, int], where: str) -> None:
@@ -104,46 +90,42 @@ def _compare(sent: set[bytes], received: Mapping[bytes, int], where: str) -> Non
 # --- the topic --------------------------------------------------------------------------------
 
 
-async def _create_topic(client: RemotingClient, nameserver: str) -> Brokers:
-    """Create the topic where a built-in one lives; return the brokers of its route."""
-    default = await _route(client, nameserver, AUTO_CREATE_TOPIC)
-    header = CreateTopicRequest(
-        topic=TOPIC,
-        default_topic=AUTO_CREATE_TOPIC,
-        read_queue_nums=QUEUES,
-        write_queue_nums=QUEUES,
-        perm=6,
-        topic_filter_type="SINGLE_TAG",
-    )
-    await _call(client, default.master, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
-    return await _route(client, nameserver, TOPIC)
+async def _create_topic(admin: AdminClient) -> tuple[Address, Address]:
+    """Create the topic where a built-in one lives; return the master and the slave of its route."""
+    master, _ = await _brokers(admin.client, AUTO_CREATE_TOPIC)
+    await admin.create_topic(TOPIC, queues=QUEUES, broker=master.broker_name)
+    return await _brokers(admin.client, TOPIC)
 
 
-async def _route(client: RemotingClient, nameserver: str, topic: str) -> Brokers:
-    """Return the brokers of a topic as soon as the nameserver knows both of them."""
+async def _brokers(client: Client, topic: str) -> tuple[Address, Address]:
+    """Return master and slave of a topic as soon as the nameserver knows both of them."""
     with trio.move_on_after(ROUTE_S):
         while True:
-            answer = await client.request(
-                nameserver, RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic)
-            )
-            if answer.code == ResponseCode.SUCCESS:
-                addresses = TopicRouteData.decode(answer.body).broker_datas[0].broker_addrs
-                slaves = [address for number, address in addresses.items() if number != 0]
-                if 0 in addresses and slaves:
-                    return Brokers(addresses[0], slaves[0])
-            elif answer.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise ResponseError(nameserver, "route", answer.code, answer.remark)
+            try:
+                brokers = (await client.refresh_route(topic)).brokers
+            except NoRouteError:
+                brokers = ()
+            masters = [broker for broker in brokers if broker.broker_id == MASTER_ID]
+            slaves = [broker for broker in brokers if broker.broker_id != MASTER_ID]
+            if masters and slaves:
+                return masters[0], slaves[0]
             await trio.sleep(_POLL_S)
     raise CheckFailedError(
-        f"nameserver {nameserver} has no route for {topic} to a master and a slave"
+        f"nameserver {client.config.addresses[0]} has no route for {topic} to a master and a slave"
         f" after {ROUTE_S:g} s"
     )
+
+
+async def _ends(admin: AdminClient) -> dict[MessageQueue, int]:
+    """Return where the queues end."""
+    stats = await admin.topic_stats(TOPIC)
+    return {queue: held.max_offset for queue, held in stats.queues.items()}
 
 
 # --- messages ---------------------------------------------------------------------------------
 
 
-async def _send(client: RemotingClient, broker: str, count: int) -> set[bytes]:
+async def _send(producer: Producer, count: int) -> set[bytes]:
     run = time.time_ns()
     numbers = iter(range(count))
     sent: set[bytes] = set()
@@ -151,19 +133,7 @@ async def _send(client: RemotingClient, broker: str, count: int) -> set[bytes]:
     async def send_some() -> None:
         for number in numbers:
             body = b"%d-%d" % (run, number)
-            header = SendMessageRequestV2(
-                producer_group=GROUP,
-                topic=TOPIC,
-                default_topic=AUTO_CREATE_TOPIC,
-                default_topic_queue_nums=QUEUES,
-                queue_id=number % QUEUES,
-                sys_flag=0,
-                born_timestamp=time.time_ns() // 1_000_000,
-                flag=0,
-                properties=f"KEYS\x01key-{number}\x02TAGS\x01check",
-            )
-            answer = await _call(client, broker, RequestCode.SEND_MESSAGE_V2, header, body)
-            answer.header(SendMessageResponse)
+            await producer.send(Message(TOPIC, body, tag="check", keys=(f"key-{number}",)))
             sent.add(body)
 
     async with trio.open_nursery() as nursery:
@@ -172,80 +142,48 @@ async def _send(client: RemotingClient, broker: str, count: int) -> set[bytes]:
     return sent
 
 
-async def _end_of(client: RemotingClient, broker: str, queue_id: int) -> int:
-    """Return where a queue ends: a kept store may hold earlier runs."""
-    answer = await _pull(client, broker, queue_id, 0)
-    _check_pulled(answer, broker)
-    return answer.header(PullMessageResponse).max_offset
-
-
 async def _consume_all(
-    client: RemotingClient,
-    broker: str,
+    consumer: PullConsumer,
+    broker: Address,
     role: str,
-    starts: Mapping[int, int],
-    ends: Mapping[int, int],
+    starts: Mapping[MessageQueue, int],
+    ends: Mapping[MessageQueue, int],
 ) -> dict[bytes, int]:
     """Pull all queues from where they began to where they end on the master."""
     received: dict[bytes, int] = {}
     positions = dict(starts)
     with trio.move_on_after(READ_S):
-        for queue_id, end in ends.items():
-            while positions[queue_id] < end:
-                positions[queue_id] = await _consume(
-                    client, broker, queue_id, positions[queue_id], received
+        for queue, end in ends.items():
+            while positions[queue] < end:
+                positions[queue] = await _consume(
+                    consumer, broker, queue, positions[queue], received
                 )
         return received
-    behind = sum(end - positions[queue_id] for queue_id, end in ends.items())
+    behind = sum(end - positions[queue] for queue, end in ends.items())
     raise CheckFailedError(
-        f"the {role} {broker} gave no more messages: {behind} are missing after {READ_S:g} s"
+        f"the {role} {broker.address} gave no more messages: {behind} are missing"
+        f" after {READ_S:g} s"
     )
 
 
 async def _consume(
-    client: RemotingClient, broker: str, queue_id: int, offset: int, received: dict[bytes, int]
+    consumer: PullConsumer,
+    broker: Address,
+    queue: MessageQueue,
+    offset: int,
+    received: dict[bytes, int],
 ) -> int:
     """Pull once, and note what came; return where to go on."""
-    answer = await _pull(client, broker, queue_id, offset)
-    if answer.code == ResponseCode.SUCCESS:
-        for record in decode_records(answer.body or b""):
-            received[record.body] = received.get(record.body, 0) + 1
-        return answer.header(PullMessageResponse).next_begin_offset
-    if answer.code not in _NOT_THERE_YET:
-        _check_pulled(answer, broker)
-    await trio.sleep(_POLL_S)
-    return offset
-
-
-async def _pull(client: RemotingClient, broker: str, queue_id: int, offset: int) -> Command:
-    header = PullMessageRequest(
-        consumer_group=GROUP,
-        topic=TOPIC,
-        queue_id=queue_id,
-        queue_offset=offset,
-        max_msg_nums=32,
-        sys_flag=_PULL_FLAGS,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription="*",
-        sub_version=0,
-    )
-    return await client.request(broker, RequestCode.PULL_MESSAGE, header, timeout_s=REQUEST_S)
-
-
-def _check_pulled(answer: Command, broker: str) -> None:
-    if answer.code not in _PULLED:
-        raise ResponseError(broker, "PULL_MESSAGE", answer.code, answer.remark)
-
-
-async def _call(
-    client: RemotingClient,
-    address: str,
-    code: RequestCode,
-    header: Header,
-    body: bytes | None = None,
-) -> Command:
-    answer = await client.request(address, code, header, body=body, timeout_s=REQUEST_S)
-    if answer.code != ResponseCode.SUCCESS:
-        raise ResponseError(address, code.name, answer.code, answer.remark)
-    return answer
+    try:
+        result = await consumer.pull(queue, offset, broker_id=broker.broker_id)
+    except ResponseError as exc:
+        if exc.code not in _NOT_THERE_YET:
+            raise
+        await trio.sleep(_POLL_S)
+        return offset
+    for message in result.messages:
+        received[message.body] = received.get(message.body, 0) + 1
+    if not result.messages:
+        await trio.sleep(_POLL_S)
+        return offset
+    return result.next_offset

@@ -14,6 +14,7 @@ from rmq.errors import (
     ConnectFailedError,
     ConnectionLostError,
     ListenError,
+    NoNameserverError,
     RequestTimeoutError,
     RmqError,
 )
@@ -51,6 +52,7 @@ _CODES: Mapping[type[BaseException], ExitCode] = {
     ConnectFailedError: ExitCode.UNAVAILABLE,
     ConnectionLostError: ExitCode.UNAVAILABLE,
     RequestTimeoutError: ExitCode.UNAVAILABLE,
+    NoNameserverError: ExitCode.UNAVAILABLE,
     KeyboardInterrupt: ExitCode.INTERRUPTED,
     BrokenPipeError: ExitCode.PIPE_CLOSED,
     BaseException: ExitCode.SOFTWARE,

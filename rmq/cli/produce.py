@@ -1,0 +1,276 @@
+"""`rmq produce`: each line of standard input becomes a message."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.cli.client_options import add_client_arguments, client_config, run_checked
+from rmq.cli.command import Command
+from rmq.cli.exit_codes import ExitCode
+from rmq.cli.ha_members import UsageError
+from rmq.cli.line_input import LINE_BYTES_MAX, read_lines
+from rmq.cli.message_lines import decode_line
+from rmq.cli.progress import Progress
+from rmq.client.messages import DELAY_LEVEL_MAX, Message
+from rmq.client.producer import open_producer
+from rmq.errors import IllegalMessageError, RmqError, TooManyRequestsError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    from rmq.client.config import ClientConfig
+    from rmq.client.messages import SendResult
+    from rmq.client.producer import Producer
+
+GROUP: Final = "rmq_produce"
+PENDING_MAX: Final = 4000
+"""Messages under way."""
+TOLD_MAX: Final = 10
+"""Messages that were not stored are told of one by one, so many of them."""
+FAILURES_MAX: Final = 100
+"""When so many in a row were not stored, no more are read."""
+_STEP: Final = 64
+"""Other tasks run after so many messages at the latest."""
+
+
+@final
+class Sending:
+    """Sends lines, many at a time, and counts what comes of them."""
+
+    def __init__(
+        self, producer: Producer, message_of: Callable[[bytes], Message], say: Callable[[str], None]
+    ) -> None:
+        self._producer = producer
+        self._message_of = message_of
+        self._say = say
+        self.lines = 0
+        self.stored = 0
+        self.not_ok = 0
+        """Stored, but not on disk or at a slave in time."""
+        self.failed = 0
+        self._failed_in_a_row = 0
+        self._under_way = 0
+        self._has_room = trio.Event()
+        self._is_idle = trio.Event()
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether there is no use in reading on."""
+        return self._failed_in_a_row >= FAILURES_MAX
+
+    def count(self) -> int:
+        """Return how many messages are stored."""
+        return self.stored
+
+    async def send_all(self, lines: AsyncIterator[list[bytes | None]]) -> None:
+        """Send lines until there are no more, or no use in it."""
+        async for some in lines:
+            for line in some:
+                await self._send(line)
+                if self.is_hopeless:
+                    return
+
+    async def wait_idle(self) -> None:
+        """Wait until all that is under way is stored, or is not."""
+        while self._under_way:
+            self._is_idle = trio.Event()
+            await self._is_idle.wait()
+
+    async def _send(self, line: bytes | None) -> None:
+        self.lines += 1
+        number = self.lines
+        if number % _STEP == 0:
+            await trio.lowlevel.checkpoint()
+
+        def on_outcome(outcome: SendResult | RmqError) -> None:
+            self._settled(number, outcome)
+
+        try:
+            if line is None:
+                raise IllegalMessageError(f"it has more than {LINE_BYTES_MAX} bytes")
+            message = self._message_of(line)
+            while True:
+                while self._under_way >= PENDING_MAX:
+                    await self._wait_room()
+                try:
+                    self._producer.submit(message, on_outcome)
+                except TooManyRequestsError:
+                    await self._wait_room()
+                else:
+                    break
+        except IllegalMessageError as exc:
+            self._not_stored(number, exc)
+        else:
+            # Not before: the outcome may have come already.
+            self._under_way += 1
+            self._check()
+
+    def _settled(self, number: int, outcome: SendResult | RmqError) -> None:
+        self._under_way -= 1
+        if isinstance(outcome, RmqError):
+            self._not_stored(number, outcome)
+        else:
+            self.stored += 1
+            self._failed_in_a_row = 0
+            if not outcome.is_ok:
+                self.not_ok += 1
+        self._check()
+
+    def _check(self) -> None:
+        if self._under_way <= PENDING_MAX // 2:
+            self._has_room.set()
+        if not self._under_way:
+            self._is_idle.set()
+
+    def _not_stored(self, number: int, error: RmqError) -> None:
+        self.failed += 1
+        # A line that is no message says nothing of the brokers.
+        if not isinstance(error, IllegalMessageError):
+            self._failed_in_a_row += 1
+        if self.failed <= TOLD_MAX:
+            self._say(f"rmq: error: line {number}: {error}")
+            if error.hint:
+                self._say(f"hint: {error.hint}")
+
+    async def _wait_room(self) -> None:
+        self._has_room = trio.Event()
+        await self._has_room.wait()
+
+
+async def produce(
+    config: ClientConfig,
+    topic: str,
+    message_of: Callable[[bytes], Message],
+    lines: AsyncGenerator[list[bytes | None], None],
+) -> int:
+    """Send everything, say what came of it, and return the exit code."""
+    progress = Progress("messages stored")
+    signals_seen = 0
+    sending: Sending | None = None
+    working, reading = trio.CancelScope(), trio.CancelScope()
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+
+            async def stop_on_signal() -> None:
+                nonlocal signals_seen
+                async for _ in signals:
+                    signals_seen += 1
+                    reading.cancel()
+                    if signals_seen > 1 or sending is None:
+                        working.cancel()
+
+            nursery.start_soon(stop_on_signal)
+            with working:
+                async with open_producer(config, GROUP, pending_max=2 * PENDING_MAX) as producer:
+                    # There is no use in reading anything before somebody can take it.
+                    await producer.prepare(topic)
+                    sending = Sending(producer, message_of, progress.say)
+                    nursery.start_soon(progress.run, sending.count)
+                    with reading:
+                        async with aclosing(lines):
+                            await sending.send_all(lines)
+                    # What was sent is worth waiting for: it may be stored already.
+                    await sending.wait_idle()
+            nursery.cancel_scope.cancel()
+    progress.end()
+    if sending is not None:
+        _tell(sending, progress)
+    if signals_seen:
+        return ExitCode.INTERRUPTED
+    assert sending is not None
+    return ExitCode.FAILURE if sending.failed else ExitCode.OK
+
+
+def _tell(sending: Sending, progress: Progress) -> None:
+    """Say in the end what was stored: always if something was not, else to a terminal only."""
+    unknown = sending.lines - sending.stored - sending.failed
+    text = f"{sending.stored} of {sending.lines} messages stored"
+    if sending.not_ok:
+        text += f", {sending.not_ok} of them not on disk or at a slave in time"
+    if sending.failed > TOLD_MAX:
+        text += f", {sending.failed} not"
+    if unknown:
+        text += f", of {unknown} nobody knows"
+    if sending.is_hopeless:
+        text += f"; gave up after {FAILURES_MAX} in a row were not"
+    if sending.failed or unknown:
+        progress.say(f"rmq: {text}")
+    elif progress.is_shown:
+        progress.say(f"{text}{progress.rate_text(sending.stored)}")
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def run(args: Namespace) -> int:
+    return run_checked("produce", lambda: _run(args))
+
+
+def _run(args: Namespace) -> int:
+    config = client_config(args, os.environ)
+    keys = tuple(args.key)
+    # A message with all that the options say shows what is wrong with them before anything is read.
+    try:
+        Message(args.topic, b"?", tag=args.tag, keys=keys, delay_level=args.delay_level)
+    except IllegalMessageError as exc:
+        raise UsageError(exc.reason) from None
+
+    def of_text(line: bytes) -> Message:
+        return Message(args.topic, line, tag=args.tag, keys=keys, delay_level=args.delay_level)
+
+    def of_json(line: bytes) -> Message:
+        return decode_line(line, args.topic, tag=args.tag, keys=keys, delay_level=args.delay_level)
+
+    message_of = of_json if args.json else of_text
+    return trio.run(produce, config, args.topic, message_of, read_lines())
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="where the messages go")
+    parser.add_argument("--tag", metavar="TAG", help="consumers subscribe by it")
+    parser.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="operators find messages by it; may be given several times",
+    )
+    parser.add_argument(
+        "--delay-level",
+        type=int,
+        default=0,
+        metavar="LEVEL",
+        help=f"deliver later: 1 to {DELAY_LEVEL_MAX} stand for 1 s to 2 h",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="lines are whole messages, as `rmq consume --json` prints them; the options above are"
+        " for those that do not say",
+    )
+    add_client_arguments(parser)
+
+
+COMMAND: Final = Command(
+    name="produce",
+    help="send lines of standard input as messages",
+    description=(
+        "Sends each line of standard input as a message, many at a time. Shows on a terminal how"
+        "\nfast. Ends with code 1 and says which lines if some were not stored. Ctrl-C stops"
+        " reading\nand waits for what was sent."
+    ),
+    add_arguments=add_arguments,
+    run=run,
+    examples=(
+        "echo 'good morning' | rmq produce -n 127.0.0.1:9876 Hello",
+        "rmq produce -n 127.0.0.1:9876 Orders --tag new --key 4711 < orders.txt",
+        "rmq produce -n 127.0.0.1:9876 Orders --delay-level 3 < reminders.txt",
+        """echo '{"body":"hi","keys":["k1"]}' | rmq produce -n 127.0.0.1:9876 Orders --json""",
+    ),
+)
