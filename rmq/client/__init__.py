@@ -1,6 +1,127 @@
 """The RocketMQ client for Python, on trio; `rmq.client.blocking` is the same without a loop.
 
-Read `messages`, `config` and `flows` first: everything a client says to nameservers and brokers is
-a flow, free of I/O. `client` runs flows on connections and keeps routes and heartbeats; producers
-and consumers are built on it.
+    from rmq.client import Message, open_producer
+
+    async with open_producer("10.0.0.5:9876", "orders") as producer:
+        await producer.send(Message("Orders", b"..."))
+
+The names below are what applications use; docs/client.md shows each of them at work. They are
+imported when they are first asked for: blocking clients must not import trio.
+
+Inside, read `messages`, `config` and `flows` first: everything a client says to nameservers and
+brokers is a flow, free of I/O. `client` runs flows on connections and keeps routes and heartbeats;
+producers and consumers are built on it.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rmq.client.acl import Credentials
+    from rmq.client.admin import AdminClient, open_admin
+    from rmq.client.client import Client, open_client
+    from rmq.client.config import ClientConfig
+    from rmq.client.consume_results import ConsumeResult, Later
+    from rmq.client.consumer_config import (
+        ConsumeFrom,
+        LitePullConfig,
+        MessageModel,
+        PushConsumerConfig,
+    )
+    from rmq.client.lite_pull import LitePullConsumer, lite_pulling, open_lite_pull_consumer
+    from rmq.client.messages import Message, SendResult, SendStatus
+    from rmq.client.producer import Producer, open_producer, producing
+    from rmq.client.producer_config import ProducerConfig
+    from rmq.client.pull_consumer import PullConsumer, open_pull_consumer, pulling
+    from rmq.client.push_consumer import PushConsumer, consuming, open_push_consumer
+    from rmq.client.received import ReceivedMessage
+    from rmq.client.subscription_set import Sql
+    from rmq.client.transaction_states import TransactionState
+    from rmq.client.transactions import (
+        TransactionProducer,
+        open_transaction_producer,
+        transacting,
+    )
+    from rmq.model.queues import MessageQueue
+
+__all__ = [
+    "AdminClient",
+    "Client",
+    "ClientConfig",
+    "ConsumeFrom",
+    "ConsumeResult",
+    "Credentials",
+    "Later",
+    "LitePullConfig",
+    "LitePullConsumer",
+    "Message",
+    "MessageModel",
+    "MessageQueue",
+    "Producer",
+    "ProducerConfig",
+    "PullConsumer",
+    "PushConsumer",
+    "PushConsumerConfig",
+    "ReceivedMessage",
+    "SendResult",
+    "SendStatus",
+    "Sql",
+    "TransactionProducer",
+    "TransactionState",
+    "consuming",
+    "lite_pulling",
+    "open_admin",
+    "open_client",
+    "open_lite_pull_consumer",
+    "open_producer",
+    "open_pull_consumer",
+    "open_push_consumer",
+    "open_transaction_producer",
+    "producing",
+    "pulling",
+    "transacting",
+]
+
+_HOMES: Final = {
+    "rmq.client.acl": ("Credentials",),
+    "rmq.client.admin": ("AdminClient", "open_admin"),
+    "rmq.client.client": ("Client", "open_client"),
+    "rmq.client.config": ("ClientConfig",),
+    "rmq.client.consume_results": ("ConsumeResult", "Later"),
+    "rmq.client.consumer_config": (
+        "ConsumeFrom",
+        "LitePullConfig",
+        "MessageModel",
+        "PushConsumerConfig",
+    ),
+    "rmq.client.lite_pull": ("LitePullConsumer", "lite_pulling", "open_lite_pull_consumer"),
+    "rmq.client.messages": ("Message", "SendResult", "SendStatus"),
+    "rmq.client.producer": ("Producer", "open_producer", "producing"),
+    "rmq.client.producer_config": ("ProducerConfig",),
+    "rmq.client.pull_consumer": ("PullConsumer", "open_pull_consumer", "pulling"),
+    "rmq.client.push_consumer": ("PushConsumer", "consuming", "open_push_consumer"),
+    "rmq.client.received": ("ReceivedMessage",),
+    "rmq.client.subscription_set": ("Sql",),
+    "rmq.client.transaction_states": ("TransactionState",),
+    "rmq.client.transactions": (
+        "TransactionProducer",
+        "open_transaction_producer",
+        "transacting",
+    ),
+    "rmq.model.queues": ("MessageQueue",),
+}
+_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
