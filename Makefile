@@ -3,6 +3,9 @@
 #   make test ARGS="-k frame"        arguments for the tool behind a target
 #   make install PYTHON=python3.12   a Python of your choice
 
+# Tests run in so many processes; a file's tests stay together.
+WORKERS ?= 2
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -22,7 +25,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test coverage check format bench bench-store bench-broker bench-ha \
-	bench-java fuzz interop clean
+	bench-client bench-java fuzz interop clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,10 +45,11 @@ run: install ## start rmq on this machine and show it working
 	$(BIN)/rmq dev $(ARGS)
 
 test: install ## run the tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 coverage: install ## run the tests and show which lines and branches they missed
-	$(BIN)/python -m pytest --cov --cov-report=term-missing $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov \
+		--cov-report=term-missing $(ARGS)
 
 check: install ## formatting, lint, types and import layers, fastest first
 	$(BIN)/ruff format --check .
@@ -68,6 +72,9 @@ bench-broker: install ## measure the broker (benchmarks/README.md)
 
 bench-ha: install ## measure a master and its slave beside the stock Java pair
 	$(BIN)/python benchmarks/bench_ha.py $(ARGS)
+
+bench-client: install ## measure the Python client beside the Java and C++ ones
+	$(BIN)/python benchmarks/bench_client.py $(ARGS)
 
 bench-java: install ## measure the broker beside the stock Java one, in one run
 	$(BIN)/python benchmarks/bench_broker.py --brokers rmq,java $(ARGS)

@@ -114,9 +114,12 @@ class ProcessCluster:
         assert process.stdout is not None
         deadline = time.monotonic() + WAIT_S
         said = b""
+        # Not `select`: it knows no descriptor above 1023.
+        output = select.poll()
+        output.register(process.stdout, select.POLLIN)
         while _READY not in said:
             left_s = deadline - time.monotonic()
-            readable, _, _ = select.select([process.stdout], [], [], max(0.0, left_s))
+            readable = output.poll(max(0.0, left_s) * 1000)
             chunk = os.read(process.stdout.fileno(), 4096) if readable else b""
             assert chunk, f"{name} did not start: {said.decode()!r}, see {self.root / name}.log"
             said += chunk
