@@ -41,6 +41,12 @@ class Case:
     detail: str = ""
     passed: bool = True
     elapsed_ms: float = 0.0
+    missing: bool = False
+    """It could not be tried here; `detail` says what is missing."""
+
+    @property
+    def result(self) -> str:
+        return "missing" if self.missing else "pass" if self.passed else "FAIL"
 
     def note(self, detail: str) -> None:
         """Say something worth knowing about a case that passes."""
@@ -77,13 +83,15 @@ class CaseTable:
     def show(self) -> None:
         """Print the table and a line with the sum."""
         rows = [
-            (case.part, case.name, "pass" if case.passed else "FAIL", f"{case.elapsed_ms:.0f}")
-            for case in self.cases
+            (case.part, case.name, case.result, f"{case.elapsed_ms:.0f}") for case in self.cases
         ]
         details = [case.detail for case in self.cases]
         show_columns(("part", "case", "result", "ms"), rows, last_column=("", details))
         failed = len(self.failures)
-        say(f"\n{len(self.cases)} cases, {len(self.cases) - failed} passed, {failed} failed")
+        missing = sum(case.missing for case in self.cases)
+        passed = len(self.cases) - failed - missing
+        not_run = f", {missing} could not be run" if missing else ""
+        say(f"\n{len(self.cases)} cases, {passed} passed, {failed} failed{not_run}")
 
 
 def _leaf(exc: BaseException) -> BaseException:

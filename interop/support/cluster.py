@@ -90,8 +90,10 @@ class RmqLauncher:
 class StockLauncher:
     """The servers of RocketMQ 4.9.7 (4.9.8 of them was never published)."""
 
-    def __init__(self, jars: Path, folder: Path) -> None:
-        self._home = ServerHome(jars, folder, {})
+    def __init__(
+        self, jars: Path, folder: Path, properties: Mapping[str, str] | None = None
+    ) -> None:
+        self._home = ServerHome(jars, folder, properties or {})
 
     def nameserver(self, config: Path, *, log: Path) -> AbstractAsyncContextManager[trio.Process]:
         return self._run("org.apache.rocketmq.namesrv.NamesrvStartup", config, log)
@@ -151,6 +153,8 @@ class Cluster:
 
     folder: Path
     launcher: Launcher
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Of all servers, in their configuration files."""
     nameservers: list[Nameserver] = field(default_factory=list)
     _running: dict[Path, _Running] = field(default_factory=dict)
 
@@ -179,6 +183,7 @@ class Cluster:
             {
                 "listenPort": str(nameserver.port),
                 "kvConfigPath": str(folder / "kvConfig.json"),
+                **self.settings,
             },
         )
         log = folder / "log"
@@ -193,9 +198,9 @@ class Cluster:
 
     # ---- brokers ---------------------------------------------------------------------------------
 
-    def place_broker(self, name: str) -> Broker:
-        """Choose where a broker will be."""
-        return Broker(name, free_port(VIP_DISTANCE, HA_DISTANCE), self._folder(name))
+    def place_broker(self, name: str, *, folder: str | None = None) -> Broker:
+        """Choose where a broker will be; a slave has the name of its master, and a `folder`."""
+        return Broker(name, free_port(VIP_DISTANCE, HA_DISTANCE), self._folder(folder or name))
 
     async def start_broker(self, broker: Broker, settings: Mapping[str, str]) -> None:
         """Start a broker, new or again; it is registered everywhere when this returns."""
@@ -214,14 +219,16 @@ class Cluster:
                 "storePathRootDir": str(store),
                 "storePathCommitLog": str(store / "commitlog"),
                 "diskMaxUsedSpaceRatio": "95",
+                **self.settings,
                 **settings,
             },
         )
         log = broker.folder / "log"
         await self._start(broker.folder, self.launcher.broker(broker.config, log=log))
         await wait_listening(self._running[broker.folder].process, broker.port, log)
+        broker_id = int(settings.get("brokerId", 0))
         for nameserver in self.nameservers:
-            await _wait_registered(nameserver.address, broker)
+            await _wait_registered(nameserver.address, broker, broker_id)
 
     async def stop_broker(self, broker: Broker) -> None:
         """Stop a broker as an operator would."""
@@ -263,7 +270,7 @@ class Cluster:
             await running.stack.aclose()
 
 
-async def _wait_registered(nameserver: str, broker: Broker) -> None:
+async def _wait_registered(nameserver: str, broker: Broker, broker_id: int) -> None:
     async with open_client() as client:
 
         async def registered() -> bool:
@@ -274,7 +281,7 @@ async def _wait_registered(nameserver: str, broker: Broker) -> None:
                 return False
             info = ClusterInfo.decode(answer.body)
             known = info.broker_addr_table.get(broker.name)
-            return known is not None and known.broker_addrs.get(0) == broker.address
+            return known is not None and known.broker_addrs.get(broker_id) == broker.address
 
         await wait_until(
             f"{broker.name} to register", registered, timeout_s=_REGISTRATION_TIMEOUT_S
@@ -282,12 +289,20 @@ async def _wait_registered(nameserver: str, broker: Broker) -> None:
 
 
 @asynccontextmanager
-async def open_cluster(against: Against, folder: Path) -> AsyncIterator[Cluster]:
-    """Give a cluster without any servers yet; those it gets end with the block."""
-    launcher: Launcher = RmqLauncher()
+async def open_cluster(
+    against: Against, folder: Path, *, tls: Mapping[str, str] | None = None
+) -> AsyncIterator[Cluster]:
+    """Give a cluster without any servers yet; those it gets end with the block.
+
+    `tls` are the `tls.server.*` settings of all of them.
+    """
+    settings = dict(tls or {})
     if against is Against.STOCK:
-        launcher = StockLauncher(await fetch_jars(_SERVERS_POM), folder)
-    cluster = Cluster(folder, launcher)
+        # Stock servers look for these among their system properties.
+        jars = await fetch_jars(_SERVERS_POM)
+        cluster = Cluster(folder, StockLauncher(jars, folder, settings))
+    else:
+        cluster = Cluster(folder, RmqLauncher(), settings)
     try:
         yield cluster
     finally:

@@ -163,7 +163,7 @@ class Driver:
         self, name: str, *, group: str = "interop-producers", **options: object
     ) -> AsyncIterator[Producer]:
         client_id = await self.ask("producer start", name=name, group=group, **options)
-        async with self._started("producer stop", name):
+        async with self.started("producer stop", name):
             yield Producer(self, name, client_id)
 
     @asynccontextmanager
@@ -189,7 +189,7 @@ class Driver:
             **options,
         )
         consumer = PushConsumer(self.ask, name, client_id, topic)
-        async with self._started("push stop", name, unless=lambda: consumer.stopped):
+        async with self.started("push stop", name, unless=lambda: consumer.stopped):
             yield consumer
 
     @asynccontextmanager
@@ -197,7 +197,7 @@ class Driver:
         self, name: str, *, group: str, **options: object
     ) -> AsyncIterator[PullConsumer]:
         await self.ask("pull start", name=name, group=group, **options)
-        async with self._started("pull stop", name):
+        async with self.started("pull stop", name):
             yield PullConsumer(self.ask, name)
 
     @asynccontextmanager
@@ -206,13 +206,14 @@ class Driver:
     ) -> AsyncIterator[LitePullConsumer]:
         """Start it with a `topic` and an `expression` to subscribe, or with `queues` to assign."""
         await self.ask("lite start", name=name, group=group, **options)
-        async with self._started("lite stop", name):
+        async with self.started("lite stop", name):
             yield LitePullConsumer(self.ask, name)
 
     @asynccontextmanager
-    async def _started(
+    async def started(
         self, stop: str, name: str, *, unless: Callable[[], bool] = lambda: False
     ) -> AsyncIterator[None]:
+        """Stop a client when the block ends, unless it has ended before."""
         try:
             yield
         finally:
@@ -237,6 +238,10 @@ class Producer:
     async def send_ordered(self, *messages: Outgoing, number: int) -> list[Sent]:
         """Send to the queue that a MessageQueueSelector finds for `number`."""
         return await self._send("send ordered", messages, number=number)
+
+    async def send_by_key(self, *messages: Outgoing, key: str) -> list[Sent]:
+        """Send to the queue that a SelectMessageQueueByHash finds for `key`."""
+        return await self._send("send by key", messages, key=key)
 
     async def send_to_queue(self, *messages: Outgoing, queue: Queue) -> list[Sent]:
         return await self._send("send to queue", messages, queue=queue.as_json())

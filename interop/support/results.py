@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from interop.support.cases import Case
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from interop.support.cases import Case, CaseTable
+    from interop.support.cases import CaseTable
 
 RESULTS: Final = Path(__file__).resolve().parent.parent / "RESULTS.md"
 ROWS_VARIABLE: Final = "RMQ_INTEROP_RESULTS"
@@ -32,8 +34,9 @@ ROWS_VARIABLE: Final = "RMQ_INTEROP_RESULTS"
 _INTRODUCTION: Final = """\
 # Results of the interoperation checks
 
-Stock clients against the nameserver and the broker of rmq, as the last `make interop` of each found
-them. Written by `interop/run`; what the checks do is in [README.md](README.md).
+Stock clients against the nameserver and the broker of rmq, and the Python client of rmq against
+stock servers, as the last `make interop` of each found them. Written by `interop/run`; what the
+checks do is in [README.md](README.md).
 """
 _SECTION_MARK: Final = "## "
 _DETAIL_CHARS_MAX: Final = 300
@@ -76,13 +79,19 @@ class Operations:
 
     table: CaseTable
     client: str
+    prefix: str = ""
+    """Stands before the parts in the table of a check that runs its cases more than once."""
+
+    def missing(self, part: str, name: str, what: str) -> None:
+        """Say that an operation cannot be tried here, and for want of what."""
+        self.table.add(Case(f"{self.prefix}{part}", name, what, missing=True))
 
     @contextmanager
     def operation(
         self, part: str, name: str, *, timeout_s: float = _OPERATION_TIMEOUT_S
     ) -> Iterator[Case]:
         """Run a block as a case, with a limit to its time, and record how it went."""
-        with self.table.case(part, name) as case, trio.fail_after(timeout_s):
+        with self.table.case(f"{self.prefix}{part}", name) as case, trio.fail_after(timeout_s):
             yield case
         record(self.client, f"{part}: {name}", case.passed, "" if case.passed else case.detail)
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from client_session import expect_in_order, expect_once, expect_sent, numbered
-
 from interop.support.cases import expect, expect_true
+from interop.support.expectations import expect_in_order, expect_once, expect_sent, numbered
 from interop.support.java_messages import Outgoing
 
 if TYPE_CHECKING:

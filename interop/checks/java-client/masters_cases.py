@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from client_session import BROKER_SETTINGS, expect_once, expect_sent, numbered
+from client_session import BROKER_SETTINGS
 
 from interop.support.cases import expect
 from interop.support.cluster import CLUSTER
+from interop.support.expectations import expect_once, expect_sent, numbered
 from interop.support.waiting import wait_until
 
 if TYPE_CHECKING:

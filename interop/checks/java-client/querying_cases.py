@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import trio
-from client_session import expect_same, expect_sent, numbered
 
 from interop.support.cases import expect, expect_true
+from interop.support.expectations import expect_same, expect_sent, numbered
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
 

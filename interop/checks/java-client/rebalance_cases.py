@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from client_session import expect_once, expect_sent, numbered
-
 from interop.support.cases import expect
+from interop.support.expectations import expect_once, expect_sent, numbered
 from interop.support.waiting import wait_until
 
 if TYPE_CHECKING:

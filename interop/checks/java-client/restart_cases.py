@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import trio
-from client_session import BROKER_SETTINGS, expect_once, expect_same, expect_sent, numbered
+from client_session import BROKER_SETTINGS
 
 from interop.support.cases import expect
+from interop.support.expectations import expect_once, expect_same, expect_sent, numbered
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing, Queue
 from interop.support.waiting import wait_until

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from client_session import expect_same, expect_sent, numbered
-
 from interop.support.cases import expect, expect_true
+from interop.support.expectations import expect_same, expect_sent, numbered
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
 from interop.support.waiting import wait_until

@@ -6,9 +6,14 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from client_session import expect_in_order, expect_once, expect_same, expect_sent, numbered
-
 from interop.support.cases import expect
+from interop.support.expectations import (
+    expect_in_order,
+    expect_once,
+    expect_same,
+    expect_sent,
+    numbered,
+)
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing, Queue
 from rmq.store.record import parse_message_id

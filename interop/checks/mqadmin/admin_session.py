@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from interop.checks.mqadmin.printed import table
-from interop.support.cases import MismatchError, expect, expect_true
+from interop.support.cases import expect
 from interop.support.java_messages import Outgoing, Queue
+from interop.support.mqadmin import Mqadmin, expect_in
+from interop.support.printed import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,23 +56,11 @@ class AdminSession:
 
     async def mqadmin(self, command: str, *arguments: str) -> str:
         """Return what a command printed; it must not have printed any trace of a failure."""
-        output, errors = await self._run(command, *arguments)
-        if "Exception" in errors:
-            raise MismatchError(f"mqadmin {command}: {_reason(errors)}")
-        return output
+        return await Mqadmin(self.tool, self.cluster.nameserver).run(command, *arguments)
 
     async def refused(self, command: str, *arguments: str) -> str:
         """Return why a command failed, as it must."""
-        output, errors = await self._run(command, *arguments)
-        if "Exception" not in errors:
-            raise MismatchError(f"mqadmin {command} should have failed; it printed {output!r}")
-        return _reason(errors)
-
-    async def _run(self, command: str, *arguments: str) -> tuple[str, str]:
-        printed = await self.tool.ask(
-            "mqadmin", arguments=[command, "-n", self.cluster.nameserver, *arguments]
-        )
-        return printed["output"], printed["errors"]
+        return await Mqadmin(self.tool, self.cluster.nameserver).refused(command, *arguments)
 
     # ---- what many commands need -----------------------------------------------------------------
 
@@ -132,13 +120,3 @@ async def send_data(session: AdminSession) -> Data:
     for answer in sent:
         expect("status", answer.status, "SEND_OK")
     return Data(outgoing, sent)
-
-
-def expect_in(wanted: str, output: str) -> None:
-    expect_true(f"{wanted!r} in {output!r}", wanted in output)
-
-
-def _reason(errors: str) -> str:
-    # The cause says what happened, the exceptions around it only that something did.
-    causes = re.findall(r"^Caused by: (.*)$", errors, re.MULTILINE)
-    return str(causes[-1] if causes else errors.strip().splitlines()[0])

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from interop.checks.mqadmin.admin_session import BROKER_SETTINGS, DATA, WATCHERS, expect_in
-from interop.checks.mqadmin.printed import runtime_values, settings, table
+from interop.checks.mqadmin.admin_session import BROKER_SETTINGS, DATA, WATCHERS
 from interop.support.cases import expect, expect_true
 from interop.support.cluster import CLUSTER
 from interop.support.java import last_words, running_java
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
+from interop.support.mqadmin import expect_in
+from interop.support.printed import runtime_values, settings, table
 from interop.support.waiting import wait_until
 
 if TYPE_CHECKING:

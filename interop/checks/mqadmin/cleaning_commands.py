@@ -7,11 +7,11 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from interop.checks.mqadmin.admin_session import expect_in
-from interop.checks.mqadmin.printed import runtime_values, table
 from interop.support.cases import expect
 from interop.support.cluster import CLUSTER
 from interop.support.java_messages import Outgoing
+from interop.support.mqadmin import expect_in
+from interop.support.printed import runtime_values, table
 from interop.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from interop.checks.mqadmin.admin_session import DATA, WATCHERS, expect_in
-from interop.checks.mqadmin.printed import only, runtime_values, table
+from interop.checks.mqadmin.admin_session import DATA, WATCHERS
 from interop.support.cases import expect, expect_true
 from interop.support.java_messages import Outgoing
+from interop.support.mqadmin import expect_in
+from interop.support.printed import only, runtime_values, table
 from interop.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from interop.checks.mqadmin.admin_session import DATA, expect_in
-from interop.checks.mqadmin.printed import settings
+from interop.checks.mqadmin.admin_session import DATA
 from interop.support.cases import expect, expect_true
 from interop.support.cluster import CLUSTER
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Queue
+from interop.support.mqadmin import expect_in
+from interop.support.printed import settings
 
 if TYPE_CHECKING:
     from interop.checks.mqadmin.admin_session import AdminSession

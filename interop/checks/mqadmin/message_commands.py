@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from interop.checks.mqadmin.admin_session import DATA, WATCHERS, expect_in
-from interop.checks.mqadmin.printed import fields, messages, only, table
+from interop.checks.mqadmin.admin_session import DATA, WATCHERS
 from interop.support.cases import expect, expect_true
+from interop.support.mqadmin import expect_in
+from interop.support.printed import fields, messages, only, table
 
 if TYPE_CHECKING:
     from interop.checks.mqadmin.admin_session import AdminSession, Data
-    from interop.checks.mqadmin.printed import PrintedMessage
     from interop.support.java_consumers import PushConsumer
+    from interop.support.printed import PrintedMessage
 
 TAG_CODES: Final[dict[str | None, int]] = {"TagA": 2598919, "TagB": 2598920}
 

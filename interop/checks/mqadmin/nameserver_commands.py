@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from interop.checks.mqadmin.admin_session import DATA, expect_in
-from interop.checks.mqadmin.printed import only, settings
+from interop.checks.mqadmin.admin_session import DATA
 from interop.support.cases import expect, expect_true
+from interop.support.mqadmin import expect_in
+from interop.support.printed import only, settings
 from rmq.model import fastjson
 
 if TYPE_CHECKING:

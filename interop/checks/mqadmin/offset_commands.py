@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from interop.checks.mqadmin.admin_session import expect_in
-from interop.checks.mqadmin.printed import table
 from interop.support.cases import expect
 from interop.support.java_messages import Outgoing
+from interop.support.mqadmin import expect_in
+from interop.support.printed import table
 
 if TYPE_CHECKING:
     from interop.checks.mqadmin.admin_session import AdminSession

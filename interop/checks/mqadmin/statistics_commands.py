@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from interop.checks.mqadmin.printed import table
 from interop.support.cases import expect_true
 from interop.support.java_messages import Outgoing
+from interop.support.printed import table
 from interop.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -6,12 +6,13 @@ import json
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from interop.checks.mqadmin.admin_session import DATA, WATCHERS, expect_in
-from interop.checks.mqadmin.printed import only, table
+from interop.checks.mqadmin.admin_session import DATA, WATCHERS
 from interop.support.cases import expect, expect_true
 from interop.support.cluster import CLUSTER
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing, Queue
+from interop.support.mqadmin import expect_in
+from interop.support.printed import only, table
 from rmq.model import fastjson
 
 if TYPE_CHECKING:

@@ -23,12 +23,16 @@ public final class Main {
     private final PushConsumers pushConsumers;
     private final PullConsumers pullConsumers;
     private final LitePullConsumers litePullConsumers;
+    private final TransactionProducers transactionProducers;
+    private final Requests requests;
 
     private Main(String nameserver) {
         producers = new Producers(nameserver);
         pushConsumers = new PushConsumers(nameserver);
         pullConsumers = new PullConsumers(nameserver);
         litePullConsumers = new LitePullConsumers(nameserver);
+        transactionProducers = new TransactionProducers(nameserver);
+        requests = new Requests(nameserver);
     }
 
     public static void main(String[] args) throws IOException {
@@ -65,6 +69,8 @@ public final class Main {
             case "push" -> pushConsumers.run(command[1], request);
             case "pull" -> pullConsumers.run(command[1], request);
             case "lite" -> litePullConsumers.run(command[1], request);
+            case "transaction" -> transactionProducers.run(command[1], request);
+            case "request" -> requests.run(command[1], request);
             case "mqadmin" -> AdminTool.run(request);
             default -> throw new IllegalArgumentException("no command " + request.getString("do"));
         };

@@ -3,7 +3,10 @@ package interop;
 import com.alibaba.fastjson.JSONObject;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Clients of one kind, by the names they were given when they were started. */
 final class Named<T> {
@@ -30,6 +33,13 @@ final class Named<T> {
         T client = get(request);
         clients.remove(request.getString("name"));
         return client;
+    }
+
+    /** What signs the requests of a client that was given an {accessKey, secretKey}, or null. */
+    static RPCHook hook(JSONObject request) {
+        String accessKey = request.getString("accessKey");
+        return accessKey == null ? null
+            : new AclClientRPCHook(new SessionCredentials(accessKey, request.getString("secretKey")));
     }
 
     /** What all kinds have in common: an instance of their own, and how often they look around. */

@@ -10,6 +10,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -19,6 +20,7 @@ final class Producers {
     private static final long ASYNC_TIMEOUT_S = 30;
     private static final MessageQueueSelector BY_NUMBER =
         (queues, message, number) -> queues.get((Integer) number % queues.size());
+    private static final MessageQueueSelector BY_HASH = new SelectMessageQueueByHash();
 
     private final Named<DefaultMQProducer> producers;
 
@@ -33,6 +35,8 @@ final class Producers {
             case "send" -> sendEach(request, (producer, message) -> producer.send(message));
             case "send ordered" -> sendEach(request,
                 (producer, message) -> producer.send(message, BY_NUMBER, request.getInteger("number")));
+            case "send by key" -> sendEach(request,
+                (producer, message) -> producer.send(message, BY_HASH, request.getString("key")));
             case "send to queue" -> sendEach(request,
                 (producer, message) -> producer.send(message, queue(request)));
             case "send async" -> sendAsync(request);
@@ -56,7 +60,8 @@ final class Producers {
     }
 
     private Object start(JSONObject request) throws MQClientException {
-        DefaultMQProducer producer = new DefaultMQProducer(request.getString("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(
+            request.getString("group"), Named.hook(request), request.getBooleanValue("trace"), null);
         producers.configure(producer, request);
         if (request.containsKey("sendTimeoutMs")) {
             producer.setSendMsgTimeout(request.getIntValue("sendTimeoutMs"));

@@ -5,13 +5,18 @@ import com.alibaba.fastjson.JSONObject;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -60,7 +65,9 @@ final class PushConsumers {
             failures = request.getIntValue("failures");
             delayLevel = request.getInteger("delayLevel");
             consumeMs = request.getLongValue("consumeMs");
-            client = new DefaultMQPushConsumer(request.getString("group"));
+            client = new DefaultMQPushConsumer(
+                request.getString("group"), Named.hook(request), strategy(request),
+                request.getBooleanValue("trace"), null);
             client.setConsumeFromWhere(ConsumeFromWhere.valueOf(request.getString("from")));
             client.setMessageModel(MessageModel.valueOf(request.getString("model")));
             if (request.containsKey("reconsumeTimesMax")) {
@@ -69,12 +76,27 @@ final class PushConsumers {
             if (request.containsKey("persistMs")) {
                 client.setPersistConsumerOffsetInterval(request.getIntValue("persistMs"));
             }
-            client.subscribe(request.getString("topic"), request.getString("expression"));
+            String topic = request.getString("topic");
+            if (request.containsKey("sql")) {
+                client.subscribe(topic, MessageSelector.bySql(request.getString("sql")));
+            } else {
+                client.subscribe(topic, request.getString("expression"));
+            }
             if (request.getBooleanValue("orderly")) {
                 client.registerMessageListener((MessageListenerOrderly) this::consumeOrderly);
             } else {
                 client.registerMessageListener((MessageListenerConcurrently) this::consumeConcurrently);
             }
+        }
+
+        private static AllocateMessageQueueStrategy strategy(JSONObject request) {
+            String name = request.containsKey("strategy") ? request.getString("strategy") : "AVG";
+            return switch (name) {
+                case "AVG" -> new AllocateMessageQueueAveragely();
+                case "AVG_BY_CIRCLE" -> new AllocateMessageQueueAveragelyByCircle();
+                case "CONSISTENT_HASH" -> new AllocateMessageQueueConsistentHash();
+                default -> throw new IllegalArgumentException(name);
+            };
         }
 
         private ConsumeConcurrentlyStatus consumeConcurrently(
