@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import trio
-from encrypted_cases import NAMES as ENCRYPTED
 from encrypted_cases import run_encrypted_cases, server_settings
 from inbox import Inbox
 from our_messages import as_received, as_sent, ours
@@ -73,7 +72,10 @@ async def run_signed_cases(
     operations: Operations, kit: DriverKit, folder: Path, against: Against
 ) -> None:
     authority = Authority(folder, "ours")
-    tls = server_settings(authority) if against is Against.STOCK else None
+    tls = server_settings(authority)
+    if against is Against.RMQ:
+        # Ours has no certificate of its own invention to be kept from.
+        del tls["tls.test.mode.enable"]
     async with open_cluster(against, folder, tls=tls) as cluster:
         settings = dict(BROKER_SETTINGS)
         if against is Against.STOCK:
@@ -89,22 +91,18 @@ async def run_signed_cases(
                     await admin.create_topic(topic, queues=4)
         await _accepted(operations, kit, cluster)
         await _blocking(operations, cluster)
+        await run_encrypted_cases(
+            operations,
+            cluster,
+            authority,
+            Authority(folder, "strangers"),
+            credentials=USER,
+            topic=TOPIC,
+            group=GROUP,
+        )
         if against is Against.STOCK:
             await _refused(operations, cluster)
-            await run_encrypted_cases(
-                operations,
-                cluster,
-                authority,
-                Authority(folder, "strangers"),
-                credentials=USER,
-                topic=TOPIC,
-                group=GROUP,
-            )
         else:
-            for name in ENCRYPTED:
-                operations.missing(
-                    "TLS", name, "the nameserver of rmq reads no tls.server settings"
-                )
             for name in REFUSED:
                 operations.missing(PART, name, "the broker of rmq has no access control")
 
