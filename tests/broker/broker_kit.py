@@ -29,6 +29,7 @@ from rmq.store.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.store.store import THREADS, MessageStore
 from rmq.testing.storage import MemoryStorage
 from tests.broker.broker_frames import GROUP, START_MS, TOPIC, frame, heartbeat
+from tests.port_shares import own_share
 from tests.remoting.server_kit import Frame, Peer, Served, serving
 from tests.store.running import settle
 
@@ -283,7 +284,7 @@ async def part_broker(
 
 # Below the range that systems take the ports of outgoing connections from: a broker comes back to
 # its port after a restart, and no client may have got it meanwhile.
-_PORTS: Final = range(12_000, 20_000)
+_PORTS: Final = own_share(range(12_000, 20_000))
 
 
 def free_port() -> int:

@@ -22,6 +22,7 @@ from rmq.remoting.client import open_client
 from rmq.remoting.codes import LanguageCode
 from tests.e2e.admin import Admin
 from tests.e2e.waiting import wait_until
+from tests.port_shares import own_share
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -36,7 +37,7 @@ _STOP_S: Final = 10.0
 
 # Below the range that systems take the ports of outgoing connections from: a broker comes back to
 # its port after a restart, and no client may have got it meanwhile.
-_PORTS: Final = range(20_000, 32_000)
+_PORTS: Final = own_share(range(20_000, 32_000))
 _given_ports: set[int] = set()
 _VIP_DISTANCE: Final = -2
 _HA_DISTANCE: Final = 1
@@ -254,7 +255,7 @@ def free_port(*distances: int) -> int:
         if _given_ports.isdisjoint(ports) and all(map(_is_free, ports)):
             _given_ports.update(ports)
             return port
-    raise RuntimeError(f"no port between {_PORTS.start} and {_PORTS.stop} is free")
+    raise RuntimeError(f"no port between {_PORTS[0]} and {_PORTS[-1]} is free")
 
 
 def _is_free(port: int) -> bool:

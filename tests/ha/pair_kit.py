@@ -33,6 +33,7 @@ from rmq.remoting.headers import (
 )
 from rmq.store.record import decode_records
 from tests.broker.broker_kit import NEVER_FULL, SMALL_STORE
+from tests.port_shares import own_share
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 TOPIC: Final = "PairTopic"
 QUEUES: Final = 2
 _WAIT_S: Final = 20.0
-_FIRST_PORT: Final = 20_000
+_PORTS: Final = own_share(range(20_000, 30_000))
 
 
 class Pair:
@@ -256,7 +257,7 @@ async def pair(root: Path) -> AsyncIterator[Pair]:
 def free_port() -> int:
     """Return a port that is free with its neighbours, of a range nobody dials from."""
     while True:
-        port = random.randrange(_FIRST_PORT, 30_000)
+        port = random.choice(_PORTS)
         with ExitStack() as held:
             try:
                 for each in (port - 2, port, port + 1):

@@ -227,6 +227,8 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,5})?\Z")
 _BOOLEANS: Final = {"true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
 _MISSING: Final = ("", "null")
+_INT64_MAX: Final = 2**63 - 1
+_UINT64_MAX: Final = 2**64 - 1
 
 
 def _read_text(value: _Value) -> str:
@@ -278,6 +280,9 @@ def _integer_reader(low: int, high: int) -> _Reader:
                 return None
             if _INTEGER.match(value):
                 number = int(value)
+                if high == _INT64_MAX < number <= _UINT64_MAX:
+                    # The C++ client writes what it never set, and without a sign.
+                    number -= _UINT64_MAX + 1
         elif type(value) is float and value.is_integer():
             number = int(value)
         if type(number) is int and low <= number <= high:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.cli.app import main
 from tests.ha.processes.surroundings import NotAllowedError, Surroundings
+from tests.port_shares import own_share
 
 if TYPE_CHECKING:
     import signal
@@ -30,7 +31,7 @@ NOT_ALLOWED: Final = 77
 START_S: Final = 30.0
 STOP_S: Final = 15.0
 SEGMENT_BYTES: Final = 16 * 1024**2
-_PORTS: Final = range(30_000, 32_000)
+_PORTS: Final = own_share(range(30_000, 32_000))
 """Below those that systems dial from: a broker comes back to its port."""
 
 forks: Final = multiprocessing.get_context("forkserver")
