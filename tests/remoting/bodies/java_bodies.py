@@ -166,13 +166,3 @@ JAVA_ENUMS: Final = {
     "MessageModel": "BROADCASTING CLUSTERING",
     "TopicFilterType": "SINGLE_TAG MULTI_TAG",
 }
-
-
-def test_a_number_that_a_client_never_set_is_read_all_the_same() -> None:
-    """The C++ client sends 64 bits of whatever was in memory, without a sign."""
-    body = ConsumerRunningInfo.decode(
-        b'{"mqTable":{{"brokerName":"b","queueId":0,"topic":"t"}:'
-        b'{"lastLockTimestamp":"11529351726658387200"}}}'
-    )
-    (info,) = body.mq_table.values()
-    assert info.last_lock_timestamp == 11529351726658387200 - 2**64

@@ -39,6 +39,7 @@ from rmq.remoting.bodies import (
     TopicStatsTable,
     decode_reset_offset,
 )
+from rmq.remoting.bodies.running_info import ConsumerRunningInfo
 from rmq.remoting.codes import LanguageCode
 
 if TYPE_CHECKING:
@@ -264,3 +265,13 @@ def test_integer_keys_are_bare_unless_standard_json_is_asked_for() -> None:
 
     assert route.encode() == start + b'0:"h:1",1:"h:2"' + end
     assert route.encode(standard=True) == start + b'"0":"h:1","1":"h:2"' + end
+
+
+def test_a_number_that_a_client_never_set_is_read_all_the_same() -> None:
+    """The C++ client sends 64 bits of whatever was in memory, without a sign."""
+    body = ConsumerRunningInfo.decode(
+        b'{"mqTable":{{"brokerName":"b","queueId":0,"topic":"t"}:'
+        b'{"lastLockTimestamp":"11529351726658387200"}}}'
+    )
+    (info,) = body.mq_table.values()
+    assert info.last_lock_timestamp == 11529351726658387200 - 2**64
