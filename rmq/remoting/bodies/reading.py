@@ -223,7 +223,7 @@ def _struct_key_reader(kind: type[msgspec.Struct]) -> _Reader:
 
 # --- scalars -----------------------------------------------------------------------------------
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}\Z")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}\Z")
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,5})?\Z")
 _BOOLEANS: Final = {"true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
 _MISSING: Final = ("", "null")

@@ -39,7 +39,6 @@ from rmq.remoting.bodies import (
     TopicStatsTable,
     decode_reset_offset,
 )
-from rmq.remoting.bodies.running_info import ConsumerRunningInfo
 from rmq.remoting.codes import LanguageCode
 
 if TYPE_CHECKING:
