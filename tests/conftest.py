@@ -1,7 +1,8 @@
-"""What all tests share: reports that can cross from one process to another."""
+"""What all tests share: reports that can cross from one process to another, and a light heap."""
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,3 +19,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         (name, text.encode("utf-8", "replace").decode()) for name, text in report.sections
     ]
     return report
+
+
+def pytest_collection_finish() -> None:
+    """Leave the thousands of tests that were collected out of every later search for garbage.
+
+    A full search would visit all of them, and take longer than tests of quickness allow.
+    """
+    gc.collect()
+    gc.freeze()
