@@ -4,8 +4,7 @@
 #   make install PYTHON=python3.12   a Python of your choice
 
 # Tests run in so many processes beside this one, a file's tests together; 0: one after the other.
-# With 2 it is faster, but tests of paused and cut-off processes may run late.
-WORKERS ?= 0
+WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin

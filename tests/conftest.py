@@ -1,4 +1,6 @@
-"""What all tests share: reports that can cross from one process to another, and a light heap."""
+"""What all tests share: examples that are the same in every run, reports that can cross from one
+process to another, and a light heap.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,16 @@ import gc
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+# Nothing is timed: the machine may have other things to do.
+settings.register_profile(
+    "rmq", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("rmq")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -69,7 +69,7 @@ def unsigned(bits: int) -> st.SearchStrategy[int]:
 NAMES: Final = [str(field.name) for field in EVERY_KIND.subcons]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(
     st.tuples(
         signed(8),
@@ -91,7 +91,7 @@ def test_every_supported_field_packs_and_unpacks_as_construct_does(values: tuple
     assert derived.unpack(data) == values
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(st.binary(min_size=EVERY_KIND.sizeof(), max_size=EVERY_KIND.sizeof()))
 def test_any_bytes_unpack_as_construct_parses_them(data: bytes) -> None:
     parsed = EVERY_KIND.parse(data)
@@ -167,7 +167,7 @@ def test_the_fixed_prefix_of_fixed_fields_is_all_of_them() -> None:
 BITS: Final = BitStruct("high" / BitsInteger(3), "middle" / BitsInteger(12), "low" / BitsInteger(1))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(high=unsigned(3), middle=unsigned(12), low=unsigned(1))
 def test_shift_and_mask_place_bits_as_construct_does(high: int, middle: int, low: int) -> None:
     values = {"high": high, "middle": middle, "low": low}

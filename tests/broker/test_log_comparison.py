@@ -48,7 +48,7 @@ def _prefix(one: _Log, other: _Log) -> tuple[int, int]:
 sizes = st.integers(0, 300_000)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(sizes, sizes, sizes)
 def test_the_common_part_is_found_as_finely_as_digests_go(
     same: int, more_here: int, more_there: int
@@ -82,7 +82,7 @@ def test_a_log_that_is_empty_and_one_that_is_not() -> None:
     assert _prefix(_Log(bytes(10)), _Log(b"")) == (0, 0)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.integers(1, 9_000), min_size=1, max_size=40), st.data())
 def test_messages_are_compared_one_by_one_in_the_end(
     lengths: list[int], data: st.DataObject

@@ -87,7 +87,7 @@ def test_an_answer_covers_a_limited_part_of_the_log_but_always_one_range(
     assert digests(PartOfLog(0, 4000), 0, 4000, 3000) == [sha(0, 3000)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     begin=st.integers(0, 2000),
     end=st.integers(2000, 4000),

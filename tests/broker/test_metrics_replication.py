@@ -296,7 +296,7 @@ slaves = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(slaves, max_size=100))
 def test_whatever_slaves_call_themselves_the_scrape_can_be_read(crowd: list[HaSlave]) -> None:
     registry = BrokerRegistry(metrics_of(master_status(slaves=tuple(crowd))))

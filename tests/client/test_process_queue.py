@@ -353,4 +353,4 @@ class ProcessQueueMachine(RuleBasedStateMachine):
 
 
 TestProcessQueueModel = ProcessQueueMachine.TestCase
-TestProcessQueueModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestProcessQueueModel.settings = settings(max_examples=150, stateful_step_count=40)

@@ -231,9 +231,7 @@ async def test_one_push_sends_only_so_much(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_interruption_leaves_the_stream_whole(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -228,6 +228,6 @@ class StockHistory(RouteHistory):
 
 
 TestRouteHistory = RouteHistory.TestCase
-TestRouteHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRouteHistory.settings = settings(max_examples=60, stateful_step_count=30)
 TestStockHistory = StockHistory.TestCase
-TestStockHistory.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestStockHistory.settings = settings(max_examples=30, stateful_step_count=30)

@@ -17,7 +17,7 @@ from rmq.remoting.layout import BinaryHeader, ExtEntry
 from tests.remoting.drawn_commands import Parts, int32s, parts, texts
 from tests.remoting.frames import RUNS, captured, receive, receive_one
 
-examples = settings(max_examples=60, deadline=None, derandomize=True)
+examples = settings(max_examples=60)
 
 
 def topic_of(command: Command) -> str:

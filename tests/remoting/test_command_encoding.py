@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rmq.remoting.command import Command
 
-examples = settings(max_examples=100, deadline=None, derandomize=True)
+examples = settings(max_examples=100)
 serializations = pytest.mark.parametrize(
     "serialization", [pytest.param(member, id=member.name) for member in Serialization]
 )

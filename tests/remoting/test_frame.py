@@ -92,7 +92,7 @@ def test_captured_frames_may_come_with_the_next_one_trailing(run: str) -> None:
 
 
 @runs
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=5)
 @given(seed=st.integers(0, 2**32), chunk_max=st.sampled_from([3, 50, 700, 20_000]))
 def test_whole_runs_may_come_in_any_split(run: str, seed: int, chunk_max: int) -> None:
     chance = random.Random(seed)
@@ -113,7 +113,7 @@ def test_there_are_as_many_captured_frames_as_ever() -> None:
     assert len(all_captured()) == 1002
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     drawn=st.lists(parts(), min_size=1, max_size=6),
     cuts=st.lists(st.integers(0, 600), max_size=8),

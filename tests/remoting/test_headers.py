@@ -163,7 +163,7 @@ def headers_of(
 
 @serializations
 @classes
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_headers_survive_a_frame(
     header_class: type[Header], serialization: Serialization, data: st.DataObject
@@ -280,7 +280,7 @@ def test_numbers_and_booleans_without_quotes_are_read_like_quoted_ones(
 # --- the two spellings of a send ------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(headers_of(SendMessageRequestV2, Serialization.JSON))
 def test_a_send_says_the_same_in_both_spellings(request: SendMessageRequestV2) -> None:
     short = ext_fields_of(request)

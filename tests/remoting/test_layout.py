@@ -36,7 +36,7 @@ from tests.remoting.frames import RUNS, all_captured, captured, receive
 if TYPE_CHECKING:
     from rmq.remoting.command import Command
 
-examples = settings(max_examples=60, deadline=None, derandomize=True)
+examples = settings(max_examples=60)
 serializations = pytest.mark.parametrize(
     "serialization", [pytest.param(member, id=member.name) for member in Serialization]
 )

@@ -338,9 +338,7 @@ def conversations(draw: st.DrawFn) -> tuple[list[list[int]], list[tuple[int, int
     return kinds, pieces
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversation=conversations(), batch_frames=st.integers(1, 5))
 async def test_however_requests_are_cut_and_mixed_each_peer_gets_its_own_answers(
     conversation: tuple[list[list[int]], list[tuple[int, int]]], batch_frames: int

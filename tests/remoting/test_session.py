@@ -83,7 +83,7 @@ def test_draining_gives_every_call_in_order_and_leaves_none() -> None:
     assert calls.next_opaque() == 3
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50)
 @given(
     first=st.integers(OPAQUE_MIN, OPAQUE_MAX) | st.integers(OPAQUE_MAX - 20, OPAQUE_MAX),
     answered=st.lists(st.booleans(), max_size=60),
@@ -292,6 +292,4 @@ class DeadlinesAgainstAList(RuleBasedStateMachine):
 
 
 TestDeadlinesAgainstAList = DeadlinesAgainstAList.TestCase
-TestDeadlinesAgainstAList.settings = settings(
-    max_examples=40, stateful_step_count=40, deadline=None, derandomize=True
-)
+TestDeadlinesAgainstAList.settings = settings(max_examples=40, stateful_step_count=40)

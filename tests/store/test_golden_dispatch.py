@@ -236,7 +236,7 @@ EVERY_KIND: Final[History] = [
 """All that must be covered whatever is drawn: every kind of message, every roll."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @example(history=EVERY_KIND, choose=random.Random(1))
 @given(history=histories, choose=st.randoms(use_true_random=False))
 def test_appending_and_reading_back_give_the_same_files(

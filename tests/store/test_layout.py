@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "formats" / "store.md"
 
-examples = settings(max_examples=60, deadline=None, derandomize=True)
+examples = settings(max_examples=60)
 
 derived = pytest.mark.parametrize(
     ("declared", "packed"),

@@ -235,8 +235,6 @@ def test_entries_that_a_recovery_left_behind_do_not_count(tmp_path: Path) -> Non
 
 @settings(
     max_examples=40,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(

@@ -47,7 +47,7 @@ VECTOR: Final = bytes.fromhex(
     "00114B455953014B3102544147530154616741"
 )
 
-examples = settings(max_examples=100, deadline=None, derandomize=True)
+examples = settings(max_examples=100)
 
 
 def declared_record(data: bytes) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def put_sketched(core: StoreCore, clock: Clock, sketches: list[tuple[int, int, i
         put(core, [new])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     sketches=sketched_messages(),
     saved=st.integers(0, 60),

@@ -20,7 +20,7 @@ from tests.store import golden
 if TYPE_CHECKING:
     from pathlib import Path
 
-FLIPS: Final = settings(max_examples=15, deadline=None, derandomize=True)
+FLIPS: Final = settings(max_examples=15)
 INDEX_SLOTS_END: Final = 40 + 4 * golden.INDEX_SLOTS
 RECORD_FIELDS: Final = {
     "size, magic and crc": (0, 12),
@@ -100,7 +100,7 @@ def test_a_flipped_bit_of_the_index_is_found_in_its_file(root: Path, data: st.Da
 
 
 @pytest.mark.parametrize("field", RECORD_FIELDS)
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_a_flipped_bit_of_a_record_is_found(root: Path, field: str, data: st.DataObject) -> None:
     # One of the last records may lie behind nothing that is sound, and then it is the end.

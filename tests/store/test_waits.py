@@ -356,4 +356,4 @@ class WaitsAgainstAList(RuleBasedStateMachine):
 
 
 TestWaitsAgainstAList = WaitsAgainstAList.TestCase
-TestWaitsAgainstAList.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestWaitsAgainstAList.settings = settings(max_examples=100, stateful_step_count=30)

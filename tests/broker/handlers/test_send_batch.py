@@ -271,7 +271,7 @@ PAIRS: Final = st.dictionaries(
 )
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30)
 @given(
     messages=st.lists(
         st.tuples(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=40), PAIRS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import ProtocolError
@@ -17,7 +17,7 @@ from tests.remoting.bodies.strategies import BODY_CLASSES, values_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-QUICK = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=20)
 
 SCALARS = st.one_of(
     st.booleans(),
