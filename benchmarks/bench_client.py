@@ -8,9 +8,10 @@
     make bench-client ARGS="--only memory --messages 10000000"
 
 Broker and clients are processes of their own: the broker has a core, the clients share another one
-and take turns. The median of the rounds counts, so that a slow minute of the machine hits all of
-them; ratios are those of one round. Figures are printed as tables for README.md; the exit code is 1
-when a goal was missed, 77 when a client or broker that was asked for cannot be had.
+and take turns. What other processes disturb is repeated, and the median of the rounds counts, so
+that a slow minute of the machine hits all of them; ratios are those of one round. Figures are
+printed as tables for README.md; the exit code is 1 when a goal was missed, 77 when a client or
+broker that was asked for cannot be had.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from benchmarks.client_processes import (  # noqa: E402
 from benchmarks.client_rows import (  # noqa: E402
     BLOCKING,
     CPP,
+    DISTURBED,
     JAVA,
     MEMORY_TOPIC,
     READ_QUEUES,
@@ -135,15 +137,26 @@ class Bench:
     def _round(self, broker: RunningBroker, row: Row, clients: Sequence[RunningClient]) -> None:
         rates: dict[str, float] = {}
         for client in clients:
-            load = self._load(row, self._args.seconds)
-            watch = Watch(broker, client)
-            outcome = client.run(load)
+            outcome = self._calm(broker, client, row)
             figures = outcome.figures
-            figures |= watch.read(figures["messages"])
             rates[client.who] = figures["messages_per_s"]
             if JAVA in rates and client.who != JAVA:
                 figures["of_java"] = rates[client.who] / rates[JAVA]
             self._take(Line(row.table, row.name, client.who), outcome)
+
+    def _calm(self, broker: RunningBroker, client: RunningClient, row: Row) -> Outcome:
+        """Have a load done, again if others disturbed it; return the outcome disturbed least."""
+        calmest: Outcome | None = None
+        for _ in range(1 if row.work == "memory" else 1 + self._args.again):
+            watch = Watch(broker, client)
+            outcome = client.run(self._load(row, self._args.seconds))
+            outcome.figures.update(watch.read(outcome.figures["messages"]))
+            if calmest is None or _disturbance(outcome) < _disturbance(calmest):
+                calmest = outcome
+            if _disturbance(calmest) <= DISTURBED:
+                break
+        assert calmest is not None
+        return calmest
 
     def _take(self, line: Line, outcome: Outcome) -> None:
         self.figures.add(line, outcome)
@@ -205,6 +218,10 @@ class Watch:
             "broker_cpu_share": broker_s / took_s,
             "others_cpu_share": max(0.0, busy_s - broker_s - client_s) / took_s,
         }
+
+
+def _disturbance(outcome: Outcome) -> float:
+    return outcome.figures["others_cpu_share"]
 
 
 def _busy_s() -> float:
@@ -315,6 +332,13 @@ def _parse() -> argparse.Namespace:
         default=list(CLIENTS),
         metavar=",".join(CLIENTS),
         help="who is measured (default: everybody)",
+    )
+    parser.add_argument(
+        "--again",
+        type=int,
+        default=3,
+        metavar="TIMES",
+        help="how often a load is repeated that other processes disturb (default: %(default)s)",
     )
     parser.add_argument("--broker", choices=("rmq", "java"), default="rmq", help="whose broker")
     parser.add_argument(

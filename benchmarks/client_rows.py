@@ -115,7 +115,7 @@ GOALS: Final = (
 
 _BUSY: Final = 0.95
 """A broker that uses more of its core than this may be what sets the rate."""
-_DISTURBED: Final = 0.1
+DISTURBED: Final = 0.1
 """When others use more than this of a core, the rate is not the client's."""
 
 
@@ -132,7 +132,7 @@ def remarks(rounds: Sequence[Outcome]) -> list[str]:
     if _median_of(rounds, "broker_cpu_share") > _BUSY:
         found.append("the broker had no time left")
     others = _median_of(rounds, "others_cpu_share")
-    if others > _DISTURBED:
+    if others > DISTURBED:
         found.append(f"other processes took {others:.0%} of a core")
     return found
 
