@@ -71,7 +71,9 @@ class Client:
         self.callbacks = Callbacks(lambda: self._members)
         self.remoting = remoting.RemotingClient(
             remoting.ClientConfig(
-                connect_timeout_s=config.connect_timeout_s, serialization=config.serialization
+                connect_timeout_s=config.connect_timeout_s,
+                serialization=config.serialization,
+                busy_wait_s=config.busy_wait_s,
             ),
             table=self.callbacks.table(),
             listeners=[self],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.client.client_ids import DEFAULT_INSTANCE
 from rmq.client.nameservers import parse_nameservers
 from rmq.errors import ConfigError
+from rmq.remoting.busy_wait import BUSY_WAIT_S
 from rmq.remoting.codes import Serialization
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from rmq.remoting.tls_config import TlsClientConfig
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+_BUSY_WAIT_S_MAX: Final = 0.01
+"""So long nothing else of an event loop runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,10 @@ class ClientConfig:
     route_refresh_s: float = 30.0
     heartbeat_s: float = 30.0
     serialization: Serialization = Serialization.JSON
+    busy_wait_s: float = BUSY_WAIT_S
+    """How long whoever waits for a single answer looks for it before sleeping; 0: not at all. A
+    broker nearby answers sooner than a process is woken, and looking takes less of the processor
+    than that; where it does not help it is left out."""
     trace_topic: str | None = None
     """Where to write what became of each message (`RMQ_SYS_TRACE_TOPIC`); None: nowhere."""
 
@@ -44,6 +51,10 @@ class ClientConfig:
         for name in ("request_timeout_s", "connect_timeout_s", "route_refresh_s", "heartbeat_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(name, f"{getattr(self, name)} is not above 0")
+        if not 0 <= self.busy_wait_s <= _BUSY_WAIT_S_MAX:
+            raise ConfigError(
+                "busy_wait_s", f"{self.busy_wait_s} is not between 0 and {_BUSY_WAIT_S_MAX}"
+            )
 
     @property
     def addresses(self) -> tuple[str, ...]:

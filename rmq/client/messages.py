@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -125,6 +126,8 @@ def check_group(group: str) -> None:
         )
 
 
+# Every message names its topic, and applications have few of them.
+@lru_cache(maxsize=1024)
 def _check_name(what: str, name: str, chars_max: int) -> None:
     if not name:
         raise IllegalMessageError(f"the {what} has no name")

@@ -57,9 +57,11 @@ UNSENDABLE_TOPICS: Final = frozenset(
 )
 """Topics that only brokers write to."""
 
-_ENTRY_BYTES: Final = 22
-"""What an entry of a batch has beside body and properties."""
 _KEY_CHARS_MAX: Final = 56
+_PLAIN_ENTRY_BYTES: Final = 22 + _KEY_CHARS_MAX + 20
+"""What an entry of a batch has beside its body and what the application adds, or a few bytes more:
+its fixed fields, and the names UNIQ_KEY and WAIT with their values and three separators.
+"""
 _INT32_MAX: Final = 2**31 - 1
 
 _STATUSES: Final = {
@@ -252,7 +254,9 @@ def split_batch(messages: Sequence[Message], bytes_max: int) -> list[Sequence[Me
     runs: list[Sequence[Message]] = []
     start = size = 0
     for number, message in enumerate(messages):
-        entry_bytes = _entry_bytes_at_most(message)
+        entry_bytes = _PLAIN_ENTRY_BYTES + len(message.body)
+        if message.tag or message.keys or message.properties:
+            entry_bytes += _property_bytes(message)
         if entry_bytes > bytes_max:
             raise _too_large(len(message.body), bytes_max)
         size += entry_bytes
@@ -303,10 +307,9 @@ def _check_batch(messages: Sequence[Message]) -> None:
             raise IllegalMessageError("messages of a batch differ in waits_stored")
 
 
-def _entry_bytes_at_most(message: Message) -> int:
-    """Return what an entry of a batch takes, or a few bytes more."""
-    # "UNIQ_KEY", "WAIT" and "false" with three separators.
-    size = _ENTRY_BYTES + len(message.body) + _KEY_CHARS_MAX + 20
+def _property_bytes(message: Message) -> int:
+    """Return what the properties of an application take, or a few bytes more."""
+    size = 0
     if message.tag:
         size += 6 + _utf8_bytes(message.tag)
     for key in message.keys:

@@ -37,6 +37,7 @@ from rmq.errors import (
     RequestTimeoutError,
     RmqError,
 )
+from rmq.remoting.codes import RequestCode, Serialization
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,6 +59,10 @@ logger = logging.getLogger(__name__)
 REFRESH_INTERVAL_S: Final = 1.0
 """However many sends fail, a topic's route is not asked for more often."""
 
+_SEND: Final = RequestCode.SEND_MESSAGE_V2
+_VARYING: Final = ("sys_flag", "born_timestamp", "flag", "properties")
+"""In what messages to one queue differ."""
+
 
 @final
 class Pipeline:
@@ -71,8 +76,11 @@ class Pipeline:
         self._client = client
         self._asked = ";".join(client.nameservers.addresses)
         self._serialization = client.config.serialization
-        self._adds_fields = client.runner.extra(None, None, None) is not None
-        """Whether requests carry more than their header: a signature, say."""
+        self._is_plain = (
+            self._serialization is Serialization.JSON
+            and client.runner.extra(None, None, None) is None
+        )
+        """Whether requests carry no more than their header, no signature say, written as JSON."""
         self._tracer = tracer
         self._nursery: trio.Nursery | None = None
         # A broker that we are new to learns of our group before it has to ask for it.
@@ -143,18 +151,15 @@ class Pipeline:
 
         Raises `ClientClosedError`, and then there is no call.
         """
-        self.check_open()
+        if not self.is_open:
+            self.check_open()
         self._pendings.add(pending)
         self._room.take(len(pending.outbound.body))
-        self._advance(pending)
+        self._advance(pending, pending.started_at)
 
-    def hurry(self, pending: Pending) -> None:
-        """Write a send at once, if it is the only one: nothing else would share the write."""
-        path = pending.path
-        if self._room.count == 1 and path is not None and path.link is not None:
-            channel = path.link.channel
-            if channel is not None:
-                channel.flush()
+    def is_alone(self, pending: Pending) -> bool:
+        """Tell whether a send is with a broker, and no other send of this producer is under way."""
+        return len(self._pendings) == 1 and pending.is_sent
 
     async def send_oneway(self, outbound: OutboundMessage, queue: MessageQueue | None) -> None:
         """Send a message without an answer; raise `ClientError`."""
@@ -189,11 +194,12 @@ class Pipeline:
 
     def answered(self, pending: Pending, path: Path, result: SendResult) -> None:
         """The message of a send is stored."""
-        if self.config.avoids_slow_brokers:
+        config = self.config
+        if config.avoids_slow_brokers:
             now = self.now()
             self._paths.faults.note(path.broker_name, now - pending.tried_at, now)
         if (
-            self.config.retries_when_not_ok
+            config.retries_when_not_ok
             and not result.is_ok
             and pending.queue is None
             and self._delivery_of(pending).stored_badly(result, not_ok(result, path.address))
@@ -226,8 +232,11 @@ class Pipeline:
         else:
             self._settle(pending, delivery.outcome())
 
-    def _advance(self, pending: Pending) -> None:
-        """Make the next attempt, or get in line for what it needs."""
+    def _advance(self, pending: Pending, now: float | None = None) -> None:
+        """Make the next attempt, or get in line for what it needs.
+
+        `now` is the time, and that of the attempt, if it is known already.
+        """
         name = pending.outbound.topic
         topic = self._paths.get(name)
         if topic is None:
@@ -237,7 +246,9 @@ class Pipeline:
         if pending.queue is not None:
             path = topic.path_to(pending.queue)
         elif self.config.avoids_slow_brokers:
-            path = topic.ring.next_available(topic.paths, self._paths.faults, self.now())
+            path = topic.ring.next_available(
+                topic.paths, self._paths.faults, self.now() if now is None else now
+            )
         else:
             path = topic.ring.next(topic.paths, delivery and delivery.last_broker)
         pending.path = path
@@ -249,27 +260,44 @@ class Pipeline:
         if channel is None or channel.close_reason is not None:
             self._line_of(link).add(pending)
         else:
-            self._transmit(pending, path, channel)
+            self._transmit(pending, path, channel, now)
 
-    def _transmit(self, pending: Pending, path: Path, channel: Channel) -> None:
+    def _transmit(
+        self, pending: Pending, path: Path, channel: Channel, now: float | None = None
+    ) -> None:
         outbound = pending.outbound
-        header = self._header(
-            outbound,
-            path.queue,
-            time.time_ns() // 1_000_000 if pending.delivery else pending.started_at_ms,
-        )
-        pending.tried_at = now = self.now()
+        now_ms = time.time_ns() // 1_000_000 if pending.delivery else pending.started_at_ms
+        if now is None:
+            pending.tried_at = now = self.now()
         pending.is_sent = True
         try:
-            channel.submit(
-                outbound.code,
-                header,
-                on_outcome=pending,
-                body=outbound.body,
-                timeout_s=pending.deadline - now,
-                extra=self._extra(header, outbound.body) if self._adds_fields else None,
-                serialization=self._serialization,
-            )
+            if self._is_plain and outbound.code is _SEND:
+                template = path.template
+                if template is None:
+                    header = self._header(outbound, path.queue, now_ms)
+                    template = path.template = channel.encoder.template(_SEND, header, _VARYING)
+                channel.submit_like(
+                    template,
+                    (outbound.sys_flag, now_ms, outbound.flag, outbound.properties),
+                    outbound.body,
+                    pending,
+                    pending.deadline - now,
+                    now,
+                    # Others may send in this step, and a write for all of them is cheaper. Who
+                    # sends alone waits for nobody.
+                    len(self._pendings) == 1,
+                )
+            else:
+                header = self._header(outbound, path.queue, now_ms)
+                channel.submit(
+                    outbound.code,
+                    header,
+                    on_outcome=pending,
+                    body=outbound.body,
+                    timeout_s=pending.deadline - now,
+                    extra=None if self._is_plain else self._extra(header, outbound.body),
+                    serialization=self._serialization,
+                )
         except ClientError as exc:
             self.failed(pending, path, exc)
         except LocalProtocolError as exc:

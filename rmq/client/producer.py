@@ -32,6 +32,7 @@ from rmq.client.tracing import TraceRole, traced
 from rmq.client.unique_keys import new_unique_keys
 from rmq.client.waiting import PendingSend
 from rmq.errors import IllegalMessageError, RmqError, TooManyRequestsError
+from rmq.remoting.awaited import Awaited
 from rmq.remoting.bodies import ProducerData
 
 if TYPE_CHECKING:
@@ -307,13 +308,23 @@ class Producer:
     ) -> SendResult:
         """Send what was prepared, and wait until it is stored."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        waiter = PendingSend()
+        waiter: Awaited[SendResult | RmqError] = Awaited()
         pending = self._start(outbound, now_ms, waiter, queue, timeout_s, message)
-        self._pipeline.hurry(pending)
-        try:
-            return await waiter.wait()
-        finally:
-            self._pipeline.abandon(pending)
+        if waiter.outcome is None and not (
+            self._pipeline.is_alone(pending) and await self.client.remoting.look_for(waiter)
+        ):
+            waiter.task = trio.lowlevel.current_task()
+
+            def abandon(_: object) -> trio.lowlevel.Abort:
+                self._pipeline.abandon(pending)
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(abandon)
+        outcome = waiter.outcome
+        assert outcome is not None, "woken without an outcome"
+        if isinstance(outcome, RmqError):
+            raise outcome
+        return outcome
 
     @property
     def group(self) -> str:
@@ -341,17 +352,18 @@ class Producer:
             raise IllegalMessageError(
                 f"a message for topic {outbound.topic} and a queue of topic {queue.topic}"
             )
+        pipeline = self._pipeline
         pending = Pending(
-            self._pipeline,
+            pipeline,
             outbound,
             on_outcome,
-            now=self._pipeline.now(),
+            now=pipeline.now(),
             now_ms=now_ms,
             timeout_s=self.config.send_timeout_s if timeout_s is None else timeout_s,
             queue=queue,
             message=message,
         )
-        self._pipeline.start(pending)
+        pipeline.start(pending)
         return pending
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmq.client.routes import TopicRoute
     from rmq.model.queues import MessageQueue
     from rmq.remoting.channel import Channel
+    from rmq.remoting.command import FrameTemplate
 
 
 @final
@@ -43,7 +44,7 @@ class Link:
 class Path:
     """One queue, and the connection that leads there."""
 
-    __slots__ = ("address", "broker_name", "link", "queue")
+    __slots__ = ("address", "broker_name", "link", "queue", "template")
 
     def __init__(self, queue: MessageQueue, link: Link | None) -> None:
         self.queue = queue
@@ -51,6 +52,8 @@ class Path:
         self.link = link
         """None: the broker has no master now."""
         self.address = "" if link is None else link.address
+        self.template: FrameTemplate | None = None
+        """What writes messages to the queue."""
 
 
 @final

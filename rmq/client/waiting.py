@@ -74,7 +74,7 @@ class Room:
     One thing may always go, whatever its size.
     """
 
-    __slots__ = ("_bytes", "_bytes_max", "_count", "_count_max", "_waiting")
+    __slots__ = ("_bytes", "_bytes_max", "_count", "_count_max", "_is_waited_for", "_waiting")
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._count_max = count_max
@@ -82,6 +82,8 @@ class Room:
         self._count = 0
         self._bytes = 0
         self._waiting = trio.lowlevel.ParkingLot()
+        self._is_waited_for = False
+        """Whether anybody may wait: asking the parking lot costs more."""
 
     @property
     def count(self) -> int:
@@ -104,16 +106,18 @@ class Room:
         self._count -= 1
         self._bytes -= size
         # Waking a task for a single place costs more than what it does; a quarter is worth it.
-        if self._waiting and (
+        if self._is_waited_for and (
             not self._count
             or (self._count * 4 <= self._count_max * 3 and self._bytes * 4 <= self._bytes_max * 3)
         ):
-            self._waiting.unpark_all()
+            self.wake_all()
 
     async def wait(self) -> None:
         """Wait until some room was made, for others as well as for us."""
+        self._is_waited_for = True
         await self._waiting.park()
 
     def wake_all(self) -> None:
         """Let all who wait look around."""
+        self._is_waited_for = False
         self._waiting.unpark_all()

@@ -31,6 +31,7 @@ from rmq.errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
+from rmq.remoting.awaited import Awaited
 from rmq.remoting.codes import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -45,7 +46,7 @@ from rmq.remoting.session import Calls
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rmq.remoting.command import Command
+    from rmq.remoting.command import Command, FrameTemplate
     from rmq.remoting.endpoint import Endpoint
     from rmq.remoting.header import Header
     from rmq.remoting.outbox import Content
@@ -58,6 +59,9 @@ BATCH_FRAMES: Final = 32
 
 FRAMES_PER_TURN: Final = 256
 """After so many frames of one read, other connections and tasks get their turn."""
+
+_LARGE_BYTES: Final = 4096
+"""Requests with a body of so many bytes are written at once."""
 
 _HELD_BYTES_FREE: Final = 64 * 1024
 """Unfinished frames up to this size do not count against the endpoint's bound."""
@@ -315,16 +319,9 @@ class Channel:
     ) -> Command:
         """Send a request and wait for its answer, whatever its code."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        task = trio.lowlevel.current_task()
-        outcome: Command | ClientError | None = None
-        parked = False
-
-        def wake(result: Command | ClientError) -> None:
-            nonlocal outcome
-            outcome = result
-            if parked:
-                trio.lowlevel.reschedule(task)
-
+        awaited: Awaited[Command | ClientError] = Awaited()
+        # Nobody else waits: nothing else would share the write, and the answer may be looked for.
+        is_alone = self._endpoint.is_busy_waiting and not self._calls.by_opaque
         call = self.submit(
             code,
             header,
@@ -333,16 +330,18 @@ class Channel:
             extra=extra,
             remark=remark,
             serialization=serialization,
-            on_outcome=wake,
+            on_outcome=awaited,
+            is_urgent=is_alone,
         )
+        if awaited.outcome is None and not (is_alone and await self._endpoint.look_for(awaited)):
+            awaited.task = trio.lowlevel.current_task()
 
-        def abandon(_: object) -> trio.lowlevel.Abort:
-            self._abandon(call)
-            return trio.lowlevel.Abort.SUCCEEDED
+            def abandon(_: object) -> trio.lowlevel.Abort:
+                self._abandon(call)
+                return trio.lowlevel.Abort.SUCCEEDED
 
-        if outcome is None:
-            parked = True
             await trio.lowlevel.wait_task_rescheduled(abandon)
+        outcome = awaited.outcome
         if isinstance(outcome, ClientError):
             raise outcome
         assert outcome is not None, "woken without an outcome"
@@ -359,26 +358,73 @@ class Channel:
         extra: Mapping[str, str] | None = None,
         remark: str | None = None,
         serialization: Serialization = Serialization.JSON,
+        is_urgent: bool = False,
     ) -> Call:
         """Send a request; `on_outcome` is called once, with the answer or with why there is none.
 
         Costs no scheduler step, so thousands of requests can be pipelined. `on_outcome` must not
-        block or raise.
+        block or raise. A request that is urgent does not wait for the end of this step to be
+        written.
         """
-        self._check_open()
-        if len(self._calls) >= self.config.calls_max:
-            raise TooManyRequestsError(self.peer, code.name, self.config.calls_max)
-        self._check_room(code)
-        opaque = self._calls.next_opaque()
+        opaque = self._opaque_for_call(code)
         frame = self.encoder.request(
             opaque, code, header, len(body) if body else 0, serialization, remark, extra
         )
         now = self._endpoint.now()
+        return self._add_call(opaque, code, frame, body, now, timeout_s, on_outcome, is_urgent)
+
+    def submit_like(
+        self,
+        template: FrameTemplate,
+        values: tuple[str | int, ...],
+        body: bytes | None,
+        on_outcome: Callable[[Command | ClientError], None],
+        timeout_s: float,
+        now: float,
+        is_urgent: bool = False,
+    ) -> Call:
+        """Do what `submit` does, for a request that is like many others."""
+        opaque = self._opaque_for_call(template.code)
+        frame = template.frame(opaque, len(body) if body else 0, values)
+        return self._add_call(
+            opaque, template.code, frame, body, now, timeout_s, on_outcome, is_urgent
+        )
+
+    def _opaque_for_call(self, code: int) -> int:
+        """Return the number of the next call; raise `ClientError` if it cannot be made."""
+        config, calls = self.config, self._calls
+        if (
+            self.close_reason is not None
+            or self._outbox.size >= config.outbox_bytes_max
+            or len(calls.by_opaque) >= config.calls_max
+        ):
+            self._check_open()
+            self._check_room(code)
+            raise TooManyRequestsError(self.peer, _request_name(code), config.calls_max)
+        return calls.next_opaque()
+
+    def _add_call(
+        self,
+        opaque: int,
+        code: int,
+        frame: bytes,
+        body: bytes | None,
+        now: float,
+        timeout_s: float,
+        on_outcome: Callable[[Command | ClientError], None],
+        is_urgent: bool,
+    ) -> Call:
         call = Call(self, opaque, code, now, timeout_s, on_outcome)
         self._calls.add(opaque, call)
         self._endpoint.watch(now + timeout_s, call)
         self._outbox.add_request(frame, body)
-        self._schedule_write()
+        if body is not None and len(body) >= _LARGE_BYTES:
+            # What others might add to the write is little, and the peer could begin already.
+            is_urgent = True
+        if is_urgent and not (self._draining or self._corked):
+            self._flush(now)
+        else:
+            self._schedule_write()
         return call
 
     def oneway(
@@ -431,11 +477,11 @@ class Channel:
         if self.close_reason is not None:
             raise ConnectionLostError(self.peer, self.close_reason)
 
-    def _check_room(self, code: RequestCode) -> None:
+    def _check_room(self, code: int) -> None:
         limit = self.config.outbox_bytes_max
         if self._outbox.size >= limit:
             raise TooManyRequestsError(
-                self.peer, code.name, limit, what_waits="bytes wait to be written"
+                self.peer, _request_name(code), limit, what_waits="bytes wait to be written"
             )
 
     # ---- reading ----------------------------------------------------------------------------

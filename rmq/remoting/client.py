@@ -7,7 +7,7 @@ import logging
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Protocol, TypeVar, final
 
 import trio
 
@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from rmq.remoting.awaited import Awaited
     from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
     from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics
     from rmq.remoting.header import Header
     from rmq.remoting.transport import Transport
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +49,14 @@ class ClientConfig:
     connect_timeout_s: float = 3.0
     serialization: Serialization = Serialization.JSON
     channel: ChannelConfig = field(default_factory=ChannelConfig)
+    busy_wait_s: float = 0.0
+    """How long whoever waits for a single answer looks for it before sleeping; 0: not at all."""
 
     def __post_init__(self) -> None:
         if not self.connect_timeout_s > 0:
             raise ConfigError("connect_timeout_s", f"{self.connect_timeout_s} is not above 0")
+        if not self.busy_wait_s >= 0:
+            raise ConfigError("busy_wait_s", f"{self.busy_wait_s} is below 0")
 
 
 @final
@@ -74,6 +81,7 @@ class RemotingClient:
             language=language,
             dials=True,
             listeners=listeners,
+            busy_wait_s=self.config.busy_wait_s,
         )
         self._peers: dict[str, _Peer] = {}
         self._nursery: trio.Nursery | None = None
@@ -93,6 +101,10 @@ class RemotingClient:
 
     def statistics(self) -> EndpointStatistics:
         return self._endpoint.statistics()
+
+    async def look_for(self, awaited: Awaited[T]) -> bool:
+        """Look for an outcome for a moment (`busy_wait_s`); tell whether it has come."""
+        return await self._endpoint.look_for(awaited)
 
     async def request(
         self,

@@ -10,7 +10,7 @@ No I/O here; `rmq.remoting.frame` cuts the byte stream into frames.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import msgspec
 
@@ -31,7 +31,7 @@ from rmq.remoting.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rmq.remoting.header import Header
 
@@ -272,6 +272,10 @@ class FrameEncoder:
             serialization=serialization,
         )
 
+    def template(self, code: int, header: Header, varying: Sequence[str]) -> FrameTemplate:
+        """Return what writes requests that differ in the fields `varying` only."""
+        return FrameTemplate(self, self._request_writers, code, header, varying)
+
     def response(
         self,
         opaque: int,
@@ -358,6 +362,42 @@ class FrameEncoder:
             version=self.version,
             frame_bytes_max=self.frame_bytes_max,
         )
+
+
+@final
+class FrameTemplate:
+    """Writes requests that are alike: half the work for what is sent thousands of times."""
+
+    __slots__ = ("_encoder", "_frame_bytes_max", "_header", "_varying", "_write", "code")
+
+    def __init__(
+        self,
+        encoder: FrameEncoder,
+        writers: header_codec.JsonWriters,
+        code: int,
+        header: Header,
+        varying: Sequence[str],
+    ) -> None:
+        self.code = code
+        self._encoder = encoder
+        self._header = header_codec.as_java_sends(header)
+        self._varying = tuple(varying)
+        self._write = writers.fill(self._header, self._varying)
+        self._frame_bytes_max = encoder.frame_bytes_max
+
+    def frame(self, opaque: int, body_length: int, values: tuple[str | int, ...]) -> bytes:
+        """Return everything of a request before its body, as `FrameEncoder.request` would."""
+        try:
+            encoded = self._write(self.code, opaque, *values)
+        except UnicodeEncodeError:
+            changes = dict(zip(self._varying, values, strict=True))
+            header = msgspec.structs.replace(self._header, **changes)
+            return self._encoder.request(opaque, self.code, header, body_length)
+        header_length = len(encoded)
+        length = 4 + header_length + body_length
+        if length + 4 > self._frame_bytes_max or header_length > HEADER_BYTES_MAX:
+            raise _too_large(header_length, body_length, self._frame_bytes_max)
+        return _pack_prefix(length, header_length) + encoded
 
 
 def encode_command(command: Command) -> bytes:

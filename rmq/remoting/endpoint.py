@@ -13,12 +13,14 @@ An endpoint owns the nursery in which its connections and its service tasks live
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 import trio
 
+from rmq.remoting.busy_wait import BusyWait, give_way
 from rmq.remoting.channel import Channel
 from rmq.remoting.command import FrameEncoder
 from rmq.remoting.poller import Poller, run_poller
@@ -28,13 +30,18 @@ from rmq.remoting.transport import SocketTransport
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
+    from rmq.remoting.awaited import Awaited
     from rmq.remoting.channel import Call, ChannelConfig
     from rmq.remoting.codes import LanguageCode
     from rmq.remoting.dispatch import Dispatcher
     from rmq.remoting.transport import Transport
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
+_TURN_S: Final = 0.001
+"""A task that finds one answer after the other without sleeping lets others run after so long."""
 _INSPECTION_INTERVAL_S: Final = 1.0
 _FLUSHES_PER_STEP: Final = 256
 
@@ -76,6 +83,7 @@ class Endpoint:
         listeners: Iterable[ConnectionListener] = (),
         held_bytes_max: int = HELD_BYTES_MAX,
         on_round: Callable[[], None] | None = None,
+        busy_wait_s: float = 0.0,
     ) -> None:
         self.encoder = FrameEncoder(
             language=language, frame_bytes_max=channel_config.frame_bytes_max
@@ -96,6 +104,8 @@ class Endpoint:
         """Whether requests are just being read: `on_round` is called at the end of that."""
         self._dirty: list[Channel] = []
         self._flusher = trio.lowlevel.ParkingLot()
+        self._busy_wait = BusyWait(busy_wait_s)
+        self._turn_began_at = 0.0
         self._deadlines: Deadlines[Call] = Deadlines()
         self._timer = trio.lowlevel.ParkingLot()
 
@@ -208,6 +218,43 @@ class Endpoint:
     def watch(self, deadline: float, call: Call) -> None:
         if self._deadlines.add(deadline, call):
             self._timer.unpark()
+
+    @property
+    def is_busy_waiting(self) -> bool:
+        """Whether answers are looked for at all."""
+        return self._busy_wait.limit_s > 0
+
+    async def look_for(self, awaited: Awaited[T]) -> bool:
+        """Look for an outcome for a moment; tell whether it has come. Not a checkpoint."""
+        poller, busy_wait = self._poller, self._busy_wait
+        if (
+            poller is None
+            # Others have better things to do than to wait for this one.
+            or trio.lowlevel.current_statistics().tasks_runnable
+            or not busy_wait.is_worth_it()
+        ):
+            self._turn_began_at = 0.0
+            return False
+        now = began_at = time.perf_counter()
+        if not self._turn_began_at:
+            self._turn_began_at = began_at
+        while now - began_at < busy_wait.limit_s:
+            if poller.poll():
+                if awaited.outcome is None:
+                    # What came was for somebody else, who should have it.
+                    break
+                busy_wait.found()
+                if now - self._turn_began_at > _TURN_S:
+                    # Other tasks may have slept long enough.
+                    self._turn_began_at = 0.0
+                    await trio.lowlevel.cancel_shielded_checkpoint()
+                return True
+            give_way()
+            now = time.perf_counter()
+        else:
+            busy_wait.missed()
+        self._turn_began_at = 0.0
+        return False
 
     def start_soon(self, function: Callable[[], Awaitable[object]]) -> None:
         assert self._nursery is not None, "the endpoint is not running"

@@ -334,6 +334,38 @@ class JsonWriters(dict[type[Header], "Callable[..., bytes]"]):
             return eval(f"lambda h: template % ({values})", scope)  # type: ignore[no-any-return]
         return eval(f"lambda h,x,y: template % (x,{values}y)", scope)  # type: ignore[no-any-return]
 
+    def fill(self, header: Header, varying: Sequence[str]) -> Callable[..., bytes]:
+        """Return a function that writes `header` with other values in the fields `varying`.
+
+        It takes the two numbers and those values, none of which may be None. All else is written
+        now, once for all.
+        """
+        fields = {field.attribute: field for field in _codec_of(type(header)).fields}
+        present = {
+            field.wire_name: field
+            for field in fields.values()
+            if field.attribute in varying or getattr(header, field.attribute) is not None
+        }
+        members: list[bytes] = []
+        values = ""
+        scope: dict[str, Any] = {}
+        for name in hash_map_order(tuple(present)):
+            field = present[name]
+            render, written = field.render_json, field.json_format
+            if field.attribute in varying:
+                number = varying.index(field.attribute)
+                scope[f"render{number}"] = render
+                values += f"v{number}," if render is None else f"render{number}(v{number}),"
+            else:
+                value = getattr(header, field.attribute)
+                written = written % (value if render is None else render(value))
+                written = written.replace(b"%", b"%%")
+            label = _encode_json_string(name).replace(b"%", b"%%")
+            members.append(label + b":" + written)
+        scope["template"] = self._before + b"{" + b",".join(members) + b"}" + self._after
+        names = "".join(f",v{number}" for number in range(len(varying)))
+        return eval(f"lambda x,y{names}: template % (x,{values}y)", scope)  # type: ignore[no-any-return]
+
 
 class _WritersByAbsence(dict[tuple[bool, ...], "Callable[..., bytes]"]):
     """The function that writes a class when the given optional fields are null."""

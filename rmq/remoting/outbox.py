@@ -50,9 +50,13 @@ class Outbox:
         self.answer_bytes += size
 
     def add_request(self, frame: bytes, body: Buffer | None = None) -> None:
-        before = self.answer_bytes
-        self.add_answer(frame, body)
-        self.answer_bytes = before
+        size = len(frame)
+        self.buffers.append(frame)
+        if body:
+            self.buffers.append(body)
+            size += len(body)
+        self.size += size
+        self._queued_bytes += size
 
     def add_oneway(self, frame: bytes, body: Buffer | None = None) -> None:
         self.add_request(frame, body)

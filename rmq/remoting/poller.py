@@ -86,6 +86,19 @@ class Poller:
             self._waiting.append(channel)
             os.eventfd_write(self._wake_fd, 1)
 
+    def poll(self) -> bool:
+        """Read what has arrived by now; tell whether that was anything."""
+        if self._epoll.closed:
+            return False
+        events = self._epoll.poll(0, _EVENTS_MAX)
+        if not events:
+            return False
+        self._read(events)
+        if self._waiting:
+            # Some frames were left; the task goes on with them.
+            os.eventfd_write(self._wake_fd, 1)
+        return True
+
     async def run(self) -> None:
         """Read until cancelled."""
         epoll_fd = self._epoll.fileno()
@@ -113,7 +126,12 @@ class Poller:
             events = self._epoll.poll(0, _EVENTS_MAX)
             if not events:
                 return
-            frames += self._read(events)
+            handled = self._read(events)
+            if handled < 2 and not self._waiting:
+                # A single request or answer: more of them right behind it are not likely, and if
+                # there are, trio says so.
+                return
+            frames += handled
 
     def _read(self, events: list[tuple[int, int]]) -> int:
         """Read once from each connection that is ready; return how many frames were handled."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OPAQUE_BITS: Final = 32
+_OPAQUE_MAX: Final = 2**31 - 1
 _COMPACT_ABOVE: Final = 64
 
 
@@ -32,39 +32,39 @@ T = TypeVar("T", bound=Timed)
 class Calls(Generic[C]):
     """The calls of one connection that wait for an answer, by opaque number."""
 
-    __slots__ = ("_by_opaque", "_next_opaque")
+    __slots__ = ("_next_opaque", "by_opaque")
 
     def __init__(self, *, first_opaque: int = 0) -> None:
-        self._by_opaque: dict[int, C] = {}
+        self.by_opaque: dict[int, C] = {}
+        """The calls under way; to be read only."""
         self._next_opaque = first_opaque
 
     def __len__(self) -> int:
-        return len(self._by_opaque)
+        return len(self.by_opaque)
 
     def __iter__(self) -> Iterator[C]:
-        return iter(self._by_opaque.values())
+        return iter(self.by_opaque.values())
 
     def next_opaque(self) -> int:
         """Return a number that no call under way has. It is a signed 32-bit number and wraps."""
         while True:
             opaque = self._next_opaque
-            half = 1 << (_OPAQUE_BITS - 1)
-            self._next_opaque = (opaque + 1 + half) % (1 << _OPAQUE_BITS) - half
-            if opaque not in self._by_opaque:
+            self._next_opaque = opaque + 1 if opaque < _OPAQUE_MAX else -_OPAQUE_MAX - 1
+            if opaque not in self.by_opaque:
                 return opaque
 
     def add(self, opaque: int, call: C) -> None:
-        assert opaque not in self._by_opaque, f"opaque {opaque} is under way already"
-        self._by_opaque[opaque] = call
+        assert opaque not in self.by_opaque, f"opaque {opaque} is under way already"
+        self.by_opaque[opaque] = call
 
     def pop(self, opaque: int) -> C | None:
         """Remove and return the call that waits for `opaque`, if there is one."""
-        return self._by_opaque.pop(opaque, None)
+        return self.by_opaque.pop(opaque, None)
 
     def drain(self) -> list[C]:
         """Remove and return every call."""
-        calls = list(self._by_opaque.values())
-        self._by_opaque.clear()
+        calls = list(self.by_opaque.values())
+        self.by_opaque.clear()
         return calls
 
 

@@ -16,9 +16,11 @@ from rmq.remoting.header import EmptyHeader, Header, Int32, Int64
 from rmq.remoting.headers import (
     GetKvConfigResponse,
     GetRouteInfoRequest,
+    PullMessageRequest,
     PullMessageResponse,
     RegisterBrokerResponse,
     SendMessageErrorResponse,
+    SendMessageRequestV2,
     SendMessageResponse,
 )
 from rmq.remoting.layout import FRAME_BYTES_MAX, HEADER_BYTES_MAX
@@ -204,6 +206,9 @@ RESPONSES: Final[list[type[Header]]] = [
 ]
 
 
+TEMPLATES: Final[list[type[Header]]] = [EveryKind, SendMessageRequestV2, PullMessageRequest]
+
+
 def some_headers() -> st.SearchStrategy[Header]:
     return st.sampled_from(RESPONSES).flatmap(headers)
 
@@ -248,6 +253,48 @@ def test_responses_are_those_that_the_plain_way_makes(
     assert quick == plain
     quick = encoder.request(opaque, code, header, body_length, serialization, remark, extra)
     assert quick == encode_frame(**said | {"flag": 0}, language=language, version=version)
+
+
+@examples
+@given(
+    before=st.one_of(*(st.tuples(headers(each), headers(each)) for each in TEMPLATES)),
+    code=int16s(),
+    opaque=int32s(),
+    body_length=st.integers(0, 10_000_000),
+    data=st.data(),
+)
+def test_a_template_writes_what_the_plain_way_does_whatever_varies(
+    before: tuple[Header, Header], code: int, opaque: int, body_length: int, data: st.DataObject
+) -> None:
+    header, other = before
+    settable = [name for name in header.__struct_fields__ if getattr(other, name) is not None]
+    varying = data.draw(st.lists(st.sampled_from(settable), unique=True)) if settable else []
+    values = tuple(getattr(other, name) for name in varying)
+    encoder = FrameEncoder()
+    template = encoder.template(code, header, varying)
+    expected = msgspec.structs.replace(header, **dict(zip(varying, values, strict=True)))
+    for _ in range(2):
+        frame = template.frame(opaque, body_length, values)
+        assert frame == encoder.request(opaque, code, expected, body_length)
+
+
+def test_a_template_sends_half_a_surrogate_pair_as_java_does() -> None:
+    half = "a\ud800b"
+    header = EveryKind(zulu=half, count=1)
+    template = FrameEncoder().template(5, header, ["count", "note"])
+    for note in ("plain", half):
+        expected = EveryKind(zulu=half, count=2, note=note)
+        assert template.frame(3, 0, (2, note)) == FrameEncoder().request(3, 5, expected, 0)
+
+
+def test_a_template_refuses_what_the_peer_would() -> None:
+    encoder = FrameEncoder(frame_bytes_max=1000)
+    template = encoder.template(5, EveryKind(zulu="z", count=1), ["zulu"])
+    assert len(template.frame(1, 100, ("z",))) < 900
+    with pytest.raises(LocalProtocolError, match="over the limit of 1000"):
+        template.frame(1, 100, ("z" * 900,))
+    with pytest.raises(LocalProtocolError, match="over the limit of 1000"):
+        template.frame(1, 1000, ("z",))
 
 
 @examples

@@ -105,6 +105,7 @@ class BlockingClient:
             connect_timeout_s=config.connect_timeout_s,
             serialization=config.serialization,
             context=None if config.tls is None else client_context(config.tls),
+            busy_wait_s=config.busy_wait_s,
         )
         connections = Connections(settings, on_request=self._on_request)
         self._runner = FlowRunner(

@@ -29,6 +29,7 @@ from rmq.errors import (
     ConnectionLostError,
     RequestTimeoutError,
 )
+from rmq.remoting.busy_wait import BusyWait, give_way
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,6 +64,7 @@ class Connections:
         self._attended_s = 0.0
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timers_made = 0
+        self._busy_wait = BusyWait(settings.busy_wait_s)
         self._is_closed = False
         _living.add(self)
 
@@ -218,7 +220,10 @@ class Connections:
         if until is not None and until - started < wait_s:
             wait_s = until - started
         assert wait_s < math.inf, "nothing is under way, and nothing would end this wait"
-        ready = self._poll.poll(wait_s * 1000 if wait_s > 0 else 0)
+        ready = self._look(started, wait_s)
+        if not ready:
+            wait_s -= _monotonic() - started
+            ready = self._poll.poll(wait_s * 1000 if wait_s > 0 else 0)
         self._attended_s += _monotonic() - started
         now = self._attended_s
         by_descriptor = self._by_descriptor
@@ -228,6 +233,20 @@ class Connections:
                 found.on_ready(mask, now)
         if now >= nearest:
             self._expire(now)
+
+    def _look(self, started: float, wait_s: float) -> list[tuple[int, int]]:
+        """Look for a moment who is ready, before sleeping until somebody is."""
+        busy_wait = self._busy_wait
+        if wait_s < busy_wait.limit_s or not busy_wait.is_worth_it():
+            return []
+        until = started + busy_wait.limit_s
+        while not (ready := self._poll.poll(0)):
+            if _monotonic() >= until:
+                busy_wait.missed()
+                return []
+            give_way()
+        busy_wait.found()
+        return ready
 
     def _expire(self, now: float) -> None:
         for connection in list(self._by_address.values()):

@@ -25,6 +25,8 @@ class Settings:
     context: ssl.SSLContext | None = None
     """None: connections are not encrypted."""
     frame_bytes_max: int = FRAME_BYTES_MAX
+    busy_wait_s: float = 0.0
+    """How long to look for answers before sleeping."""
     frames: RequestFrames = field(init=False)
 
     def __post_init__(self) -> None:

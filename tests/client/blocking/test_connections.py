@@ -577,3 +577,56 @@ def test_a_plain_peer_where_tls_is_wanted_is_no_connection() -> None:
         settings = Settings(context=client_context(TlsClientConfig()))
         with open_connections(settings) as connections, pytest.raises(ConnectFailedError):
             connections.request(peer.address, ASK, timeout_s=TIMEOUT_S)
+
+
+# --- looking before sleeping -----------------------------------------------------------------
+
+
+class CountedPoll:
+    """A `select.poll` that remembers how long it was to wait."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._inner = connections._poll
+        self.register = self._inner.register
+        self.unregister = self._inner.unregister
+        self.waits: list[float] = []
+
+    def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
+        self.waits.append(timeout_ms)
+        return self._inner.poll(timeout_ms)
+
+
+def test_an_answer_is_looked_for_before_sleeping() -> None:
+    with scripted_peer(echo) as peer, open_connections(Settings(busy_wait_s=5)) as connections:
+        connections.request(peer.address, ASK, header(0), timeout_s=TIMEOUT_S)
+        counted = CountedPoll(connections)
+        connections._poll = counted  # type: ignore[assignment]
+        for number in range(10):
+            connections.request(peer.address, ASK, header(number), timeout_s=TIMEOUT_S)
+        assert set(counted.waits) == {0}
+
+
+def test_where_answers_are_slow_they_are_slept_for() -> None:
+    def slowly(link: Link, request: Command) -> None:
+        time.sleep(0.01)
+        echo(link, request)
+
+    settings = Settings(busy_wait_s=0.0005)
+    with scripted_peer(slowly) as peer, open_connections(settings) as connections:
+        counted = CountedPoll(connections)
+        connections._poll = counted  # type: ignore[assignment]
+        for number in range(5):
+            counted.waits.clear()
+            connections.request(peer.address, ASK, header(number), timeout_s=TIMEOUT_S)
+        # The last ones were not looked for at all.
+        assert counted.waits[0] > 0
+
+
+def test_a_caller_with_less_time_than_that_sleeps_for_no_longer() -> None:
+    with scripted_peer(silent) as peer, open_connections(Settings(busy_wait_s=5)) as connections:
+        call = connections.submit(peer.address, ASK, header(0), timeout_s=TIMEOUT_S)
+        started = time.monotonic()
+        connections.step(started + SHORT_S)
+        connections.step(started + SHORT_S)
+        assert time.monotonic() - started < 4
+        assert call.outcome is None
