@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -77,7 +77,7 @@ from benchmarks.ha_rows import Figures, Line, table_text  # noqa: E402
 from interop.support.java import MissingPartError  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.broker_load.figures import Outcome
 
@@ -96,6 +96,8 @@ class Bench:
         self._nameserver = nameserver
         self._args = args
         self._numbers = itertools.count()
+        self._gone: dict[str, str] = {}
+        """Clients whose process ended before its time, and how."""
 
     def run(self, broker: RunningBroker, kinds: Sequence[ClientKind], rows: Sequence[Row]) -> None:
         """Let everybody take turns for every row, and show the tables."""
@@ -106,7 +108,8 @@ class Bench:
                 for number, kind in enumerate(kinds)
             ]
             for client in clients:
-                self._run_in(client, [row for row in rows if client.who in row.who])
+                with self._missing_if_it_ends(client):
+                    self._run_in(client, [row for row in rows if client.who in row.who])
             for row in rows:
                 for _ in range(1 if row.work == "memory" else self._args.rounds):
                     self._round(broker, row, [it for it in clients if it.who in row.who])
@@ -117,6 +120,19 @@ class Bench:
                     for remark in remarks(self.figures.rounds(line)):
                         print(f"{line.load}, {line.who}: {remark}")
                 print(flush=True)
+        for how in self._gone.values():
+            print(f"left out from then on: {how}", flush=True)
+
+    @contextmanager
+    def _missing_if_it_ends(self, client: RunningClient) -> Iterator[None]:
+        """Do without a client that crashes, if nothing is measured by it."""
+        try:
+            yield
+        except ClientEndedError as exc:
+            if client.who != CPP:
+                raise
+            self._gone[client.who] = str(exc)
+            print(f"left out from now on: {exc}", file=sys.stderr, flush=True)
 
     def _prepare(self, broker: RunningBroker, rows: Sequence[Row]) -> None:
         topics = {SEND_TOPIC: SEND_QUEUES, READ_TOPIC: READ_QUEUES, MEMORY_TOPIC: SEND_QUEUES}
@@ -137,12 +153,15 @@ class Bench:
     def _round(self, broker: RunningBroker, row: Row, clients: Sequence[RunningClient]) -> None:
         rates: dict[str, float] = {}
         for client in clients:
-            outcome = self._calm(broker, client, row)
-            figures = outcome.figures
-            rates[client.who] = figures["messages_per_s"]
-            if JAVA in rates and client.who != JAVA:
-                figures["of_java"] = rates[client.who] / rates[JAVA]
-            self._take(Line(row.table, row.name, client.who), outcome)
+            if client.who in self._gone:
+                continue
+            with self._missing_if_it_ends(client):
+                outcome = self._calm(broker, client, row)
+                figures = outcome.figures
+                rates[client.who] = figures["messages_per_s"]
+                if JAVA in rates and client.who != JAVA:
+                    figures["of_java"] = rates[client.who] / rates[JAVA]
+                self._take(Line(row.table, row.name, client.who), outcome)
 
     def _calm(self, broker: RunningBroker, client: RunningClient, row: Row) -> Outcome:
         """Have a load done, again if others disturbed it; return the outcome disturbed least."""

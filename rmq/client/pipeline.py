@@ -38,6 +38,8 @@ from rmq.errors import (
     RmqError,
 )
 from rmq.remoting.codes import RequestCode, Serialization
+from rmq.remoting.command import whole_header_decoder
+from rmq.remoting.headers import SendMessageResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -62,6 +64,7 @@ REFRESH_INTERVAL_S: Final = 1.0
 _SEND: Final = RequestCode.SEND_MESSAGE_V2
 _VARYING: Final = ("sys_flag", "born_timestamp", "flag", "properties")
 """In what messages to one queue differ."""
+_read_answer = whole_header_decoder(SendMessageResponse)
 
 
 @final
@@ -75,6 +78,7 @@ class Pipeline:
         """Whether sends may be started."""
         self._client = client
         self._asked = ";".join(client.nameservers.addresses)
+        self._wakings = client.remoting.wakings
         self._serialization = client.config.serialization
         self._is_plain = (
             self._serialization is Serialization.JSON
@@ -157,9 +161,9 @@ class Pipeline:
         self._room.take(len(pending.outbound.body))
         self._advance(pending, pending.started_at)
 
-    def is_alone(self, pending: Pending) -> bool:
-        """Tell whether a send is with a broker, and no other send of this producer is under way."""
-        return len(self._pendings) == 1 and pending.is_sent
+    def is_alone(self) -> bool:
+        """Tell whether no more than one send is under way."""
+        return len(self._pendings) == 1
 
     async def send_oneway(self, outbound: OutboundMessage, queue: MessageQueue | None) -> None:
         """Send a message without an answer; raise `ClientError`."""
@@ -275,7 +279,9 @@ class Pipeline:
                 template = path.template
                 if template is None:
                     header = self._header(outbound, path.queue, now_ms)
-                    template = path.template = channel.encoder.template(_SEND, header, _VARYING)
+                    template = path.template = channel.encoder.template(
+                        _SEND, header, _VARYING, _read_answer
+                    )
                 channel.submit_like(
                     template,
                     (outbound.sys_flag, now_ms, outbound.flag, outbound.properties),
@@ -285,7 +291,7 @@ class Pipeline:
                     now,
                     # Others may send in this step, and a write for all of them is cheaper. Who
                     # sends alone waits for nobody.
-                    len(self._pendings) == 1,
+                    len(self._pendings) == 1 and not self._wakings.count,
                 )
             else:
                 header = self._header(outbound, path.queue, now_ms)

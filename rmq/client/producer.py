@@ -70,6 +70,7 @@ class Producer:
         self._pipeline = Pipeline(client, config, tracer)
         self._unique_keys = new_unique_keys(client.client_id.partition("@")[0])
         self._requester = Requester(client, self._pipeline)
+        self._wakings = client.remoting.wakings
         self._pipelined = 0
 
     def __repr__(self) -> str:
@@ -308,18 +309,16 @@ class Producer:
     ) -> SendResult:
         """Send what was prepared, and wait until it is stored."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        waiter: Awaited[SendResult | RmqError] = Awaited()
+        pipeline, wakings = self._pipeline, self._wakings
+        waiter: Awaited[SendResult | RmqError] = Awaited(wakings)
         pending = self._start(outbound, now_ms, waiter, queue, timeout_s, message)
         if waiter.outcome is None and not (
-            self._pipeline.is_alone(pending) and await self.client.remoting.look_for(waiter)
+            pipeline.is_alone()
+            and not wakings.count
+            and await self.client.remoting.look_for(waiter, pipeline.is_alone)
         ):
-            waiter.task = trio.lowlevel.current_task()
-
-            def abandon(_: object) -> trio.lowlevel.Abort:
-                self._pipeline.abandon(pending)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abandon)
+            await waiter.sleep(lambda: pipeline.abandon(pending))
+            waiter.woke()
         outcome = waiter.outcome
         assert outcome is not None, "woken without an outcome"
         if isinstance(outcome, RmqError):

@@ -319,9 +319,12 @@ class Channel:
     ) -> Command:
         """Send a request and wait for its answer, whatever its code."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        awaited: Awaited[Command | ClientError] = Awaited()
+        endpoint = self._endpoint
+        awaited: Awaited[Command | ClientError] = Awaited(endpoint.wakings)
         # Nobody else waits: nothing else would share the write, and the answer may be looked for.
-        is_alone = self._endpoint.is_busy_waiting and not self._calls.by_opaque
+        is_first = (
+            endpoint.is_busy_waiting and not self._calls.by_opaque and not endpoint.wakings.count
+        )
         call = self.submit(
             code,
             header,
@@ -331,16 +334,13 @@ class Channel:
             remark=remark,
             serialization=serialization,
             on_outcome=awaited,
-            is_urgent=is_alone,
+            is_urgent=is_first,
         )
-        if awaited.outcome is None and not (is_alone and await self._endpoint.look_for(awaited)):
-            awaited.task = trio.lowlevel.current_task()
-
-            def abandon(_: object) -> trio.lowlevel.Abort:
-                self._abandon(call)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(abandon)
+        if awaited.outcome is None and not (
+            is_first and await endpoint.look_for(awaited, lambda: self.calls_under_way == 1)
+        ):
+            await awaited.sleep(lambda: self._abandon(call))
+            awaited.woke()
         outcome = awaited.outcome
         if isinstance(outcome, ClientError):
             raise outcome
@@ -385,6 +385,7 @@ class Channel:
     ) -> Call:
         """Do what `submit` does, for a request that is like many others."""
         opaque = self._opaque_for_call(template.code)
+        self._decoder.expected_answer = template.read_answer
         frame = template.frame(opaque, len(body) if body else 0, values)
         return self._add_call(
             opaque, template.code, frame, body, now, timeout_s, on_outcome, is_urgent

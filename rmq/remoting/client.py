@@ -22,9 +22,9 @@ from rmq.remoting.transport import SocketTransport
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from rmq.remoting.awaited import Awaited
+    from rmq.remoting.awaited import Awaited, Wakings
     from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
     from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics
@@ -102,9 +102,17 @@ class RemotingClient:
     def statistics(self) -> EndpointStatistics:
         return self._endpoint.statistics()
 
-    async def look_for(self, awaited: Awaited[T]) -> bool:
-        """Look for an outcome for a moment (`busy_wait_s`); tell whether it has come."""
-        return await self._endpoint.look_for(awaited)
+    @property
+    def wakings(self) -> Wakings:
+        """Counts tasks that waited here and are about to run."""
+        return self._endpoint.wakings
+
+    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> bool:
+        """Look for an outcome for a moment (`busy_wait_s`), as long as it is the only one.
+
+        Tell whether it has come.
+        """
+        return await self._endpoint.look_for(awaited, is_alone)
 
     async def request(
         self,

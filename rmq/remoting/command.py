@@ -109,6 +109,9 @@ class Command(msgspec.Struct, gc=False):
 
     def header(self, header_class: type[H]) -> H:
         """Read the typed header; raise `HeaderError` naming a missing or malformed field."""
+        typed: object = self.json_ext
+        if isinstance(typed, header_class):
+            return typed
         if self.binary_ext is not None:
             return header_codec.read_map(header_class, self.binary_ext)
         return header_codec.read_json(header_class, self._json_ext)
@@ -272,9 +275,18 @@ class FrameEncoder:
             serialization=serialization,
         )
 
-    def template(self, code: int, header: Header, varying: Sequence[str]) -> FrameTemplate:
-        """Return what writes requests that differ in the fields `varying` only."""
-        return FrameTemplate(self, self._request_writers, code, header, varying)
+    def template(
+        self,
+        code: int,
+        header: Header,
+        varying: Sequence[str],
+        read_answer: Callable[[bytes], Command] | None = None,
+    ) -> FrameTemplate:
+        """Return what writes requests that differ in the fields `varying` only.
+
+        `read_answer` is a `whole_header_decoder` of their answers.
+        """
+        return FrameTemplate(self, self._request_writers, code, header, varying, read_answer)
 
     def response(
         self,
@@ -368,7 +380,15 @@ class FrameEncoder:
 class FrameTemplate:
     """Writes requests that are alike: half the work for what is sent thousands of times."""
 
-    __slots__ = ("_encoder", "_frame_bytes_max", "_header", "_varying", "_write", "code")
+    __slots__ = (
+        "_encoder",
+        "_frame_bytes_max",
+        "_header",
+        "_varying",
+        "_write",
+        "code",
+        "read_answer",
+    )
 
     def __init__(
         self,
@@ -377,8 +397,10 @@ class FrameTemplate:
         code: int,
         header: Header,
         varying: Sequence[str],
+        read_answer: Callable[[bytes], Command] | None,
     ) -> None:
         self.code = code
+        self.read_answer = read_answer
         self._encoder = encoder
         self._header = header_codec.as_java_sends(header)
         self._varying = tuple(varying)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 import trio
 
+from rmq.remoting.awaited import Wakings
 from rmq.remoting.busy_wait import BusyWait, give_way
 from rmq.remoting.channel import Channel
 from rmq.remoting.command import FrameEncoder
@@ -40,8 +41,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_TURN_S: Final = 0.001
-"""A task that finds one answer after the other without sleeping lets others run after so long."""
 _INSPECTION_INTERVAL_S: Final = 1.0
 _FLUSHES_PER_STEP: Final = 256
 
@@ -104,8 +103,8 @@ class Endpoint:
         """Whether requests are just being read: `on_round` is called at the end of that."""
         self._dirty: list[Channel] = []
         self._flusher = trio.lowlevel.ParkingLot()
+        self.wakings = Wakings()
         self._busy_wait = BusyWait(busy_wait_s)
-        self._turn_began_at = 0.0
         self._deadlines: Deadlines[Call] = Deadlines()
         self._timer = trio.lowlevel.ParkingLot()
 
@@ -224,36 +223,26 @@ class Endpoint:
         """Whether answers are looked for at all."""
         return self._busy_wait.limit_s > 0
 
-    async def look_for(self, awaited: Awaited[T]) -> bool:
-        """Look for an outcome for a moment; tell whether it has come. Not a checkpoint."""
+    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> bool:
+        """Look for an outcome as long as that is the only one, a moment at most.
+
+        Tell whether it has come. Other tasks run between two looks.
+        """
         poller, busy_wait = self._poller, self._busy_wait
-        if (
-            poller is None
-            # Others have better things to do than to wait for this one.
-            or trio.lowlevel.current_statistics().tasks_runnable
-            or not busy_wait.is_worth_it()
-        ):
-            self._turn_began_at = 0.0
+        if poller is None or not busy_wait.is_worth_it():
             return False
-        now = began_at = time.perf_counter()
-        if not self._turn_began_at:
-            self._turn_began_at = began_at
-        while now - began_at < busy_wait.limit_s:
-            if poller.poll():
-                if awaited.outcome is None:
-                    # What came was for somebody else, who should have it.
-                    break
+        until = time.perf_counter() + busy_wait.limit_s
+        while is_alone():
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            if awaited.outcome is None:
+                poller.poll()
+            if awaited.outcome is not None:
                 busy_wait.found()
-                if now - self._turn_began_at > _TURN_S:
-                    # Other tasks may have slept long enough.
-                    self._turn_began_at = 0.0
-                    await trio.lowlevel.cancel_shielded_checkpoint()
                 return True
+            if time.perf_counter() >= until:
+                busy_wait.missed()
+                break
             give_way()
-            now = time.perf_counter()
-        else:
-            busy_wait.missed()
-        self._turn_began_at = 0.0
         return False
 
     def start_soon(self, function: Callable[[], Awaitable[object]]) -> None:

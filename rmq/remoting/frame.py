@@ -44,6 +44,7 @@ class FrameDecoder:
         "_position",
         "_whole_decoders",
         "error",
+        "expected_answer",
         "flags_seen",
         "held_bytes",
     )
@@ -61,6 +62,8 @@ class FrameDecoder:
         # Requests of one code come in long runs. When two in a row were of a code that has a
         # `whole_header_decoder`, the next is read with it, and once more if the guess was wrong.
         self._whole_decoders = whole_decoders or {}
+        self.expected_answer: Callable[[bytes], Command] | None = None
+        """The `whole_header_decoder` of answers that are to come; the first other one ends it."""
         self._code = -1
         self._guess: Callable[[bytes], Command] | None = None
         self._data = b""
@@ -104,7 +107,8 @@ class FrameDecoder:
         limit = self._frame_bytes_max - 4
         needed = 4
         flags = 0
-        guess = self._guess
+        is_answer = self.expected_answer is not None
+        guess = self.expected_answer or self._guess
         try:
             while position <= last_start:
                 length, mark = _unpack_prefix(data, position)
@@ -119,11 +123,16 @@ class FrameDecoder:
                 header = data[header_start:header_end]
                 if guess is None or mark > HEADER_LENGTH_MASK:
                     command = self._decode(header, mark >> SERIALIZATION_SHIFT)
-                    guess = self._guess
+                    if not is_answer:
+                        guess = self._guess
                 else:
                     try:
                         command = guess(header)
-                        right = command.code == self._code and not command.flag & FLAG_RESPONSE
+                        right = (
+                            bool(command.flag & FLAG_RESPONSE)
+                            if is_answer
+                            else command.code == self._code and not command.flag & FLAG_RESPONSE
+                        )
                     except READ_ERRORS:
                         right = False
                     if right:
@@ -132,6 +141,8 @@ class FrameDecoder:
                         command.serialization = _JSON
                         command.raw_header = header
                     else:
+                        is_answer = False
+                        self.expected_answer = None
                         command = self._decode(header, 0)
                         guess = self._guess
                 command.body = data[header_end:end] if header_end < end else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 import trio
 
 from rmq.errors import ConfigError
-from rmq.remoting import endpoint
+from rmq.remoting.awaited import Awaited, Wakings
 from rmq.remoting.busy_wait import BUSY_WAIT_S, BusyWait
 from rmq.remoting.channel import FRAMES_PER_TURN
 from rmq.remoting.client import ClientConfig, open_client
@@ -79,73 +80,103 @@ async def ask_for(client: RemotingClient, address: str) -> None:
     await client.request(address, RequestCode.GET_MAX_OFFSET, header, timeout_s=60)
 
 
-class Steps(trio.abc.Instrument):
-    """Counts how often the scheduler went round."""
+class Sleeps(trio.abc.Instrument):
+    """Counts how often the whole process slept."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def before_io_wait(self, timeout: float) -> None:
-        self.count += 1
+        self.count += timeout > 0
 
 
 @needs_poller
-@pytest.mark.parametrize("turn_s", [0.0, 1e9])
-async def test_answers_are_found_without_sleeping_and_others_get_their_turn(
-    turn_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoint, "_TURN_S", turn_s)
-    steps = Steps()
+async def test_answers_are_found_without_sleeping() -> None:
+    sleeps = Sleeps()
     with scripted_peer(answer) as peer:
         async with open_client(PATIENT) as client:
             await ask_for(client, peer.address)
-            trio.lowlevel.add_instrument(steps)
+            trio.lowlevel.add_instrument(sleeps)
             for _ in range(20):
                 await ask_for(client, peer.address)
-            count = steps.count
-            trio.lowlevel.remove_instrument(steps)
-    # A turn without length is over with the answer after which time has passed.
-    assert count == 0 if turn_s else 10 <= count <= 20
+            count = sleeps.count
+            trio.lowlevel.remove_instrument(sleeps)
+    assert count == 0
 
 
 @needs_poller
-async def test_with_others_to_run_or_several_answers_to_come_nothing_is_looked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    has_run = threading.Event()
-
-    def answer_then(link: Link, request: Command) -> None:
-        assert has_run.wait(20)
-        link.answer(request)
+async def test_others_run_meanwhile() -> None:
+    steps = 0
 
     async def run() -> None:
-        assert looks == 0
-        has_run.set()
+        nonlocal steps
+        while True:
+            await trio.lowlevel.checkpoint()
+            steps += 1
 
-    looks = 0
-    poll = Poller.poll
-
-    def counted(poller: Poller) -> bool:
-        nonlocal looks
-        looks += 1
-        return poll(poller)
-
-    with scripted_peer(answer_then) as peer:
+    with scripted_peer(answer) as peer:
         async with open_client(PATIENT) as client, trio.open_nursery() as nursery:
-            has_run.set()
-            await ask_for(client, peer.address)
-            has_run.clear()
-            monkeypatch.setattr(Poller, "poll", counted)
             nursery.start_soon(run)
-            await ask_for(client, peer.address)
-            assert looks == 0
-            for _ in range(2):
-                nursery.start_soon(ask_for, client, peer.address)
-                await trio.testing.wait_all_tasks_blocked()
+            for number in range(20):
+                await ask_for(client, peer.address)
+                assert steps >= number
+            nursery.cancel_scope.cancel()
 
 
 @needs_poller
-async def test_what_came_for_somebody_else_ends_the_looking() -> None:
+async def test_with_several_answers_to_come_all_sleep() -> None:
+    may_answer = threading.Event()
+
+    def answer_then(link: Link, request: Command) -> None:
+        assert may_answer.wait(20)
+        link.answer(request)
+
+    with scripted_peer(answer_then) as peer, trio.fail_after(20):
+        async with open_client(PATIENT) as client, trio.open_nursery() as nursery:
+            may_answer.set()
+            await ask_for(client, peer.address)
+            may_answer.clear()
+            for _ in range(3):
+                nursery.start_soon(ask_for, client, peer.address)
+            # Who looks is not blocked.
+            await trio.testing.wait_all_tasks_blocked()
+            may_answer.set()
+
+
+async def test_a_task_that_was_woken_counts_until_it_runs() -> None:
+    wakings = Wakings()
+    given_up = 0
+    got: list[int | None] = []
+
+    def give_up() -> None:
+        nonlocal given_up
+        given_up += 1
+
+    async def wait(awaited: Awaited[int]) -> None:
+        await awaited.sleep(give_up)
+        awaited.woke()
+        got.append(awaited.outcome)
+
+    several: list[Awaited[int]] = [Awaited(wakings) for _ in range(4)]
+    several[3](3)
+    assert wakings.count == 0, "nobody slept"
+    async with trio.open_nursery() as nursery:
+        for each in several[:3]:
+            nursery.start_soon(wait, each)
+        await trio.testing.wait_all_tasks_blocked()
+        several[0](10)
+        several[1](11)
+        assert wakings.count == 2
+        await trio.testing.wait_all_tasks_blocked()
+        assert wakings.count == 0
+        nursery.cancel_scope.cancel()
+    assert sorted(each or 0 for each in got) == [10, 11]
+    assert given_up == 1
+    assert wakings.count == 0
+
+
+@needs_poller
+async def test_what_comes_for_somebody_else_is_taken_at_once() -> None:
     noticed = trio.Event()
     may_answer = threading.Event()
     table = HandlerTable()
@@ -179,10 +210,7 @@ async def test_what_came_for_somebody_else_ends_the_looking() -> None:
 
 
 @needs_poller
-async def test_whoever_is_cancelled_gets_an_answer_that_has_come(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(endpoint, "_TURN_S", 0.0)
+async def test_whoever_is_cancelled_gets_an_answer_that_has_come() -> None:
     scope = trio.CancelScope()
     table = HandlerTable()
 
@@ -217,11 +245,14 @@ async def test_whoever_is_cancelled_gets_an_answer_that_has_come(
 async def test_frames_that_a_look_left_are_handled_by_the_task() -> None:
     table = table_with_ping()
     table.add(SEND, echo, header=Ask)
-    count = 3 * FRAMES_PER_TURN
+    count = FRAMES_PER_TURN + 50
     async with serving(table) as served:
         peer = await served.dial()
         await peer.ping()
-        await peer.send(*(ask(SEND, number) for number in range(count)))
+        # Written without a step of the scheduler, in which the task would read it.
+        data = b"".join(ask(SEND, number) for number in range(count))
+        assert isinstance(peer.stream, trio.SocketStream)
+        assert os.write(peer.stream.socket.fileno(), data) == len(data)
         poller = served.server._endpoint._poller
         assert poller is not None
         assert poller.poll()

@@ -16,6 +16,7 @@ from rmq.remoting.headers import (
     GetKvConfigRequest,
     GetRouteInfoRequest,
     SendMessageRequestV2,
+    SendMessageResponse,
     UnregisterClientRequest,
 )
 from tests.remoting.frames import raw_frame
@@ -50,11 +51,22 @@ def send(opaque: int = 1, topic: str = "T") -> bytes:
     return encode_frame(code=SEND, opaque=opaque, header=header, body_length=5) + b"hello"
 
 
-def decode(data: bytes, *, whole: bool) -> tuple[list[Command], str | None]:
+ANSWER: Final = whole_header_decoder(SendMessageResponse)
+
+
+def decode(
+    data: bytes, *, whole: bool, expects_answers: bool = False, at_a_time: int = 1_000
+) -> tuple[list[Command], str | None]:
     decoder = FrameDecoder(whole_decoders=WHOLE if whole else None)
     decoder.feed(data)
-    commands = decoder.take(1_000)
-    return commands, None if decoder.error is None else str(decoder.error)
+    commands: list[Command] = []
+    while True:
+        if expects_answers:
+            decoder.expected_answer = ANSWER
+        taken = decoder.take(at_a_time)
+        commands += taken
+        if not taken:
+            return commands, None if decoder.error is None else str(decoder.error)
 
 
 def facts(command: Command) -> tuple[object, ...]:
@@ -67,6 +79,10 @@ def facts(command: Command) -> tuple[object, ...]:
         header: object = command.header(CLASSES.get(command.code, GetKvConfigRequest))
     except HeaderError as exc:
         header = str(exc)
+    try:
+        answer: object = command.header(SendMessageResponse)
+    except HeaderError as exc:
+        answer = str(exc)
     return (
         command.code,
         command.flag,
@@ -79,10 +95,30 @@ def facts(command: Command) -> tuple[object, ...]:
         command.has_ext_fields,
         fields,
         header,
+        answer,
     )
 
 
+def stored(opaque: int, remark: str | None = None) -> bytes:
+    header = SendMessageResponse(msg_id="00FF", queue_id=3, queue_offset=opaque)
+    return encode_frame(code=0, flag=FLAG_RESPONSE, opaque=opaque, header=header, remark=remark)
+
+
 FRAMES: Final = [
+    stored(1),
+    stored(2, "well"),
+    raw_frame(b'{"code":0,"flag":1,"extFields":{"msgId":"A","queueId":"x","queueOffset":"1"}}'),
+    raw_frame(
+        b'{"code":0,"flag":1,"extFields":{"msgId":"A","queueId":"1","queueOffset":"1"},'
+        b'"~binaryExt":{"msgId":"B","queueId":"1","queueOffset":"1"},"~body":"e30="}'
+    ),
+    raw_frame(b'{"code":10,"extFields":{"msgId":"A","queueId":"1","queueOffset":"1"}}'),
+    encode_frame(
+        code=0,
+        flag=FLAG_RESPONSE,
+        header=SendMessageResponse(msg_id="00FF", queue_id=3, queue_offset=4),
+        serialization=Serialization.ROCKETMQ,
+    ),
     send(),
     send(2, "Ünïcode"),
     encode_frame(code=ROUTE, opaque=3, header=GetRouteInfoRequest(topic="A")),
@@ -110,6 +146,27 @@ FRAMES: Final = [
     ),
     raw_frame(b'{"code":105,"extFields":{"topic":"A"},"json_ext":{"topic":"B"}}'),
 ]
+
+
+@given(st.lists(st.sampled_from(FRAMES), max_size=30), st.integers(1, 30))
+def test_any_run_of_frames_is_read_the_same_way_whatever_is_expected(
+    frames: list[bytes], at_a_time: int
+) -> None:
+    plain, plain_error = decode(b"".join(frames), whole=False)
+    for whole in (False, True):
+        expected, error = decode(
+            b"".join(frames), whole=whole, expects_answers=True, at_a_time=at_a_time
+        )
+        assert [facts(command) for command in expected] == [facts(command) for command in plain]
+        assert [encode_command(it) for it in expected] == [encode_command(it) for it in plain]
+        assert error == plain_error
+
+
+def test_answers_that_are_expected_are_read_in_one_pass() -> None:
+    commands, _ = decode(stored(1) + stored(2), whole=False, expects_answers=True)
+    typed: list[object] = [command.json_ext for command in commands]
+    assert all(isinstance(each, SendMessageResponse) for each in typed)
+    assert len(typed) == 2
 
 
 @given(st.lists(st.sampled_from(FRAMES), max_size=30))
