@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _BUSY_WAIT_S_MAX: Final = 0.01
-"""So long nothing else of an event loop runs."""
+"""So long the core is used to the full, for one answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,7 @@ class ClientConfig:
     serialization: Serialization = Serialization.JSON
     busy_wait_s: float = BUSY_WAIT_S
     """How long whoever waits for a single answer looks for it before sleeping; 0: not at all. A
-    broker nearby answers sooner than a process is woken, and looking takes less of the processor
-    than that; where it does not help it is left out."""
+    broker nearby answers sooner than a process is woken; where it does not help it is left out."""
     trace_topic: str | None = None
     """Where to write what became of each message (`RMQ_SYS_TRACE_TOPIC`); None: nowhere."""
 

@@ -312,11 +312,9 @@ class Producer:
         pipeline, wakings = self._pipeline, self._wakings
         waiter: Awaited[SendResult | RmqError] = Awaited(wakings)
         pending = self._start(outbound, now_ms, waiter, queue, timeout_s, message)
-        if waiter.outcome is None and not (
-            pipeline.is_alone()
-            and not wakings.count
-            and await self.client.remoting.look_for(waiter, pipeline.is_alone)
-        ):
+        if waiter.outcome is None and pipeline.is_alone() and not wakings.count:
+            await self.client.remoting.look_for(waiter, pipeline.is_alone)
+        if waiter.outcome is None:
             await waiter.sleep(lambda: pipeline.abandon(pending))
             waiter.woke()
         outcome = waiter.outcome

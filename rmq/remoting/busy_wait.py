@@ -3,7 +3,7 @@
 A process that sleeps has to be woken, and where its core has halted meanwhile that takes a tenth of
 a millisecond and more, in processor time as well. A broker nearby has answered by then. So whoever
 waits for one answer only looks for it a while, and gives the core away between two looks. On a
-virtual machine that doubles the rate of single sends, for less processor time than sleeping takes.
+virtual machine that nearly doubles the rate of single sends, for the same processor time.
 
 Where answers take longer than that, looking is of no use: after each time it was in vain it is left
 out twice as often, and tried again once in a thousand times.

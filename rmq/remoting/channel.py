@@ -336,9 +336,9 @@ class Channel:
             on_outcome=awaited,
             is_urgent=is_first,
         )
-        if awaited.outcome is None and not (
-            is_first and await endpoint.look_for(awaited, lambda: self.calls_under_way == 1)
-        ):
+        if awaited.outcome is None and is_first:
+            await endpoint.look_for(awaited, lambda: self.calls_under_way == 1)
+        if awaited.outcome is None:
             await awaited.sleep(lambda: self._abandon(call))
             awaited.woke()
         outcome = awaited.outcome

@@ -107,12 +107,9 @@ class RemotingClient:
         """Counts tasks that waited here and are about to run."""
         return self._endpoint.wakings
 
-    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> bool:
-        """Look for an outcome for a moment (`busy_wait_s`), as long as it is the only one.
-
-        Tell whether it has come.
-        """
-        return await self._endpoint.look_for(awaited, is_alone)
+    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
+        """Look for an outcome for a moment (`busy_wait_s`), as long as it is the only one."""
+        await self._endpoint.look_for(awaited, is_alone)
 
     async def request(
         self,

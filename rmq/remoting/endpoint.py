@@ -223,14 +223,14 @@ class Endpoint:
         """Whether answers are looked for at all."""
         return self._busy_wait.limit_s > 0
 
-    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> bool:
+    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
         """Look for an outcome as long as that is the only one, a moment at most.
 
-        Tell whether it has come. Other tasks run between two looks.
+        Other tasks run between two looks.
         """
         poller, busy_wait = self._poller, self._busy_wait
         if poller is None or not busy_wait.is_worth_it():
-            return False
+            return
         until = time.perf_counter() + busy_wait.limit_s
         while is_alone():
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -238,12 +238,11 @@ class Endpoint:
                 poller.poll()
             if awaited.outcome is not None:
                 busy_wait.found()
-                return True
+                return
             if time.perf_counter() >= until:
                 busy_wait.missed()
-                break
+                return
             give_way()
-        return False
 
     def start_soon(self, function: Callable[[], Awaitable[object]]) -> None:
         assert self._nursery is not None, "the endpoint is not running"

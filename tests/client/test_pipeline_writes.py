@@ -5,17 +5,23 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import trio
+
 from rmq.client.messages import Message
 from rmq.client.producer import open_producer
+from rmq.remoting.client import RemotingClient
 from tests.client.cluster_kit import cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    import pytest
 
     from rmq.client.messages import SendResult
     from rmq.client.producer import Producer
     from rmq.errors import RmqError
+    from rmq.remoting.awaited import Awaited
     from rmq.remoting.channel import Channel
 
 SMALL = Message("Orders", b"x" * 16)
@@ -54,3 +60,32 @@ async def test_sends_of_one_step_leave_together(tmp_path: Path) -> None:
         assert 0 < sizes[0] < sizes[1] < sizes[2]
         await producer.send(SMALL)
         assert channel.outbox_bytes == 0
+
+
+async def test_tasks_that_are_woken_together_do_not_look_for_their_own_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    look_for = RemotingClient.look_for
+
+    async def counted(
+        self: RemotingClient, awaited: Awaited[object], is_alone: Callable[[], bool]
+    ) -> None:
+        nonlocal looks
+        looks += 1
+        await look_for(self, awaited, is_alone)
+
+    async with warm_producer(tmp_path) as (producer, _):
+        monkeypatch.setattr(RemotingClient, "look_for", counted)
+        await producer.send(SMALL)
+        assert looks == 1
+
+        async def send_some() -> None:
+            for _ in range(5):
+                await producer.send(SMALL)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(16):
+                nursery.start_soon(send_some)
+    # The first of them may, and who is left at the end.
+    assert looks < 10
