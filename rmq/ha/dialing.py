@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import trio
 
 from rmq.errors import ConfigError
+from rmq.ha.looking import Lookout
 from rmq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class PlainConnection:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
+        self._lookout = Lookout(sock)
         self._unsent = b""
 
     @property
@@ -54,6 +56,10 @@ class PlainConnection:
                 self._unsent = data[self._socket.send(data) :]
             except BlockingIOError:
                 self._unsent = data
+
+    async def look(self) -> bool:
+        """Look for a moment whether something has arrived; see `Lookout`."""
+        return await self._lookout.look()
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.wait_readable(self._socket)
@@ -129,6 +135,10 @@ class TlsConnection:
         if data:
             self._tls.write(data)
         self._pass_on()
+
+    async def look(self) -> bool:
+        """Look for a moment whether something has arrived; see `Lookout`."""
+        return await self._plain.look()
 
     async def wait_readable(self) -> None:
         await self._plain.wait_readable()

@@ -35,6 +35,8 @@ DIRECT_BYTES_MIN: Final = 16 * 1024
 """With less of a body to come, it is read together with what follows it, and copied."""
 TURN_BYTES: Final = 1024**2
 """After so much the master gets a report and other tasks get their turn."""
+FEW_BYTES: Final = 4 * 1024
+"""So much a few messages take."""
 _TICK_PAUSE_S: Final = 0.001
 
 
@@ -78,6 +80,8 @@ class Receiver:
         self._held = b""
         """What came behind a greeting that has to be acted on first."""
         self._is_adopting = False
+        self._turn_bytes = 0
+        """How much the last turn brought."""
         self._flush_wait: FlushWait | None = None
         self._has_unsent = trio.Event()
         self._scope = trio.CancelScope()
@@ -114,10 +118,10 @@ class Receiver:
         self._send()
         is_drained = True
         while link.ending is None:
-            if is_drained:
-                await connection.wait_readable()
-            else:
+            if not is_drained:
                 await trio.lowlevel.checkpoint()
+            elif not (self._is_awaited() and await connection.look()):
+                await connection.wait_readable()
             now = trio.current_time()
             try:
                 is_drained = self._take_turn(now)
@@ -135,10 +139,14 @@ class Receiver:
                 return
             self._finish_turn(now)
 
+    def _is_awaited(self) -> bool:
+        """Tell whether few sends wait for our reports, so that each of them counts."""
+        return self._link.master.is_sync and self._turn_bytes <= FEW_BYTES
+
     def _take_turn(self, now: float) -> bool:
         """Read what has arrived, within bounds; tell whether that was all."""
         link, counters = self._link, self._counters
-        taken = 0
+        self._turn_bytes = taken = 0
         while taken < TURN_BYTES and link.ending is None and not self._is_adopting:
             size = self._read(now)
             if size is None:
@@ -147,7 +155,7 @@ class Receiver:
                 link.closed("the master closed the connection")
                 return True
             counters.reads += 1
-            taken += size
+            self._turn_bytes = taken = taken + size
         return False
 
     def _read(self, now: float) -> int | None:

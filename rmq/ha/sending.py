@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
+from rmq.ha.looking import Lookout
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -68,8 +70,11 @@ class Channel(Protocol):
         Return why it has ended, if the link does not know.
         """
 
-    async def receive(self) -> bytes | memoryview:
-        """Return what came in, nothing at the end; good until the next call."""
+    async def receive(self, *, looks: bool = False) -> bytes | memoryview:
+        """Return what came in, nothing at the end; good until the next call.
+
+        With `looks`, it may look for that a moment before it sleeps; see `Lookout`.
+        """
 
     def reset(self) -> None:
         """Close at once; what is on its way is lost, also what the kernel has already."""
@@ -95,6 +100,7 @@ class PlainChannel:
         self.sent_bytes = 0
         """Bytes of the log that the socket took."""
         self._sock = sock
+        self._lookout = Lookout(sock)
         self._link = link
         self._reader = reader
         self._limiter = limiter
@@ -243,9 +249,10 @@ class PlainChannel:
 
     # --- the rest ----------------------------------------------------------------------------
 
-    async def receive(self) -> memoryview:
+    async def receive(self, *, looks: bool = False) -> memoryview:
         while True:
-            await trio.lowlevel.wait_readable(self._sock)
+            if not (looks and await self._lookout.look()):
+                await trio.lowlevel.wait_readable(self._sock)
             try:
                 size = self._sock.recv_into(self._received)
             except BlockingIOError:
