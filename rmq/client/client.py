@@ -66,6 +66,10 @@ class Client:
         if instance == DEFAULT_INSTANCE:
             instance = unique_instance(os.getpid(), time.perf_counter_ns())
         self.client_id = client_id(ip, instance, unit=config.unit_name, is_stream=is_stream)
+        self.lasting_id = client_id(
+            ip, config.instance_name, unit=config.unit_name, is_stream=is_stream
+        )
+        """An id that the next process has too: files of broadcasting consumers are named by it."""
         self.nameservers = Nameservers(config.addresses, first=secrets.randbelow(1 << 16))
         self.routes = RouteTable()
         self.callbacks = Callbacks(lambda: self._members)

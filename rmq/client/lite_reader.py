@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, final
 
 import trio
 
-from rmq.client.client_ids import client_id
 from rmq.client.consumer_config import default_offset_folder
 from rmq.client.offset_file import local_offset_path
 from rmq.client.offset_keeping import LocalOffsetKeeper, RemoteOffsetKeeper
@@ -81,7 +80,7 @@ class LiteReader:
         if self._config.is_broadcast:
             folder = self._config.offset_folder or default_offset_folder()
             self.offsets = await LocalOffsetKeeper.open(
-                local_offset_path(folder, _lasting_id(self._client), self._config.group)
+                local_offset_path(folder, self._client.lasting_id, self._config.group)
             )
 
     def start(self, nursery: trio.Nursery) -> None:
@@ -257,17 +256,6 @@ class LiteReader:
             for queue, offset in offsets.items():
                 self.offsets.table.reset(queue, offset)
             await self.offsets.persist(offsets)
-
-
-def _lasting_id(client: Client) -> str:
-    """Return a client id that the next process has too, as stock consumers of broadcasts do."""
-    ip = client.client_id.partition("@")[0]
-    return client_id(
-        ip,
-        client.config.instance_name,
-        unit=client.config.unit_name,
-        is_stream=client.client_id.endswith("@STREAM"),
-    )
 
 
 def _change(

@@ -29,7 +29,6 @@ import trio
 from rmq.client import consumer_status
 from rmq.client.assignment import Assignment
 from rmq.client.client import LEAVE_S, open_client
-from rmq.client.client_ids import client_id
 from rmq.client.consume_services import consume_service
 from rmq.client.consumer_config import PushConsumerConfig, default_offset_folder
 from rmq.client.consumer_status import SAMPLE_S, ConsumeStatistics
@@ -377,7 +376,7 @@ async def consuming(
     if config.is_broadcast:
         folder = config.offset_folder or default_offset_folder()
         keeper = await LocalOffsetKeeper.open(
-            local_offset_path(folder, _lasting_id(client), config.group)
+            local_offset_path(folder, client.lasting_id, config.group)
         )
     else:
         keeper = RemoteOffsetKeeper(client, config.group)
@@ -408,9 +407,3 @@ async def open_push_consumer(
         consuming(client, config, subscriptions, listener, tracer=used) as consumer,
     ):
         yield consumer
-
-
-def _lasting_id(client: Client) -> str:
-    """Return a client id that the next process has too, as stock consumers of broadcasts do."""
-    ip = client.client_id.partition("@")[0]
-    return client_id(ip, client.config.instance_name, unit=client.config.unit_name)

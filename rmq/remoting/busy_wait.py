@@ -36,7 +36,7 @@ class BusyWait:
         """How many times from now on it is left out."""
 
     def is_worth_it(self) -> bool:
-        """Tell whether to look this time; if so, `found` or `missed` is to be called."""
+        """Tell whether to look this time; say `found` or `missed` then, if it came to an end."""
         if self._left_out:
             self._left_out -= 1
             return False

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
     from rmq.client.received import ReceivedMessage
+    from rmq.client.tracer import ConsumeCode, Sent, TransactionEnded
     from rmq.remoting.channel import Channel
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
@@ -30,6 +31,36 @@ if TYPE_CHECKING:
 
 WAIT_S: Final = 20.0
 TOPIC: Final = "Orders"
+
+
+class Notes:
+    """A tracer that keeps what producers tell it."""
+
+    def __init__(self) -> None:
+        self.sends: list[Sent] = []
+        self.ends: list[TransactionEnded] = []
+
+    def sent(self, event: Sent) -> None:
+        self.sends.append(event)
+
+    def transaction_ended(self, event: TransactionEnded) -> None:
+        self.ends.append(event)
+
+    def consuming(
+        self, group: str, messages: Sequence[ReceivedMessage], *, started_at_ms: int
+    ) -> str:
+        return ""
+
+    def consumed(
+        self,
+        group: str,
+        messages: Sequence[ReceivedMessage],
+        *,
+        request_id: str,
+        ended_at_ms: int,
+        took_ms: int,
+        code: ConsumeCode,
+    ) -> None: ...
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -31,14 +31,13 @@ from rmq.errors import (
 from rmq.model.queues import MessageQueue
 from rmq.remoting.codes import Serialization
 from tests.client.cluster_kit import cluster
-from tests.client.producer_kit import TOPIC, answer_ok, bodies, odd_brokers, stored, until
+from tests.client.producer_kit import TOPIC, Notes, answer_ok, bodies, odd_brokers, stored, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from rmq.client.received import ReceivedMessage
-    from rmq.client.tracer import ConsumeCode, Sent, TransactionEnded
     from rmq.remoting.headers import SendMessageRequestV2
     from rmq.remoting.request import Request
 
@@ -438,34 +437,6 @@ async def test_requests_are_signed_for_brokers_that_ask_for_it() -> None:
 
 
 # --- traces ----------------------------------------------------------------------------------
-
-
-class Notes:
-    """A tracer that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.sends: list[Sent] = []
-
-    def sent(self, event: Sent) -> None:
-        self.sends.append(event)
-
-    def transaction_ended(self, event: TransactionEnded) -> None: ...
-
-    def consuming(
-        self, group: str, messages: Sequence[ReceivedMessage], *, started_at_ms: int
-    ) -> str:
-        return ""
-
-    def consumed(
-        self,
-        group: str,
-        messages: Sequence[ReceivedMessage],
-        *,
-        request_id: str,
-        ended_at_ms: int,
-        took_ms: int,
-        code: ConsumeCode,
-    ) -> None: ...
 
 
 async def test_a_tracer_is_told_of_every_send(tmp_path: Path) -> None:

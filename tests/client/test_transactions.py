@@ -28,15 +28,22 @@ from rmq.remoting.headers import (
 )
 from rmq.store.record import decode_record
 from tests.client.cluster_kit import cluster
-from tests.client.producer_kit import TOPIC, answer_stored, bodies, odd_brokers, stored, until
+from tests.client.producer_kit import (
+    TOPIC,
+    Notes,
+    answer_stored,
+    bodies,
+    odd_brokers,
+    stored,
+    until,
+)
 from tests.remoting.frames import captured, receive
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from rmq.client.received import ReceivedMessage
-    from rmq.client.tracer import ConsumeCode, Sent, TransactionEnded
     from rmq.remoting.request import Request
     from rmq.store.record import StoredRecord
     from tests.client.cluster_kit import Cluster
@@ -467,36 +474,6 @@ async def test_questions_are_bounded(
         await until(lambda: checks == 16)
     # They end with the producer; a question that comes later is not answered.
     producer.check_transaction(it.nameserver, _question(), _half())
-
-
-class Notes:
-    """A tracer that keeps what it is told of transactions."""
-
-    def __init__(self) -> None:
-        self.ends: list[TransactionEnded] = []
-        self.sends: list[Sent] = []
-
-    def sent(self, event: Sent) -> None:
-        self.sends.append(event)
-
-    def transaction_ended(self, event: TransactionEnded) -> None:
-        self.ends.append(event)
-
-    def consuming(
-        self, group: str, messages: Sequence[ReceivedMessage], *, started_at_ms: int
-    ) -> str:
-        return ""
-
-    def consumed(
-        self,
-        group: str,
-        messages: Sequence[ReceivedMessage],
-        *,
-        request_id: str,
-        ended_at_ms: int,
-        took_ms: int,
-        code: ConsumeCode,
-    ) -> None: ...
 
 
 async def test_a_tracer_is_told_how_transactions_end(tmp_path: Path) -> None:

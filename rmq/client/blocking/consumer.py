@@ -28,6 +28,7 @@ from rmq.client import offsets
 from rmq.client.blocking.client import LEAVE_S, BlockingClient
 from rmq.client.blocking.commits import Commits
 from rmq.client.blocking.consumer_config import BlockingConsumerConfig
+from rmq.client.blocking.member_config import member_config
 from rmq.client.blocking.ranges import RangeReader
 from rmq.client.blocking.reading import Reading
 from rmq.client.pull_subscriptions import presence, running_info, subscription
@@ -77,13 +78,7 @@ class BlockingConsumer:
 
         Settings come one by one (`group` and options) or all at once (`config`).
         """
-        if config is None:
-            if group is None:
-                raise ConfigError("group", "none is given", hint="name the group, or give a config")
-            config = BlockingConsumerConfig(group=group, **options)
-        elif group is not None or options:
-            raise ConfigError("config", "is given, and settings beside it, too")
-        self.config = config
+        self.config = config = member_config(BlockingConsumerConfig, config, group, options)
         self._shares_client = isinstance(cluster, BlockingClient)
         self.client = cluster if isinstance(cluster, BlockingClient) else BlockingClient(cluster)
         self._is_open = False

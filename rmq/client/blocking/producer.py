@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
 from rmq.client.blocking.client import BlockingClient
+from rmq.client.blocking.member_config import member_config
 from rmq.client.blocking.sending import IN_FLIGHT, Sending
 from rmq.client.outbound import prepare, prepare_batch, split_batch
 from rmq.client.producer_config import ProducerConfig
@@ -66,13 +67,7 @@ class BlockingProducer:
 
         Settings come one by one (`group` and options) or all at once (`config`).
         """
-        if config is None:
-            if group is None:
-                raise ConfigError("group", "none is given", hint="name the group, or give a config")
-            config = ProducerConfig(group=group, **options)
-        elif group is not None or options:
-            raise ConfigError("config", "is given, and settings beside it, too")
-        self.config = config
+        self.config = config = member_config(ProducerConfig, config, group, options)
         self._shares_client = isinstance(cluster, BlockingClient)
         self.client = cluster if isinstance(cluster, BlockingClient) else BlockingClient(cluster)
         self._is_open = False
