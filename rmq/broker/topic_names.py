@@ -9,35 +9,15 @@ import re
 from typing import Final
 
 from rmq.model.names import (
-    AUTO_CREATE_TOPIC,
     HALF_TOPIC,
     OFFSET_MOVED_TOPIC,
     OP_HALF_TOPIC,
     SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    TRANSACTION_CHECK_MAX_TOPIC,
 )
-
-BENCHMARK_TOPIC: Final = "BenchmarkTest"
-SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
-TRANSACTION_CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Where half messages end whose producer never said what became of them."""
 
 TOPIC_LENGTH_MAX: Final = 127
-
-ALWAYS_SYSTEM_TOPICS: Final = frozenset(
-    {
-        AUTO_CREATE_TOPIC,
-        SCHEDULE_TOPIC,
-        BENCHMARK_TOPIC,
-        HALF_TOPIC,
-        TRACE_TOPIC,
-        OP_HALF_TOPIC,
-        TRANSACTION_CHECK_MAX_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-    }
-)
-"""What is a system topic on every broker; each adds those named after it and its cluster."""
 
 SEND_FORBIDDEN_TOPICS: Final = frozenset(
     {
@@ -50,8 +30,6 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
     }
 )
 """What only the broker itself writes to."""
-
-SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
 # Java does not take four of Python's spaces for blanks.
 _BLANK: Final = re.compile(r"[^\S\x85\xa0\u2007\u202f]*")

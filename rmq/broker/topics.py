@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from rmq.broker import topic_names
-from rmq.broker.topic_names import (
+from rmq.broker.topic_names import reply_topic
+from rmq.broker.versioned_table import FILE_BYTES_MAX, VersionedTable, finish
+from rmq.model.names import (
     ALWAYS_SYSTEM_TOPICS,
+    AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     SYSTEM_TOPIC_PREFIX,
     TRANSACTION_CHECK_MAX_TOPIC,
-    reply_topic,
 )
-from rmq.broker.versioned_table import FILE_BYTES_MAX, VersionedTable, finish
-from rmq.model.names import AUTO_CREATE_TOPIC, OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
 from rmq.model.topic_flags import (
     PERM_INHERIT,
     PERM_READ_WRITE,

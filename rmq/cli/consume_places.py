@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmq.cli.ha_members import UsageError
 from rmq.client.admin_groups import group_progress
@@ -13,6 +12,7 @@ from rmq.client.admin_offsets import max_offset, min_offset
 from rmq.client.admin_targets import failed
 from rmq.client.admin_topics import topic_stats
 from rmq.client.offsets import ConsumeFrom
+from rmq.model.moments import parse_moment_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from rmq.client.lite_pull import LitePullConsumer
     from rmq.client.nameservers import Nameservers
     from rmq.model.queues import MessageQueue
-
-_TIME_MAX_MS: Final = 253_402_300_799_999
-"""The last moment of the year 9999."""
 
 
 class Place(enum.Enum):
@@ -59,19 +56,10 @@ class Start:
         """
         if text in (Place.EARLIEST.value, Place.LATEST.value):
             return cls(Place(text))
-        if text.isascii() and text.isdigit():
-            time_ms = int(text)
-        else:
-            try:
-                moment = datetime.fromisoformat(text)
-                time_ms = int(moment.astimezone(UTC).timestamp() * 1000)
-            except (ValueError, OverflowError):
-                raise UsageError(
-                    f"--from {text!r} is not earliest, latest, milliseconds since 1970 or a time"
-                    " such as 2024-05-31T08:00:00+02:00"
-                ) from None
-        if not 0 <= time_ms <= _TIME_MAX_MS:
-            raise UsageError(f"--from {text!r} is no time between 1970 and 9999")
+        try:
+            time_ms = parse_moment_ms(text)
+        except ValueError as wrong:
+            raise UsageError(f"--from is earliest, latest or a time: {wrong}") from None
         return cls(Place.TIME, time_ms)
 
 

@@ -103,7 +103,8 @@ class Setting:
                 return text  # Nothing here depends on it, and Java passes over it silently.
             raise
         if self.refused is not None and value != self.default:
-            raise ConfigError(self.key, f"{text}: {self.refused}")
+            shown = "***" if self.secret else text
+            raise ConfigError(self.key, f"{shown}: {self.refused}")
         if self.check is not None and text:
             self.check(text)
         return value

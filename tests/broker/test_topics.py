@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from rmq.broker.topic_names import ALWAYS_SYSTEM_TOPICS
 from rmq.broker.topics import TopicTable, restricted, topic_sys_flag
+from rmq.model.names import ALWAYS_SYSTEM_TOPICS
 from rmq.remoting.bodies import (
     DataVersion,
     TopicConfig,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from rmq.broker.topic_names import TRANSACTION_CHECK_MAX_TOPIC as GIVEN_UP
 from rmq.broker.transactions.checks import STOP_SAVE_S
 from rmq.broker.transactions.half import GROUP
 from rmq.errors import StorageError
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.names import TRANSACTION_CHECK_MAX_TOPIC as GIVEN_UP
 from rmq.remoting.bodies import HeartbeatData, ProducerData
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode
 from rmq.remoting.command import encode_frame

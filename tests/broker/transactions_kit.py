@@ -13,11 +13,10 @@ from rmq.broker import inbound
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.stats import BrokerStats
 from rmq.broker.store_stats import StoreStats
-from rmq.broker.topic_names import TRANSACTION_CHECK_MAX_TOPIC
 from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress, RoundCounts
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
-from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import encode_properties
 from rmq.remoting.headers import EndTransactionRequest
 from rmq.store.append import AppendResult, AppendStatus

@@ -200,4 +200,7 @@ UNSTABLE: Final = (
             "remainHowManyDataToFlush",
         )
     ),
+    Unstable(
+        "GET_CONSUME_STATS", "body.consumeTps", "whether a replay takes ten seconds and is sampled"
+    ),
 )

@@ -11,11 +11,10 @@ import logging
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker.config import BrokerRole
-from rmq.broker.topic_names import TRANSACTION_CHECK_MAX_TOPIC
 from rmq.broker.transactions import half
 from rmq.errors import RefusedError
 from rmq.model import flags
-from rmq.model.names import HALF_TOPIC
+from rmq.model.names import HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.headers import EndTransactionRequest, ResumeCheckHalfMessageRequest

@@ -28,10 +28,9 @@ import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from rmq.broker.inbound import REAL_TOPIC
-from rmq.broker.topic_names import TRANSACTION_CHECK_MAX_TOPIC
 from rmq.broker.transactions import half
 from rmq.broker.transactions.question import question
-from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import find_tags
 from rmq.store.append import AppendStatus
 from rmq.store.reads import GetStatus

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.broker.consumer_offsets import NO_OFFSET
-from rmq.broker.topic_names import TRANSACTION_CHECK_MAX_TOPIC
 from rmq.broker.transactions import half
 from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress
 from rmq.errors import ClientError, ProtocolError
-from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.remoting.codes import RequestCode
 from rmq.store.append import AppendStatus
 from rmq.store.flusher import FlushOutcome

@@ -19,9 +19,9 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.broker import inbound
-from rmq.broker.topic_names import TRANSACTION_CHECK_MAX_TOPIC, validate_topic
+from rmq.broker.topic_names import validate_topic
 from rmq.model import flags
-from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import TAGS, encode_properties
 from rmq.store.record import NewMessage
 

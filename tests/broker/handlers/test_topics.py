@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -23,6 +24,7 @@ from rmq.remoting.headers import (
     GetMaxOffsetRequest,
     QueryConsumeQueueRequest,
 )
+from rmq.store.config_file import ConfigFile
 from tests.broker.broker_frames import (
     GROUP,
     TOPIC,
@@ -280,13 +282,26 @@ async def test_a_message_that_is_acknowledged_while_its_topic_is_deleted_is_not_
         assert kept == [b"%d" % n for n in range(10)]
 
 
-async def test_a_topic_deleted_while_a_send_makes_it_stays_consistent(tmp_path: Path) -> None:
+async def test_a_topic_deleted_while_a_send_makes_it_stays_consistent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_write = threading.Event()
+    write = ConfigFile.write
+
+    def write_later(file: ConfigFile, text: str) -> None:
+        assert may_write.wait(10)
+        write(file, text)
+
+    monkeypatch.setattr(ConfigFile, "write", write_later)
     async with part_broker(tmp_path, has_topic=False) as broker:
         admin, producer = broker.attach("10.0.0.7:1"), broker.attach("10.0.0.8:1")
         await producer.send(send(b"message"))
         while broker.topics.get(TOPIC) is None:
             await wait_all_tasks_blocked()
+        # The send waits until the file of the topics is written.
         await admin.send(frame(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=TOPIC)))
+        await wait_all_tasks_blocked()
+        may_write.set()
         await admin.read()
         sent = await producer.read()
         if sent.code == ResponseCode.SUCCESS:

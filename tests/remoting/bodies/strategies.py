@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
@@ -31,6 +32,12 @@ _TEXT: Final = st.text(max_size=8).filter(lambda text: text != "$ref")
 
 def values_of(kind: type[S]) -> st.SearchStrategy[S]:
     """Return a strategy for instances of a struct, with any of its members at default."""
+    return _structs(kind)
+
+
+@cache
+def _structs(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    # Kept, because tests ask for one at every example, and hypothesis looks closely at a new one.
     fields = cast("inspect.StructType", inspect.type_info(kind)).fields
     required = {field.name: _values(field.type) for field in fields if field.required}
     optional = {field.name: _member_values(field) for field in fields if not field.required}
