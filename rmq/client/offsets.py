@@ -30,7 +30,7 @@ from rmq.remoting.headers import (
 )
 
 if TYPE_CHECKING:
-    from rmq.client.routes import RouteTable
+    from rmq.client.routes import Address, RouteTable
     from rmq.model.queues import MessageQueue
 
 GROUP_OFFSET_TIMEOUT_S: Final = 5.0
@@ -123,25 +123,37 @@ def commit_offset(
 # --- where queues begin and end --------------------------------------------------------------
 
 
-def min_offset(routes: RouteTable, queue: MessageQueue) -> Flow[int]:
-    """Return the first offset of a queue that can still be read."""
+def min_offset(
+    routes: RouteTable, queue: MessageQueue, *, broker: Address | None = None
+) -> Flow[int]:
+    """Return the first offset of a queue that can still be read.
+
+    The master knows it, and so is asked unless another `broker` is named. This goes for all
+    questions about queues.
+    """
     header = GetMinOffsetRequest(
         topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
     )
-    answer = yield from ask(master_of(routes, queue).address, RequestCode.GET_MIN_OFFSET, header)
+    asked = broker or master_of(routes, queue)
+    answer = yield from ask(asked.address, RequestCode.GET_MIN_OFFSET, header)
     return answer.header(GetMinOffsetResponse).offset
 
 
-def max_offset(routes: RouteTable, queue: MessageQueue) -> Flow[int]:
+def max_offset(
+    routes: RouteTable, queue: MessageQueue, *, broker: Address | None = None
+) -> Flow[int]:
     """Return the offset that the next message of a queue will have."""
     header = GetMaxOffsetRequest(
         topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
     )
-    answer = yield from ask(master_of(routes, queue).address, RequestCode.GET_MAX_OFFSET, header)
+    asked = broker or master_of(routes, queue)
+    answer = yield from ask(asked.address, RequestCode.GET_MAX_OFFSET, header)
     return answer.header(GetMaxOffsetResponse).offset
 
 
-def offset_at(routes: RouteTable, queue: MessageQueue, time_ms: int) -> Flow[int]:
+def offset_at(
+    routes: RouteTable, queue: MessageQueue, time_ms: int, *, broker: Address | None = None
+) -> Flow[int]:
     """Return the offset of the message of a queue that was stored nearest to a time."""
     header = SearchOffsetRequest(
         topic=queue.topic,
@@ -149,9 +161,8 @@ def offset_at(routes: RouteTable, queue: MessageQueue, time_ms: int) -> Flow[int
         timestamp=time_ms,
         broker_name=queue.broker_name,
     )
-    answer = yield from ask(
-        master_of(routes, queue).address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header
-    )
+    asked = broker or master_of(routes, queue)
+    answer = yield from ask(asked.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
     return answer.header(SearchOffsetResponse).offset
 
 

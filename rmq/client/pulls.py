@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -150,6 +150,30 @@ def pull_request(
     )
 
 
+class PullParts(NamedTuple):
+    """What a broker answered to a pull, before anybody looks at the messages."""
+
+    status: PullStatus
+    header: PullMessageResponse
+    body: bytes
+    """Records as they are stored, one behind the other. They may be damaged, and be others than
+    the tags that were asked for: brokers compare hashes."""
+
+
+def read_pull_parts(answer: Answer) -> PullParts:
+    """Take an answer apart; raise `ResponseError` or `BadAnswerError`."""
+    status = _STATUS.get(answer.code)
+    if status is None:
+        raise answer.failure()
+    header = answer.header(PullMessageResponse)
+    if status is not PullStatus.FOUND:
+        return PullParts(status, header, b"")
+    body = answer.command.body
+    if not body:
+        raise _bad_answer(answer, "messages were found, and none is there")
+    return PullParts(status, header, body)
+
+
 def read_pull_answer(
     answer: Answer,
     queue: MessageQueue,
@@ -157,18 +181,16 @@ def read_pull_answer(
     group: str,
     subscription: SubscriptionData,
     checks_crc: bool = True,
+    parts: PullParts | None = None,
 ) -> PullResult:
-    """Return what a broker answered to a pull; raise `ResponseError` or `BadAnswerError`."""
-    status = _STATUS.get(answer.code)
-    if status is None:
-        raise answer.failure()
-    header = answer.header(PullMessageResponse)
+    """Return what a broker answered to a pull; raise `ResponseError` or `BadAnswerError`.
+
+    `parts` are those of the answer, if somebody has taken it apart already.
+    """
+    status, header, body = parts or read_pull_parts(answer)
     next_offset = header.next_begin_offset
     messages: list[ReceivedMessage] = []
     if status is PullStatus.FOUND:
-        body = answer.command.body
-        if not body:
-            raise _bad_answer(answer, "messages were found, and none is there")
         try:
             messages = decode_messages(
                 body, queue, subscription=subscription, group=group, checks_crc=checks_crc

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 GROUP: Final = "readers"
 ONE: Final = ("broker-a",)
-QUICK_DELAYS: Final = {"messageDelayLevel": "1s 1s 1s 1s 1s 1s 1s 1s"}
-"""Settings of a broker that delivers again what is sent back after a second, at any level."""
+QUICK_DELAYS: Final = {"messageDelayLevel": "0s 0s 0s 0s 0s 0s 0s 0s"}
+"""Settings of a broker that delivers again what is sent back at once, whatever the level."""
 
 
 class Collector:

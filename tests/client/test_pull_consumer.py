@@ -118,7 +118,7 @@ async def test_offsets_are_kept_and_found(tmp_path: Path) -> None:
 async def test_a_message_that_is_sent_back_comes_again_from_the_retry_topic(
     tmp_path: Path,
 ) -> None:
-    async with cluster(tmp_path, messageDelayLevel="1s 1s 1s") as it:
+    async with cluster(tmp_path, messageDelayLevel="0s 0s 0s") as it:
         await it.create_topic(TOPIC, queues=1)
         await put(it, queue(), numbered(2))
         async with open_pull_consumer(it.nameserver, "g") as consumer:

@@ -112,9 +112,11 @@ async def test_where_a_first_start_begins(tmp_path: Path) -> None:
     async with cluster(tmp_path) as it:
         await it.create_topic("Orders", queues=1)
         await put(it, queue(), ["old"])
-        between_ms = time.time_ns() // 1_000_000 + 2
-        await until(lambda: time.time_ns() // 1_000_000 > between_ms)
+        old_ms = time.time_ns() // 1_000_000 + 2
+        await until(lambda: time.time_ns() // 1_000_000 > old_ms)
         await put(it, queue(), ["new"])
+        # Brokers begin with the message stored nearest to a time.
+        new_ms = it.brokers["broker-a"].store.reads.store_time("Orders", 0, 1)
         last, by_time = Collector(), Collector()
         async with (
             receiver(it, last, name="last", consume_from=ConsumeFrom.LAST) as late,
@@ -123,7 +125,7 @@ async def test_where_a_first_start_begins(tmp_path: Path) -> None:
                 by_time,
                 name="time",
                 consume_from=ConsumeFrom.TIMESTAMP,
-                consume_from_ms=between_ms,
+                consume_from_ms=new_ms,
             ),
         ):
             await by_time.wait("new")

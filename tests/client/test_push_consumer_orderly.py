@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rmq.client import assignment
 from rmq.client.consume_results import ConsumeResult
 from tests.client.cluster_kit import cluster
 from tests.client.pull_kit import numbered, put, queue, until
@@ -24,6 +25,8 @@ from tests.client.push_kit import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    import pytest
 
     from rmq.client.received import ReceivedMessage
     from rmq.model.queues import MessageQueue
@@ -171,7 +174,10 @@ async def test_a_busy_queue_is_given_up_when_its_call_is_over(tmp_path: Path) ->
                 assert message.queue_offset == 1
 
 
-async def test_a_queue_whose_lock_is_lost_is_left_alone_until_it_is_back(tmp_path: Path) -> None:
+async def test_a_queue_whose_lock_is_lost_is_left_alone_until_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignment, "RELOCK_S", 0.05)
     async with cluster(tmp_path) as it:
         await it.create_topic("Orders", queues=1)
         locks = it.brokers["broker-a"].locks

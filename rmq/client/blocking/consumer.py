@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rmq.client.blocking.consumer_config import BlockingConsumerOptions
+    from rmq.client.blocking.ranges import RawPull
     from rmq.client.config import ClientConfig
     from rmq.client.flows import Flow
     from rmq.client.received import ReceivedMessage
@@ -258,11 +259,30 @@ class BlockingConsumer:
         expression: Expression = SUBSCRIBE_ALL,
     ) -> Iterator[list[ReceivedMessage]]:
         """Likewise, messages in lists as pulls bring them."""
+        return self._range(queue, start, end, expression).batches()
+
+    def read_raw(
+        self,
+        queue: MessageQueue,
+        start: int,
+        end: int,
+        expression: Expression = SUBSCRIBE_ALL,
+    ) -> Iterator[RawPull]:
+        """Likewise, what pulls bring as brokers send it: stored records, not decoded.
+
+        Brokers compare hashes of tags. Whoever decodes the records also has to look at the tags
+        themselves, and to leave out what lies behind `end`.
+        """
+        return self._range(queue, start, end, expression).bodies()
+
+    def _range(
+        self, queue: MessageQueue, start: int, end: int, expression: Expression
+    ) -> RangeReader:
         self._check_open()
         if not 0 <= start <= end:
             raise ConfigError("start", f"{start} to {end} is no range of offsets")
         wanted = subscription(queue.topic, expression)
-        return RangeReader(self.client, self.config, queue, start, end, wanted).batches()
+        return RangeReader(self.client, self.config, queue, start, end, wanted)
 
     # --- places ------------------------------------------------------------------------------
 
@@ -368,8 +388,10 @@ class BlockingConsumer:
         """Return the topics whose routes are kept."""
         return self._topics
 
-    def presence(self) -> ConsumerData:
+    def presence(self) -> ConsumerData | None:
         """Return what heartbeats say of it: which queues it reads is nobody else's business."""
+        if not self.config.sends_heartbeats:
+            return None
         return presence(self.config.group, MessageModel.CLUSTERING, ())
 
     def route_changed(self, route: TopicRoute) -> None:

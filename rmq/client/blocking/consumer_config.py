@@ -42,6 +42,9 @@ class BlockingConsumerConfig:
     """How often `read_range` tries again, in a row, before it gives up."""
     messages_max: int = 2_000
     """No more is pulled while so many messages wait to be polled."""
+    sends_heartbeats: bool = True
+    """Whether brokers are told that it is a member of the group. Other members that share queues
+    among themselves would leave some of them to it, so who only reads ranges is better not."""
 
     def __post_init__(self) -> None:
         check_group(self.group)
@@ -79,3 +82,4 @@ class BlockingConsumerOptions(TypedDict, total=False):
     pull_pause_s: float
     pull_retries: int
     messages_max: int
+    sends_heartbeats: bool

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Unpack
 
+    from rmq.client.blocking.sending import Send
     from rmq.client.config import ClientConfig
     from rmq.client.flows import Flow
     from rmq.client.messages import Message, SendResult
@@ -236,6 +237,23 @@ class BlockingProducer:
             raise ConfigError("in_flight", f"{in_flight} is below 1")
         _, sending, _ = self._parts()
         return sending.stream(messages, in_flight)
+
+    def begin(self, outbound: OutboundMessage, *, queue: MessageQueue | None = None) -> Send:
+        """Begin to send what is encoded already: for programs that make batches of their own.
+
+        It is retried as `send` does it; to a `queue` there is one attempt. Its `outcome` is None as
+        long as it is under way: call `step` until it is not. The caller bounds how many are.
+        """
+        _, sending, _ = self._parts()
+        return sending.begin_ready(outbound, queue)
+
+    def step(self, until: float | None = None) -> None:
+        """Carry on what was begun until something happens, at the longest `until`.
+
+        That is a time of `time.monotonic`; it may be left out while anything is under way.
+        """
+        _, sending, _ = self._parts()
+        sending.step(until)
 
     def route(self, topic: str) -> TopicRoute:
         """Return where a topic is; `writable` are the queues to choose from."""

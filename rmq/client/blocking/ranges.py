@@ -6,17 +6,20 @@ wanted this tells where the pulls after the next one begin. If that was wrong th
 A connection that is lost is made again, and reading goes on behind the last
 message that was handed out. A place that the queue has not, or no longer has, is an error: nothing
 is passed over in silence.
+
+`batches` decodes what pulls bring. `bodies` hands it out as it came, for those who decode the
+records of many pulls at once.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
 
 from rmq.client.broker_choice import broker_of
 from rmq.client.flows import Answer, Ask
-from rmq.client.pulls import PullStatus, pull_request, read_pull_answer
+from rmq.client.pulls import PullStatus, pull_request, read_pull_answer, read_pull_parts
 from rmq.client.routes import MASTER_ID
 from rmq.errors import (
     BadAnswerError,
@@ -25,13 +28,11 @@ from rmq.errors import (
     ConnectionLostError,
     NoRouteError,
     OffsetOutOfRangeError,
-    ProtocolError,
     RequestTimeoutError,
     ResponseError,
 )
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.expressions import is_tag_type
-from rmq.remoting.headers import PullMessageResponse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,26 +40,51 @@ if TYPE_CHECKING:
     from rmq.client.blocking.calls import Call
     from rmq.client.blocking.client import BlockingClient
     from rmq.client.blocking.consumer_config import BlockingConsumerConfig
-    from rmq.client.pulls import PullResult
+    from rmq.client.pulls import PullParts
     from rmq.client.received import ReceivedMessage
     from rmq.client.routes import Address
     from rmq.model.queues import MessageQueue
     from rmq.remoting.bodies import SubscriptionData
-    from rmq.remoting.command import Command
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
 BUSY_PAUSE_S: Final = 0.02
 """How long a broker is left alone that says that it has too much to do."""
-PULLS_AHEAD: Final = 8
+PULLS_AHEAD: Final = 16
+AHEAD_BYTES_MAX: Final = 4 * 1024**2
+"""How much may be on its way: pulls are as large as brokers make them."""
 _BUSY_RETRIES: Final = 50
 _LOST: Final = (ConnectFailedError, ConnectionLostError, RequestTimeoutError, NoRouteError)
 """Failures after which the same pull may succeed, here or at another broker of the name."""
 
 
+class _Read(Protocol[T_co]):
+    """Makes something of an answer; returns where to go on, and what was found."""
+
+    def __call__(self, answer: Answer, parts: PullParts, /) -> tuple[int, T_co]: ...
+
+
+class RawPull(NamedTuple):
+    """What one pull brought, as the broker sent it."""
+
+    offset: int
+    """Where it began."""
+    next_offset: int
+    """Where the next one begins. Offsets in between that are not in `body` have been filtered out,
+    or are gone."""
+    body: bytes
+    """Records as they are stored, one behind the other. A filter makes pulls go further than they
+    were asked to, so the last ones may lie behind the end of the range."""
+    remark: str
+    """Why there is nothing, if there is nothing."""
+
+
 @final
 class RangeReader:
-    """Reads one range. Iterate over `batches` once."""
+    """Reads one range. Iterate over `batches` or `bodies` once."""
 
     def __init__(
         self,
@@ -88,72 +114,100 @@ class RangeReader:
 
     def batches(self) -> Iterator[list[ReceivedMessage]]:
         """Yield messages in the order of their offsets, as pulls bring them."""
+        for _, messages in self._results(self._decode):
+            wanted = messages
+            if messages and messages[-1].queue_offset >= self._end:
+                # A filter makes pulls go further than they were asked to.
+                wanted = [each for each in messages if each.queue_offset < self._end]
+            if wanted:
+                yield wanted
+
+    def bodies(self) -> Iterator[RawPull]:
+        """Yield what pulls bring, in the order of their offsets, without looking at the records."""
+        for offset, found in self._results(_take_raw):
+            yield RawPull(offset, self._next, *found)
+
+    def _results(self, read: _Read[T]) -> Iterator[tuple[int, T]]:
+        """Yield where each pull began and what `read` makes of its answer."""
         self._client.route(self._queue.topic)
         try:
             while self._next < self._end:
                 try:
-                    result = self._pull()
+                    next_offset, found = self._pull(read)
                 except ClientError as exc:
                     self._failed(exc)
                     continue
                 self._failures = 0
-                self._next = result.next_offset
-                messages = result.messages
-                if messages and messages[-1].queue_offset >= self._end:
-                    # A filter makes pulls go further than they were asked to.
-                    messages = [each for each in messages if each.queue_offset < self._end]
-                if messages:
-                    yield messages
+                offset, self._next = self._next, next_offset
+                yield offset, found
         finally:
             self._ahead.clear()
 
     # --- pulls -------------------------------------------------------------------------------
 
-    def _pull(self) -> PullResult:
-        """Pull from where to go on, and begin the next pull before this one is decoded."""
+    def _pull(self, read: _Read[T]) -> tuple[int, T]:
+        """Pull from where to go on, and begin the next pulls before this one is decoded.
+
+        Return where to go on next, and what was found.
+        """
         ahead = self._ahead
-        pull = ahead.popleft() if ahead else self._submit(self._next)
+        pull = ahead.popleft() if ahead else self._submit(self._next, self._broker())
         self._client.connections.wait(pull.call)
         command = pull.call.outcome
         if isinstance(command, ClientError):
             raise command
         assert command is not None
-        next_offset = _next_offset(command)
-        if next_offset is not None and next_offset > pull.offset:
-            self._pull_ahead(next_offset, next_offset - pull.offset)
         answer = Answer(pull.ask, command)
+        parts = read_pull_parts(answer)
+        self._check(pull, parts)
+        self._pull_ahead(pull.offset, parts)
+        next_offset, found = read(answer, parts)
+        if ahead and ahead[0].offset != next_offset:
+            # A part of the answer cannot be read: what comes next is not what was expected.
+            ahead.clear()
+        return next_offset, found
+
+    def _decode(self, answer: Answer, parts: PullParts) -> tuple[int, list[ReceivedMessage]]:
         result = read_pull_answer(
             answer,
             self._queue,
             group=self._config.group,
             subscription=self._subscription,
+            parts=parts,
         )
-        self._check(pull, result)
-        if ahead and ahead[0].offset != result.next_offset:
-            # A part of the answer cannot be read: what comes next is not what was expected.
-            ahead.clear()
-        return result
+        return result.next_offset, result.messages
 
-    def _pull_ahead(self, offset: int, stride: int) -> None:
-        """Begin pulls from an offset on, if the broker goes on to bring so many messages each."""
+    def _pull_ahead(self, pulled: int, parts: PullParts) -> None:
+        """Begin pulls behind one, if the broker goes on to bring so many messages each."""
         ahead = self._ahead
+        offset = parts.header.next_begin_offset
+        stride = offset - pulled
         if ahead and ahead[0].offset != offset:
             ahead.clear()
         # Large messages of different sizes come in ever other numbers: only the next pull is
         # certain then, and others would be in vain.
         self._steady = self._steady + 1 if stride == self._stride else 0
         self._stride = stride
+        ahead_max = min(
+            self._ahead_max, 1 + self._steady, AHEAD_BYTES_MAX // (len(parts.body) + 1) + 1
+        )
+        if len(ahead) > ahead_max // 2:
+            # Several at a time: each write costs as much as making a request.
+            return
         if ahead:
             offset = ahead[-1].offset + stride
-        ahead_max = min(self._ahead_max, 1 + self._steady)
+        broker = self._broker()
         while len(ahead) < ahead_max and offset < self._end:
-            ahead.append(self._submit(offset))
+            ahead.append(self._submit(offset, broker))
             offset += stride
         self._client.connections.flush()
 
-    def _submit(self, offset: int) -> _Pull:
+    def _broker(self) -> Address:
+        """Return whom to ask now."""
         self._client.tick()
-        broker = broker_of(self._client.routes, self._queue, self._broker_id)
+        return broker_of(self._client.routes, self._queue, self._broker_id)
+
+    def _submit(self, offset: int, broker: Address) -> _Pull:
         header = pull_request(
             self._queue,
             group=self._config.group,
@@ -175,15 +229,18 @@ class RangeReader:
         )
         return _Pull(offset, broker, ask, call)
 
-    def _check(self, pull: _Pull, result: PullResult) -> None:
+    def _check(self, pull: _Pull, parts: PullParts) -> None:
         """Raise if the answer does not bring us on."""
         address = pull.ask.address
-        if result.status in (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL):
-            if pull.broker.broker_id != MASTER_ID:
-                # A slave that lags behind; the master may know more.
-                raise ConnectionLostError(
-                    address, f"slave {pull.broker.broker_id} has no offset {pull.offset}"
-                )
+        header = parts.header
+        has_nothing = parts.status in (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL)
+        stands = header.next_begin_offset <= pull.offset
+        if (has_nothing or stands) and pull.broker.broker_id != MASTER_ID:
+            # A slave that lags behind; the master may know more.
+            raise ConnectionLostError(
+                address, f"slave {pull.broker.broker_id} has no offset {pull.offset}"
+            )
+        if has_nothing:
             queue = self._queue
             raise OffsetOutOfRangeError(
                 address,
@@ -191,16 +248,17 @@ class RangeReader:
                 queue.broker_name,
                 queue.queue_id,
                 pull.offset,
-                result.min_offset,
-                result.max_offset,
+                header.min_offset,
+                header.max_offset,
             )
-        if result.next_offset <= pull.offset:
+        if stands:
             raise BadAnswerError(
                 address,
                 pull.ask.code.name,
-                f"{self._queue}, pulled from offset {pull.offset}, goes on at {result.next_offset}",
+                f"{self._queue}, pulled from offset {pull.offset}, goes on at"
+                f" {header.next_begin_offset}",
             )
-        self._broker_id = result.suggested_broker_id
+        self._broker_id = header.suggest_which_broker_id
 
     def _failed(self, error: ClientError) -> None:
         """Wait before the next attempt, or raise what cannot be helped."""
@@ -240,12 +298,5 @@ def is_everything(subscription: SubscriptionData) -> bool:
     return is_tag_type(subscription.expression_type) and not subscription.tags_set
 
 
-def _next_offset(command: Command) -> int | None:
-    """Return where an answer says to go on; None if it brought no messages, or says nothing."""
-    if command.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_RETRY_IMMEDIATELY):
-        return None
-    try:
-        return command.header(PullMessageResponse).next_begin_offset
-    except ProtocolError:
-        # Whoever reads the answer as a whole says what is wrong with it.
-        return None
+def _take_raw(answer: Answer, parts: PullParts) -> tuple[int, tuple[bytes, str]]:
+    return parts.header.next_begin_offset, (parts.body, answer.command.remark or "")

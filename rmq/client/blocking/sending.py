@@ -75,7 +75,7 @@ _END: Final = _End()
 class Topic:
     """The lanes of a topic."""
 
-    __slots__ = ("has_one_broker", "lanes", "ring", "route")
+    __slots__ = ("_by_queue", "has_one_broker", "lanes", "ring", "route")
 
     def __init__(self, route: TopicRoute, ring: QueueRing) -> None:
         self.route = route
@@ -85,6 +85,12 @@ class Topic:
             for queue in route.writable
         )
         self.has_one_broker = len({lane.broker_name for lane in self.lanes}) < 2
+        self._by_queue = {lane.queue: lane for lane in self.lanes}
+
+    def lane_to(self, queue: MessageQueue) -> Lane:
+        """Return the lane of a queue of the caller's choice, whether it is writable or not."""
+        name = queue.broker_name
+        return self._by_queue.get(queue) or Lane(queue, name, self.route.master_of(name))
 
 
 @final
@@ -99,14 +105,24 @@ class Send:
         "lane",
         "outbound",
         "outcome",
+        "queue",
         "tried_at",
     )
 
-    def __init__(self, sending: Sending, deadline: float, body_bytes: int) -> None:
+    def __init__(
+        self,
+        sending: Sending,
+        deadline: float,
+        body_bytes: int,
+        outbound: OutboundMessage | None = None,
+        queue: MessageQueue | None = None,
+    ) -> None:
         self._sending = sending
         self.deadline = deadline
         self.body_bytes = body_bytes
-        self.outbound: OutboundMessage | None = None
+        self.outbound = outbound
+        self.queue = queue
+        """The only one it may go to, if the caller has chosen one."""
         self.lane: Lane | None = None
         """Where it was sent last."""
         self.delivery: Delivery | None = None
@@ -202,6 +218,12 @@ class Sending:
             connections.step()
             self._tend()
 
+    def step(self, until: float | None = None) -> None:
+        """Carry on what was begun until something happens, `until` at the longest."""
+        self._client.connections.step(until)
+        self._client.tick()
+        self._tend()
+
     def begin(self, message: Message) -> Send:
         """Begin to send a message; it leaves when the client waits or flushes."""
         config = self._config
@@ -217,14 +239,26 @@ class Sending:
                 compress_level=config.compress_level,
                 bytes_max=config.message_bytes_max,
             )
-            topic = self._topic(message.topic)
-            if topic is None:
-                topic = self._look_up(message.topic)
         except RmqError as exc:
             send.outcome = exc
             return send
-        self._attempt(send, topic, now_ms)
+        self._start(send, message.topic, now_ms)
         return send
+
+    def begin_ready(self, outbound: OutboundMessage, queue: MessageQueue | None = None) -> Send:
+        """Begin to send what is prepared already; to a `queue` there is one attempt."""
+        deadline = self._client.connections.now + self._config.send_timeout_s
+        send = Send(self, deadline, len(outbound.body), outbound, queue)
+        self._start(send, outbound.topic, time.time_ns() // 1_000_000)
+        return send
+
+    def _start(self, send: Send, topic_name: str, now_ms: int) -> None:
+        try:
+            topic = self._topic(topic_name) or self._look_up(topic_name)
+        except RmqError as exc:
+            send.outcome = exc
+            return
+        self._attempt(send, topic, now_ms)
 
     # --- attempts ----------------------------------------------------------------------------
 
@@ -234,7 +268,9 @@ class Sending:
         assert outbound is not None
         connections = self._client.connections
         send.tried_at = now = connections.now
-        if config.avoids_slow_brokers:
+        if send.queue is not None:
+            lane = topic.lane_to(send.queue)
+        elif config.avoids_slow_brokers:
             lane = topic.ring.next_available(topic.lanes, self._faults, _monotonic())
         else:
             lane = topic.ring.next(topic.lanes, delivery and delivery.last_broker)
@@ -289,6 +325,9 @@ class Sending:
         delivery = self._delivery_of(send)
         if not delivery.failed(lane.broker_name, error) or not self._has_time(send):
             send.outcome = delivery.outcome()
+            if send.queue is not None and says_broker_is_gone(error):
+                # Whoever tries this queue again finds its broker where it is then.
+                self._refresh(delivery.topic)
             return
         topic = self._topics.get(delivery.topic)
         is_asked = says_broker_is_gone(error) and self._refresh(delivery.topic)
@@ -312,7 +351,9 @@ class Sending:
     def _delivery_of(self, send: Send) -> Delivery:
         if send.delivery is None:
             assert send.outbound is not None
-            send.delivery = Delivery(send.outbound.topic, retries=self._config.retries)
+            send.delivery = Delivery(
+                send.outbound.topic, retries=self._config.retries, stays=send.queue is not None
+            )
         return send.delivery
 
     # --- routes ------------------------------------------------------------------------------

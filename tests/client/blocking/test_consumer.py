@@ -18,6 +18,7 @@ from rmq.client.blocking import (
 )
 from rmq.client.messages import Message
 from rmq.client.offsets import ConsumeFrom
+from rmq.client.received import decode_messages
 from rmq.errors import (
     ClientClosedError,
     ConfigError,
@@ -342,6 +343,46 @@ def test_messages_of_different_sizes_are_read_in_order(shared_cluster: ProcessCl
         assert [len(message.body) for message in messages] == sizes
 
 
+def test_pulls_of_a_range_can_be_had_as_they_came(shared_cluster: ProcessCluster) -> None:
+    it = filled(shared_cluster, queues=1, messages=0)
+    it.send_fast(1000, b"7")
+    (queue,) = it.queues
+    with it.consumer(pull_messages_max=1000) as consumer:
+        pulls = list(consumer.read_raw(queue, 100, 907))
+        assert pulls[0].offset == 100
+        assert pulls[-1].next_offset == 907
+        assert [pull.next_offset for pull in pulls[:-1]] == [pull.offset for pull in pulls[1:]]
+        for pull in pulls:
+            messages = decode_messages(pull.body, queue)
+            offsets = [message.queue_offset for message in messages]
+            assert offsets == list(range(pull.offset, pull.next_offset))
+        # However many are asked for, a broker gives out as many as it likes.
+        assert {pull.next_offset - pull.offset for pull in pulls[:-1]} == {32}
+        assert list(consumer.read_raw(queue, 5, 5)) == []
+        with pytest.raises(ConfigError):
+            consumer.read_raw(queue, 3, 2)
+        with pytest.raises(OffsetOutOfRangeError):
+            list(consumer.read_raw(queue, 990, 1001))
+
+
+def test_pulls_as_they_came_go_beyond_the_end_and_by_hashes_of_tags(
+    shared_cluster: ProcessCluster,
+) -> None:
+    it = filled(shared_cluster, queues=1, messages=0)
+    # To Java, the hashes of these two are the same.
+    for tag in ("Aa", "other", "BB"):
+        it.send(40, tag=tag)
+    (queue,) = it.queues
+    with it.consumer(pull_messages_max=1000) as consumer:
+        pulls = list(consumer.read_raw(queue, 0, 90, "BB"))
+        found = [m for pull in pulls for m in decode_messages(pull.body, queue)]
+        assert [message.tag for message in found[:40]] == ["Aa"] * 40
+        assert {message.tag for message in found[40:]} == {"BB"}
+        assert found[-1].queue_offset >= 90
+        assert pulls[-1].next_offset > 90
+        assert bodies(list(consumer.read_range(queue, 0, 90, "BB"))) == list(range(80, 90))
+
+
 def test_a_range_that_is_not_there_is_an_error(shared_cluster: ProcessCluster) -> None:
     it = filled(shared_cluster, queues=1, messages=5)
     (queue,) = it.queues
@@ -424,6 +465,17 @@ def test_nobody_is_there() -> None:
         consumer.assign([queue])
         with pytest.raises(NoNameserverError):
             consumer.poll(0.1)
+
+
+@pytest.mark.parametrize("is_member", [True, False])
+def test_brokers_are_told_of_members_only(shared_cluster: ProcessCluster, is_member: bool) -> None:
+    it = filled(shared_cluster)
+    with it.consumer(sends_heartbeats=is_member) as consumer:
+        assert len(list(consumer.read_range(it.queues[0], 0, 5))) == 5
+        consumer.client.beat()
+        with BlockingAdmin(shared_cluster.nameserver) as admin:
+            found = [each.client_id for each in admin.consumer_connections(it.group).connections]
+        assert found == ([consumer.client.client_id] if is_member else [])
 
 
 # --- operators -------------------------------------------------------------------------------

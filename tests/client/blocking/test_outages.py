@@ -160,6 +160,33 @@ def test_a_range_is_read_on_after_a_failure(failing: Play) -> None:
         assert numbers(consumer) == list(range(COUNT))
 
 
+@pytest.mark.parametrize("failing", [lose, garbage, busy], ids=lambda play: play.__name__)
+def test_pulls_of_a_range_go_on_after_a_failure(failing: Play) -> None:
+    with played() as (queue, _, consumer):
+        for number in (0, 3, 4, 9):
+            queue.failures[number] = failing
+        pulls = list(consumer.read_raw(QUEUE, 0, COUNT))
+        assert b"".join(pull.body for pull in pulls) == b"".join(map(record, range(COUNT)))
+        assert [pull.offset for pull in pulls] == list(range(0, COUNT, 32))
+
+
+def test_an_empty_answer_says_why_and_where_to_go_on() -> None:
+    def removed(link: Link, request: Command) -> None:
+        link.answer(
+            request,
+            code=ResponseCode.PULL_RETRY_IMMEDIATELY,
+            header=places(150),
+            remark="MESSAGE_WAS_REMOVING",
+        )
+
+    with played() as (queue, _, consumer):
+        queue.failures[1] = removed
+        pulls = list(consumer.read_raw(QUEUE, 0, COUNT))
+        assert [pull[:2] for pull in pulls] == [(0, 32), (32, 150), (150, 182), (182, 200)]
+        assert pulls[1].body == b""
+        assert pulls[1].remark == "MESSAGE_WAS_REMOVING"
+
+
 def test_a_range_is_read_on_after_a_silent_connection() -> None:
     with played(pull_now_timeout_s=0.1) as (queue, _, consumer):
         queue.failures[2] = silence
@@ -218,7 +245,18 @@ def test_a_broker_that_gives_out_other_numbers_of_messages_is_read_in_order() ->
         assert len(queue.pulls) < 1.2 * len(set(queue.pulls))
 
 
-def test_a_slave_is_read_when_the_master_says_so_and_left_when_it_lags() -> None:
+def lags(link: Link, request: Command) -> None:
+    link.answer(request, code=ResponseCode.PULL_OFFSET_MOVED, header=places(0))
+
+
+def has_moved(link: Link, request: Command) -> None:
+    """Answer like a slave that does not check offsets (offsetCheckInSlave)."""
+    start = request.header(PullMessageRequest).queue_offset
+    link.answer(request, code=ResponseCode.PULL_RETRY_IMMEDIATELY, header=places(start))
+
+
+@pytest.mark.parametrize("lagging", [lags, has_moved], ids=lambda play: play.__name__)
+def test_a_slave_is_read_when_the_master_says_so_and_left_when_it_lags(lagging: Play) -> None:
     with scripted_cluster("a", "slave") as cluster:
         master, slave = Queue(), Queue()
         cluster["a"].play, cluster["slave"].play = master.play, slave.play
@@ -228,16 +266,13 @@ def test_a_slave_is_read_when_the_master_says_so_and_left_when_it_lags() -> None
             body = b"".join(map(record, range(start, start + 32)))
             link.answer(request, header=places(start + 32, broker_id=1), body=body)
 
-        def lags(link: Link, request: Command) -> None:
-            link.answer(request, code=ResponseCode.PULL_OFFSET_MOVED, header=places(0))
-
         def stays(link: Link, request: Command) -> None:
             start = request.header(PullMessageRequest).queue_offset
             body = b"".join(map(record, range(start, start + 10)))
             link.answer(request, header=places(start + 10, broker_id=1), body=body)
 
         master.failures[0] = to_slave
-        slave.failures.update({0: stays, 1: stays, **dict.fromkeys(range(2, 20), lags)})
+        slave.failures.update({0: stays, 1: stays, **dict.fromkeys(range(2, 20), lagging)})
         route = cluster.route()
         both = TopicRouteData(
             queue_datas=route.queue_datas[:1],

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from rmq.client.blocking import BlockingProducer
 from rmq.client.messages import Message, SendResult, SendStatus
+from rmq.client.outbound import OutboundMessage
 from rmq.errors import (
     ClientClosedError,
     ConnectFailedError,
     ConnectionLostError,
     IllegalMessageError,
+    NoRouteError,
     RequestTimeoutError,
     ResponseError,
     RmqError,
     SendFailedError,
 )
+from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import TopicRouteData
-from rmq.remoting.codes import ResponseCode
+from rmq.remoting.bodies.batch import BatchMessage, decode_batch, encode_batch
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.headers import SendMessageRequestV2
 from tests.client.blocking.scripted_cluster import TOPIC, scripted_cluster
 
 if TYPE_CHECKING:
@@ -35,9 +42,30 @@ if TYPE_CHECKING:
 
 MESSAGE = Message(TOPIC, b"body")
 
+READY = OutboundMessage(
+    topic=TOPIC,
+    message_id="0" * 32,
+    properties="WAIT\x01true",
+    body=encode_batch([BatchMessage(0, b"first", b""), BatchMessage(7, b"second", b"a\x01b")]),
+    code=RequestCode.SEND_BATCH_MESSAGE,
+    is_batch=True,
+)
+
+
+def send_ready(producer: BlockingProducer, queue: MessageQueue | None = None) -> SendResult:
+    """Send a batch that was encoded before, and wait for it."""
+    send = producer.begin(READY, queue=queue)
+    while send.outcome is None:
+        producer.step()
+    if isinstance(send.outcome, RmqError):
+        raise send.outcome
+    return send.outcome
+
+
 SEND: dict[str, Callable[[BlockingProducer], SendResult]] = {
     "alone": lambda producer: producer.send(MESSAGE),
     "pipelined": lambda producer: producer.send_many([MESSAGE])[0],
+    "ready made": send_ready,
 }
 either_way = pytest.mark.parametrize("send", SEND.values(), ids=SEND)
 """What `send` retries is retried in a pipeline, too."""
@@ -314,3 +342,78 @@ def test_a_producer_that_is_closed_in_the_middle_of_a_stream_ends_it() -> None:
         producer.close()
         with pytest.raises(ClientClosedError):
             list(stream)
+
+
+# --- what is encoded already -----------------------------------------------------------------
+
+
+def test_a_batch_that_is_ready_is_sent_as_it_is() -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        result = send_ready(producer)
+        assert (result.message_id, result.queue.topic) == (READY.message_id, TOPIC)
+        assert [message.body for message in decode_batch(cluster["a"].stored[0])] == [
+            b"first",
+            b"second",
+        ]
+        assert cluster["a"].peer is not None
+        (request,) = (
+            each
+            for each in cluster["a"].peer.requests
+            if each.code == RequestCode.SEND_BATCH_MESSAGE
+        )
+        header = request.header(SendMessageRequestV2)
+        assert (header.batch, header.properties) == (True, READY.properties)
+
+
+def test_many_that_are_ready_are_under_way_at_once() -> None:
+    held: list[tuple[Link, Command]] = []
+
+    def hold(link: Link, request: Command) -> None:
+        held.append((link, request))
+        if len(held) == 5:
+            for each in reversed(held):
+                cluster["a"].store(*each)
+
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        cluster["a"].play = hold
+        sends = [producer.begin(READY) for _ in range(5)]
+        while any(send.outcome is None for send in sends):
+            producer.step()
+        queues = set()
+        for send in sends:
+            assert isinstance(send.outcome, SendResult)
+            queues.add(send.outcome.queue.queue_id)
+        assert queues == {0, 1}
+
+
+def test_a_chosen_queue_is_tried_once_and_its_broker_looked_for() -> None:
+    queue = MessageQueue(topic=TOPIC, broker_name="a", queue_id=1)
+    with scripted_cluster("a", "b") as cluster, open_producer(cluster) as producer:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            cluster.addresses["a"] = f"127.0.0.1:{server.getsockname()[1]}"
+        producer.route(TOPIC)
+        cluster.addresses.clear()
+        with pytest.raises(SendFailedError, match="1 attempt,"):
+            send_ready(producer, queue)
+        while cluster.asked < 2:
+            producer.step(time.monotonic() + 0.01)
+        producer.step(time.monotonic() + 0.05)
+        assert send_ready(producer, queue).queue == queue
+        assert not cluster["b"].stored
+
+
+def test_a_step_ends_in_time_when_nothing_is_under_way() -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        producer.step(time.monotonic())
+        send_ready(producer)
+        producer.step(time.monotonic())
+    with pytest.raises(ClientClosedError):
+        producer.step(time.monotonic())
+    with pytest.raises(ClientClosedError):
+        producer.begin(READY)
+
+
+def test_what_is_ready_for_an_unknown_topic_says_so() -> None:
+    other = msgspec.structs.replace(READY, topic="Unknown")
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        assert isinstance(producer.begin(other).outcome, NoRouteError)
