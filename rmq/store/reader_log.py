@@ -288,7 +288,9 @@ class LogFiles:
                 return None
             position = max(position, start - _MAGIC_AT)
             data = self._files.read(segment.path, position, CHUNK_BYTES)
-            at = data.find(_MAGIC, _MAGIC_AT)
+            # Files are made with their full size. That zeros do not have one byte is found out a
+            # hundred times as fast as that they do not have four.
+            at = data.find(_MAGIC, _MAGIC_AT) if _MAGIC[0] in data else -1
             while at >= 0:
                 offset = segment.first + position + at - _MAGIC_AT
                 if offset < segment.first + stop and self._is_sound(offset):

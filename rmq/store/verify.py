@@ -50,6 +50,7 @@ class Verifier:
         reader: Reader,
         *,
         delay_levels_ms: Sequence[int] = parse_delay_levels(DEFAULT_DELAY_LEVELS),
+        check_queues: bool = True,
         check_index: bool = True,
         on_progress: OnProgress | None = None,
     ) -> None:
@@ -62,20 +63,24 @@ class Verifier:
         self._segments = Findings(Kind.SEGMENT)
         self._log = Findings(Kind.RECORD)
         self._end = Findings(Kind.END)
-        self._damaged = DamagedRanges()
+        self.damaged = DamagedRanges()
+        """Where the log has damage, as far as it was read."""
         self._bad: CorruptStoreError | None = None
         self._last: RecordHead | None = None
-        topics = _known_topics(reader.root / "config" / "topics.json")
-        self._queues = QueuesCheck(reader, self._damaged, delay_levels_ms, topics)
-        self._index = IndexCheck(reader, self._damaged) if check_index else None
+        self._queues = (
+            QueuesCheck(reader, self.damaged, delay_levels_ms, known_topics(reader.root))
+            if check_queues
+            else None
+        )
+        self._index = IndexCheck(reader, self.damaged) if check_index else None
 
     @property
     def queue_count(self) -> int:
-        return self._queues.queue_count
+        return self._queues.queue_count if self._queues is not None else 0
 
     @property
     def queue_entries(self) -> int:
-        return self._queues.entries_checked
+        return self._queues.entries_checked if self._queues is not None else 0
 
     @property
     def index_entries(self) -> int:
@@ -86,8 +91,9 @@ class Verifier:
         self._check_segments()
         yield from self._segments.take()
         yield from self._check_log()
-        self._queues.finish(self.log_end)
-        yield from self._queues.findings.take()
+        if self._queues is not None:
+            self._queues.finish(self.log_end)
+            yield from self._queues.findings.take()
         if self._index is not None:
             self._index.finish(self.log_end)
             yield from self._index.findings.take()
@@ -128,7 +134,8 @@ class Verifier:
                 self._report_damage(self._bad, head)
                 self._bad = None
             self.records += 1
-            queues.take(head)
+            if queues is not None:
+                queues.take(head)
             if index is not None:
                 index.take(head)
             self._last = head
@@ -136,15 +143,19 @@ class Verifier:
             if self.records % _PROGRESS_EVERY == 0 and self._on_progress is not None:
                 done = head.physical_offset - start
                 self._on_progress(Progress(done, stop - start, self.records))
-            if self._log or queues.findings or (index is not None and index.findings):
+            if (
+                self._log
+                or (queues is not None and queues.findings)
+                or (index is not None and index.findings)
+            ):
                 yield from self._take_findings()
         yield from self._take_findings()
 
     def _take_findings(self) -> Iterator[Finding]:
         yield from self._log.take()
-        yield from self._queues.findings.take()
-        if self._index is not None:
-            yield from self._index.findings.take()
+        for part in (self._queues, self._index):
+            if part is not None:
+                yield from part.findings.take()
 
     def _note_bad(self, bad: CorruptStoreError) -> None:
         # Whether this is damage or the end of the log depends on what comes behind it.
@@ -170,7 +181,7 @@ class Verifier:
 
     def _report_damage(self, bad: CorruptStoreError, follower: RecordHead) -> None:
         start = offset_of(bad)
-        self._damaged.add(start, follower.physical_offset)
+        self.damaged.add(start, follower.physical_offset)
         self._log.error(
             bad.path,
             f"{bad.reason}; the log goes on at {follower.physical_offset}",
@@ -233,13 +244,14 @@ def verify(
     ).run()
 
 
-def _known_topics(path: Path) -> frozenset[str] | None:
-    """Return the topics a broker knows; None if that cannot be told.
+def known_topics(root: Path) -> frozenset[str] | None:
+    """Return the topics that the broker of a store knows; None if that cannot be told.
 
     A topic that was deleted has no ConsumeQueue any longer, but its records stay in the log.
     """
     try:
-        table = msgspec.json.decode(path.read_bytes(), type=_TopicsFile)
+        content = (root / "config" / "topics.json").read_bytes()
+        table = msgspec.json.decode(content, type=_TopicsFile)
     except (OSError, msgspec.MsgspecError):
         return None
     return frozenset(table.topics)

@@ -33,7 +33,9 @@ _EXT_ADDRESS_MAX: Final = -(2**31) - 1
 """Codes up to this one are addresses in `consumequeue_ext`, where the code itself is."""
 _CHUNK_ENTRIES: Final = 64
 
-_find_extra_queues = PropertyFinder("INNER_MULTI_DISPATCH")
+EXTRA_QUEUES: Final = b"INNER_MULTI_DISPATCH"
+"""The property that names further queues of a message."""
+_find_extra_queues = PropertyFinder(EXTRA_QUEUES.decode())
 _find_extra_offsets = PropertyFinder("INNER_MULTI_QUEUE_OFFSET")
 
 
@@ -68,7 +70,7 @@ class QueuesCheck:
         tags_code = self._tags_code(head)
         self._queue(head.topic, head.queue_id).take(head, head.queue_offset, tags_code)
         self.entries_checked += 1
-        if b"INNER_MULTI_DISPATCH" in head.properties:
+        if EXTRA_QUEUES in head.properties:
             self._take_extra(head, tags_code)
 
     def _take_extra(self, head: RecordHead, tags_code: int) -> None:
@@ -92,7 +94,7 @@ class QueuesCheck:
 
     def _tags_code(self, head: RecordHead) -> int:
         if head.topic == _SCHEDULE_TOPIC:
-            level = _delay_level(find_delay(head.properties))
+            level = delay_level(find_delay(head.properties))
             if level > 0:
                 level = min(level, len(self._delay_levels_ms))
                 return head.store_ms + self._delay_levels_ms[level - 1]
@@ -307,7 +309,8 @@ class _MissingRun:
         self.count = 0
 
 
-def _delay_level(text: bytes) -> int:
+def delay_level(text: bytes) -> int:
+    """Return the delay level that a property names, 0 if it is none."""
     try:
         return int(text)
     except ValueError:

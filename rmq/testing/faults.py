@@ -23,6 +23,7 @@ from rmq.store.storage import LOCK_IN_MEMORY, storage_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+    from types import TracebackType
 
 Operation: TypeAlias = Literal[
     "exists",
@@ -164,12 +165,10 @@ class Faults:
         with self._guard:
             self._orders.clear()
 
-    @contextlib.contextmanager
-    def call(self, operation: Operation, path: Path) -> Iterator[None]:
+    def call(self, operation: Operation, path: Path) -> Translation:
         """Stand around a call: `before` it, and `translated` while it runs."""
         self.before(operation, path)
-        with self.translated(operation, path):
-            yield
+        return Translation(operation, path)
 
     def before(self, operation: Operation, path: Path) -> None:
         """Be asked before a call; raise `StorageError` if it is to fail."""
@@ -184,12 +183,33 @@ class Faults:
                 raise OSError(struck[0].code, os.strerror(struck[0].code))
 
     @staticmethod
-    @contextlib.contextmanager
-    def translated(operation: Operation, path: Path) -> Iterator[None]:
+    def translated(operation: Operation, path: Path) -> Translation:
         """Let errors out as the real storage does."""
-        try:
-            yield
-        except OSError as exc:
-            raise storage_error(PHRASES[operation], path, exc) from exc
-        except ValueError as exc:
-            raise StorageError(PHRASES[operation], str(path), str(exc)) from exc
+        return Translation(operation, path)
+
+
+class Translation:
+    """Makes of errors of the system what the real storage makes of them.
+
+    A class and not a generator: tests of the store enter it a million times.
+    """
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, operation: Operation, path: Path) -> None:
+        self._operation = operation
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(exc, OSError):
+            raise storage_error(PHRASES[self._operation], self._path, exc) from exc
+        if isinstance(exc, ValueError):
+            raise StorageError(PHRASES[self._operation], str(self._path), str(exc)) from exc

@@ -161,8 +161,10 @@ def refusal(code: int) -> OSError:
 
 def _names(path: Path) -> tuple[str, ...]:
     names = path.parts[1:] if path.anchor else path.parts
-    if any(len(os.fsencode(name)) > _NAME_BYTES_MAX for name in names):
-        raise refusal(errno.ENAMETOOLONG)
+    for name in names:
+        # A character has at most 4 bytes.
+        if len(name) > _NAME_BYTES_MAX // 4 and len(os.fsencode(name)) > _NAME_BYTES_MAX:
+            raise refusal(errno.ENAMETOOLONG)
     return names
 
 

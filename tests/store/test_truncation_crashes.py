@@ -7,6 +7,7 @@ cut off had never been there, and until the note is gone no opening refuses.
 from __future__ import annotations
 
 import random
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -25,10 +26,12 @@ from tests.store.store_kit import (
     save_point,
 )
 from tests.store.truncation_kit import (
+    CHANGES,
     NOTE,
     Ended,
     EndsAt,
     Left,
+    Seen,
     assert_cut,
     assert_goes_on,
     left_below,
@@ -39,11 +42,12 @@ from tests.store.truncation_kit import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from rmq.store.core import StoreCore
+    from rmq.testing.faults import Operation
 
 MESSAGES: Final = 70
-STEPS_MAX: Final = 400
 
 ENDINGS: Final[dict[str, Callable[[MemoryStorage], MemoryStorage]]] = {
     "killed": lambda storage: storage.kill(),
@@ -54,18 +58,41 @@ ENDINGS: Final[dict[str, Callable[[MemoryStorage], MemoryStorage]]] = {
 }
 
 
-def steps_of(storage: MemoryStorage, clock: Clock) -> Iterator[tuple[int, MemoryStorage]]:
-    """Yield the storage as it is before each call that changes it while a store is opened."""
-    for call in range(1, STEPS_MAX):
-        copy = storage.kill()
-        EndsAt(copy, call)
-        try:
-            open_core(copy, clock=clock)
-        except Ended:
-            yield call, copy
-            continue
-        return
-    raise AssertionError(f"the store was not open after {STEPS_MAX} steps")
+def steps_of(storage: MemoryStorage, clock: Clock) -> list[MemoryStorage]:
+    """Return the storage as it is before each call that changes it while a store is opened."""
+    copy = storage.kill()
+    steps: list[MemoryStorage] = []
+
+    def keep(operation: Operation, path: Path) -> None:
+        del path
+        if operation in CHANGES:
+            steps.append(copy.kill())
+
+    copy.faults.watch(keep)
+    open_core(copy, clock=clock)
+    return steps
+
+
+def left_by_any_step(storage: MemoryStorage, clock: Clock) -> Iterator[tuple[str, MemoryStorage]]:
+    """Yield each disk that is left when opening a store ends at any step in any way, and how."""
+    seen = Seen()
+    steps = steps_of(storage, clock)
+    for number, cut in enumerate(steps, 1):
+        for name, ending in ENDINGS.items():
+            left = ending(cut)
+            if seen.is_new(left):
+                yield f"ended at step {number}, {name}", left
+    assert len(steps) > 20
+
+
+@contextmanager
+def telling(how: str) -> Iterator[None]:
+    """Let a failure tell how it came to it."""
+    try:
+        yield
+    except Exception as exc:
+        exc.add_note(how)
+        raise
 
 
 def prepared(clock: Clock, *, is_closed: bool) -> tuple[MemoryStorage, StoreCore, list[int]]:
@@ -81,10 +108,7 @@ def prepared(clock: Clock, *, is_closed: bool) -> tuple[MemoryStorage, StoreCore
 
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("place", ["segment", "middle", "begin", "last"])
-@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_it_is_done_again_after_any_step(
-    ending: Callable[[MemoryStorage], MemoryStorage], place: str, *, is_closed: bool
-) -> None:
+def test_it_is_done_again_after_any_step(place: str, *, is_closed: bool) -> None:
     clock = Clock()
     storage, core, ends = prepared(clock, is_closed=is_closed)
     end = {"segment": SEGMENT_BYTES, "middle": ends[37], "begin": 0, "last": ends[-2]}[place]
@@ -94,16 +118,13 @@ def test_it_is_done_again_after_any_step(
     else:
         kill(core)
     request(storage, end)
-    steps = 0
-    for call, cut in steps_of(storage, clock):
-        steps = call
-        left = ending(cut)
-        is_over = not left.exists(NOTE)
-        again = open_core(left, clock=clock)
-        assert_cut(again, left, expected, end)
-        # Once the note is gone the store needs nothing but what is on disk.
-        assert not is_over or again.recovery.records_read == 0
-    assert steps > 20
+    for how, left in left_by_any_step(storage, clock):
+        with telling(how):
+            is_over = not left.exists(NOTE)
+            again = open_core(left, clock=clock)
+            assert_cut(again, left, expected, end)
+            # Once the note is gone the store needs nothing but what is on disk.
+            assert not is_over or again.recovery.records_read == 0
 
 
 @pytest.mark.parametrize("first", ["killed", "nothing more reached the disk"])
@@ -118,33 +139,29 @@ def test_it_is_done_again_after_any_two_steps(first: str) -> None:
     expected = left_below(core, end)
     kill(core)
     request(storage, end)
+    seen_once, seen_twice = Seen(), Seen()
     pairs = 0
-    for _, once in steps_of(storage, clock):
-        for _, twice in steps_of(ENDINGS[first](once), clock):
-            left = twice.crash(lambda _: 0)
-            assert_cut(open_core(left, clock=clock), left, expected, end)
-            pairs += 1
-    assert pairs > 500
+    for once in map(ENDINGS[first], steps_of(storage, clock)):
+        steps = steps_of(once, clock) if seen_once.is_new(once) else []
+        pairs += len(steps)
+        for twice in (step.crash(lambda _: 0) for step in steps):
+            if seen_twice.is_new(twice):
+                assert_cut(open_core(twice, clock=clock), twice, expected, end)
+    assert pairs > 400
 
 
-@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_dropping_the_log_is_done_again_after_any_step(
-    ending: Callable[[MemoryStorage], MemoryStorage],
-) -> None:
+def test_dropping_the_log_is_done_again_after_any_step() -> None:
     clock = Clock()
     storage, core, _ = prepared(clock, is_closed=True)
     core.close()
     request(storage, None)
-    steps = 0
-    for call, cut in steps_of(storage, clock):
-        steps = call
-        left = ending(cut)
-        again = open_core(left, clock=clock)
-        assert left_below(again, 1 << 60) == Left(b"", {}, [], frozenset())
-        assert again.log.written == 0
-        assert not left.exists(NOTE)
-        assert not left.names(ROOT / "commitlog")
-    assert steps > 20
+    for how, left in left_by_any_step(storage, clock):
+        with telling(how):
+            again = open_core(left, clock=clock)
+            assert left_below(again, 1 << 60) == Left(b"", {}, [], frozenset())
+            assert again.log.written == 0
+            assert not left.exists(NOTE)
+            assert not left.names(ROOT / "commitlog")
 
 
 @st.composite

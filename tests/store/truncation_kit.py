@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -56,6 +58,19 @@ class EndsAt:
             self.seen += 1
             if self.seen == self._call:
                 raise Ended
+
+
+class Seen:
+    """Tells which disks were there before: what a store does with one it does with its like."""
+
+    def __init__(self) -> None:
+        self._prints: set[bytes] = set()
+
+    def is_new(self, storage: MemoryStorage) -> bool:
+        """Tell whether this is the first of its like; ask before anything opened it."""
+        seen = len(self._prints)
+        self._prints.add(hashlib.sha256(pickle.dumps(storage._volume.root)).digest())
+        return len(self._prints) > seen
 
 
 def put_varied(core: StoreCore, clock: Clock, numbers: Iterable[int]) -> None:

@@ -31,4 +31,4 @@ def test_a_slave_is_its_master_again_whatever_happens_to_either() -> None:
     shipped = Subject.tally["pieces shipped"]
     with silence():
         run_row(SlaveMachine, 7, SLAVE_HISTORIES)
-    assert Subject.tally["pieces shipped"] > shipped + SLAVE_HISTORIES
+    assert Subject.tally["pieces shipped"] > shipped + SLAVE_HISTORIES // 2
