@@ -5,13 +5,24 @@ process to another, and a light heap.
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.distribution import Units, deal_order
+
 if TYPE_CHECKING:
     from collections.abc import Generator
+
+    from xdist.remote import Producer  # type: ignore[import-untyped]
+
+# Tests start Python hundreds of times. Without bytecode on disk each of those processes compiles
+# all of rmq before it does anything, and each worker all tests, which is minutes in total.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Nothing is timed: the machine may have other things to do.
 settings.register_profile(
@@ -28,6 +39,17 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         (name, text.encode("utf-8", "replace").decode()) for name, text in report.sections
     ]
     return report
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a worker, put tests in the order in which they are dealt out."""
+    if hasattr(config, "workerinput"):
+        items[:] = deal_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Units | None:
+    return Units(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

@@ -167,12 +167,14 @@ async def running_pair(
     if surroundings is not None:
         slave.surroundings = surroundings
     try:
-        for process in (cluster.nameserver, master, slave):
+        for process in (cluster.nameserver, master):
             await trio.to_thread.run_sync(process.start)
         async with open_client() as client:
             segment_bytes = int(common.get("mappedFileSizeCommitLog", SEGMENT_BYTES))
             it = Pair(cluster, client, segment_bytes)
+            # The slave hears of a topic that is there when it starts sooner than of a later one.
             await create_topic(client, it.address(MASTER))
+            await it.start(SLAVE)
             if is_friend:
                 await it.until_in_sync()
                 await wait_topic(client, it.address(SLAVE))

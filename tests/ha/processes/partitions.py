@@ -1,20 +1,26 @@
 """A master and its slave on a bad network: cut, one-way, half-open, slow and lossy links.
 
     python -m tests.ha.processes.partitions [NAME...]
+    python -m tests.ha.processes.partitions --asked
 
 Every scenario checks what must hold (sends are answered truthfully and in time, the slave comes
 back by itself, logs are equal, nothing that was acknowledged is missing) and tells its figures in a
 line. The exit code is `NOT_ALLOWED` where no network can be made, with the reason.
+
+Asked, it says that it is ready, takes names from standard input, one per line, and answers each
+with a line of JSON: what it tells, and whether it failed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import socket
 import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -37,6 +43,8 @@ NO_SLAVE: Final = ResponseCode.SLAVE_NOT_AVAILABLE
 TIMED_OUT: Final = ResponseCode.FLUSH_SLAVE_TIMEOUT
 MASTER_SIDE: Final = 0
 SLAVE_SIDE: Final = 1
+
+READY: Final = "ready"
 
 WINDOW_BYTES: Final = 64 * 1024
 """What a link carries in a round trip whose window never grows."""
@@ -280,18 +288,40 @@ def _receive_plain(network: Network, control: Connection) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SCENARIOS))
+    parser.add_argument("--asked", action="store_true", help="take names from standard input")
     args = parser.parse_args()
     try:
         network = build_network()
     except NotAllowedError as exc:
         sys.stdout.write(f"no network can be made here: {exc}\n")
         return NOT_ALLOWED
-    for name in args.names or SCENARIOS:
-        with tempfile.TemporaryDirectory(prefix="rmq-net-") as folder:
-            told = trio.run(SCENARIOS[name], network, Path(folder))
-        sys.stdout.write(f"{name}: {told}\n")
-        sys.stdout.flush()
+    if args.asked:
+        _answer(READY)
+        for line in sys.stdin:
+            _answer(json.dumps(_attempt(network, line.strip())))
+    else:
+        for name in args.names or SCENARIOS:
+            _answer(f"{name}: {_play(network, name)}")
     return 0
+
+
+def _play(network: Network, name: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="rmq-net-") as folder:
+        return trio.run(SCENARIOS[name], network, Path(folder))
+
+
+def _attempt(network: Network, name: str) -> tuple[str, bool]:
+    """Return what a scenario tells, and whether it failed; the next one may be asked for then."""
+    try:
+        return _play(network, name), False
+    except Exception:  # noqa: BLE001 - whatever it is, the test that asked shows it
+        network.wire.heal()
+        return traceback.format_exc(), True
+
+
+def _answer(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -27,8 +28,9 @@ SMALL: Final = {
     # Between the times at which an ordinary slave is given up for lost.
     "haHousekeepingInterval": "20000",
 }
-BALLAST_BYTES: Final = 24 * 1024**2
 DISK_BYTES: Final = 32 * 1024**2
+LEFT_BYTES: Final = 2 * 1024**2
+"""What the disk has room for before it is full: a segment or two."""
 
 
 async def test_a_slave_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
@@ -41,7 +43,8 @@ async def test_a_slave_on_a_full_disk_says_so_and_goes_on_when_there_is_room(
         async with running_pair(tmp_path, settings=SMALL, surroundings=surroundings) as it:
             seen = seen_by(it.process(SLAVE).pid, disk)
             ballast = seen / "ballast"
-            ballast.write_bytes(bytes(BALLAST_BYTES))
+            disk_now = os.statvfs(seen)
+            ballast.write_bytes(bytes(disk_now.f_bavail * disk_now.f_frsize - LEFT_BYTES))
             await _fail_and_recover(it, "No space left on device", ballast.unlink, seen)
     except NotAllowedError as exc:
         pytest.skip(f"a disk of its own cannot be mounted here: {exc}")

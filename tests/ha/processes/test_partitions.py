@@ -2,33 +2,69 @@
 
 from __future__ import annotations
 
+import json
+import select
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.ha.processes.cluster import NOT_ALLOWED
+from tests.ha.processes.partitions import READY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PROJECT: Final = Path(__file__).resolve().parents[3]
+ANSWER_S: Final = 60.0
+
+
+class Scenarios:
+    """A process that plays them: a network is of a whole process, which is not to be this one."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def ask(self, name: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{name}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        stream = self._process.stdout
+        assert stream is not None
+        assert select.select([stream], [], [], ANSWER_S)[0], f"no answer in {ANSWER_S:g} s"
+        return stream.readline().rstrip("\n")
+
+
+@pytest.fixture(scope="module")
+def scenarios() -> Iterator[Scenarios]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.ha.processes.partitions", "--asked"],
+        cwd=PROJECT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        it = Scenarios(process)
+        said = it.answer()
+        if said != READY and process.wait(ANSWER_S) == NOT_ALLOWED:
+            pytest.skip(said)
+        assert said == READY
+        yield it
+        process.communicate(timeout=ANSWER_S)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(
     "name", ["cut", "cut-from-master", "cut-from-slave", "half-open", "delay-50ms-short", "loss-1%"]
 )
-def test_replication_survives_a_bad_network(name: str) -> None:
-    # The network is of a whole process, which is not this one.
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.ha.processes.partitions", name],
-        cwd=PROJECT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    if done.returncode == NOT_ALLOWED:
-        pytest.skip(done.stdout.strip())
-    assert done.returncode == 0, done.stdout
-    assert done.stdout.startswith(f"{name}: ")
+def test_replication_survives_a_bad_network(scenarios: Scenarios, name: str) -> None:
+    scenarios.ask(name)
+    told, has_failed = json.loads(scenarios.answer())
+    assert not has_failed, told

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
@@ -37,6 +38,12 @@ class Planted(NamedTuple):
     """By one of these it has to be found."""
     seeds_max: int
     """In so many seeds at most."""
+    likely_seed: int
+    """The first that found it when all were tried in order."""
+
+    def seeds(self) -> Iterator[int]:
+        """The likely one, and then all of them."""
+        return chain((self.likely_seed,), range(self.seeds_max))
 
 
 @contextmanager
@@ -220,49 +227,59 @@ BUGS: tuple[Planted, ...] = (
         ((SlaveLink, "_send_report", _report_before_copy),),
         (Rule.REPORT_IS_TRUE,),
         100,
+        4,
     ),
-    Planted("the maximum instead of the vector", ((ReplicaSet, "_count", _maximum),), _HELD, 200),
+    Planted(
+        "the maximum instead of the vector", ((ReplicaSet, "_count", _maximum),), _HELD, 200, 7
+    ),
     Planted(
         "the first report is not checked",
         ((MasterLink, "_begin", _unchecked_first_report),),
         (Rule.FORGERY_COUNTS_NOTHING,),
         200,
+        9,
     ),
     Planted(
         "no deadline of one's own",
         ((Promises, "expire", _no_own_deadline),),
         (Rule.OWN_DEADLINE,),
         200,
+        19,
     ),
     Planted(
         "two links of a slave count twice",
         ((ReplicaSet, "join", _two_links_two_slaves),),
         _HELD,
         1000,
+        61,
     ),
     Planted(
         "a slave that was ejected counts",
         ((ReplicaSet, "refresh", _ejected_counts),),
         (Rule.IN_SYNC_IS_TRUE,),
         100,
+        5,
     ),
     Planted(
         "a heartbeat keeps a slave in sync",
         ((ReplicaSet, "holds", _heartbeat_keeps_in_sync),),
         (Rule.IN_SYNC_IS_TRUE,),
         200,
+        2,
     ),
     Planted(
         "too many missing bytes do not matter",
         ((ReplicaSet, "refresh", _lag_by_time_only),),
         (Rule.IN_SYNC_IS_TRUE,),
         200,
+        5,
     ),
     Planted(
         "the tail is not compared",
         ((MasterLink, "_judge", _tail_not_compared),),
         (Rule.SAME_BYTES,),
         200,
+        1,
     ),
     Planted(
         "an earlier epoch is followed",
@@ -272,41 +289,48 @@ BUGS: tuple[Planted, ...] = (
         ),
         (Rule.EPOCHS_RISE,),
         1000,
+        30,
     ),
     Planted(
         "what is not flushed counts as flushed",
         ((ReplicaSet, "_held", _flush_not_asked),),
         _HELD,
         200,
+        4,
     ),
     Planted(
         "a switch to async answers those who wait",
         ((Promises, "switch", _switch_answers_all),),
         _HELD,
         200,
+        7,
     ),
     Planted(
         "an empty slave answers sends it never gets",
         ((MasterLink, "_start_of_empty", _last_file_only),),
         _HELD,
         1000,
+        140,
     ),
     Planted(
         "what a slave said on an earlier link counts",
         ((ReplicaSet, "supersede", _nothing_superseded),),
         _HELD,
         1000,
+        61,
     ),
     Planted(
         "a slave counts once in each dialect",
         ((ReplicaSet, "_held", _dialects_are_slaves),),
         _HELD,
         1000,
+        241,
     ),
     Planted(
         "whoever is in sync may become master",
         ((world, "decide", _promote_who_is_in_sync),),
         (Rule.PROMOTION_LOSES_NOTHING,),
         1000,
+        68,
     ),
 )

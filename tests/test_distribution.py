@@ -1,0 +1,38 @@
+"""What tests/distribution.py names exists, and is dealt out as it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.distribution import LONG, TOGETHER, deal_order, unit_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("unit", sorted({*LONG, *TOGETHER}))
+def test_a_unit_has_files_and_is_one(unit: str) -> None:
+    files = [
+        path.relative_to(ROOT).as_posix() for path in ROOT.joinpath("tests").rglob("test_*.py")
+    ]
+    assert {unit_of(file) for file in files if file.startswith(unit)} == {unit}
+
+
+def test_long_units_come_first_and_then_those_with_most_tests(
+    request: pytest.FixtureRequest,
+) -> None:
+    units = _units(deal_order(request.session.items))
+    long = [unit for unit in units if unit in LONG]
+    assert units[: len(long)] == long == [unit for unit in LONG if unit in long]
+    assert len(units) == len(set(units))
+
+
+def _units(items: Iterable[pytest.Item]) -> list[str]:
+    """Return the units of tests, one for each row of tests that belong together."""
+    units = [unit_of(item.nodeid) for item in items]
+    return [unit for before, unit in zip(["", *units], units, strict=False) if unit != before]
