@@ -10,12 +10,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from rmq.cli.dev_processes import free_port
+from rmq.client.blocking import BlockingConsumer, BlockingProducer
+from rmq.errors import NoRouteError
 from rmq.remoting.bodies import format_properties
 from tests.broker.broker_kit import NEVER_FULL, SMALL_STORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from rmq.client.messages import Message
+    from rmq.client.received import ReceivedMessage
 
 DEADLINE_S: Final = 60
 HOST: Final = "127.0.0.1"
@@ -60,6 +65,25 @@ class Processes:
             env=environment(),
             check=False,
         )
+
+    def put(self, *messages: Message) -> None:
+        """Store messages that are there to be consumed, without a process."""
+        with BlockingProducer(self.nameserver, "fillers") as producer:
+            for message in messages:
+                producer.send(message)
+
+    def stored(self, topic: str) -> list[ReceivedMessage]:
+        """Return the messages of a topic, queue by queue; none if there is no such topic yet."""
+        with BlockingConsumer(self.nameserver, "readers") as consumer:
+            try:
+                ends = consumer.end_offsets(consumer.queues(topic))
+            except NoRouteError:
+                return []
+            return [
+                message
+                for queue, end in ends.items()
+                for message in consumer.read_range(queue, 0, end)
+            ]
 
     def start(self, command: str, *arguments: str) -> subprocess.Popen[bytes]:
         return start(command, "-n", self.nameserver, *arguments)

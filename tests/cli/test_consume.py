@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rmq.client.admin import AdminClient
     from rmq.client.subscription_set import Expression
     from tests.cli.client_kit import Processes
+    from tests.cli.conftest import RunHere
     from tests.client.cluster_kit import Cluster
 
 
@@ -53,7 +54,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 def test_a_reader_that_has_enough_ends_it(processes: Processes) -> None:
     # More than a pipe holds, so that the end is met while writing.
     line = b"x" * 1000
-    assert processes.rmq("produce", "Head", lines=(line + b"\n") * 500).returncode == 0
+    processes.put(*[Message("Head", line)] * 500)
     process = processes.start("consume", "Head")
     assert process.stdout is not None
     assert process.stdout.readline() == line + b"\n"
@@ -67,7 +68,7 @@ def test_a_reader_that_has_enough_ends_it(processes: Processes) -> None:
 
 
 def test_a_group_goes_on_where_it_was_stopped(processes: Processes) -> None:
-    assert processes.rmq("produce", "Shared", lines=b"one\ntwo\nthree\n").returncode == 0
+    processes.put(*(Message("Shared", body) for body in (b"one", b"two", b"three")))
     process = processes.start("consume", "Shared", "--group", "readers", "--follow")
     assert process.stdout is not None
     assert sorted(process.stdout.readline() for _ in range(3)) == [b"one\n", b"three\n", b"two\n"]
@@ -76,7 +77,7 @@ def test_a_group_goes_on_where_it_was_stopped(processes: Processes) -> None:
     # Following has no other end.
     assert (process.returncode, output) == (ExitCode.OK, b"")
     assert b"Traceback" not in errors
-    assert processes.rmq("produce", "Shared", lines=b"four\n").returncode == 0
+    processes.put(Message("Shared", b"four"))
     done = processes.rmq("consume", "Shared", "--group", "readers")
     assert (done.returncode, done.stdout) == (0, b"four\n")
     assert processes.rmq("consume", "Shared", "--group", "readers").stdout == b""
@@ -85,7 +86,7 @@ def test_a_group_goes_on_where_it_was_stopped(processes: Processes) -> None:
 
 
 def test_ctrl_c_before_the_count_is_there_is_told_by_the_code(processes: Processes) -> None:
-    assert processes.rmq("produce", "Few", lines=b"only\n").returncode == 0
+    processes.put(Message("Few", b"only"))
     process = processes.start("consume", "Few", "--count", "2")
     assert process.stdout is not None
     assert process.stdout.readline() == b"only\n"
@@ -95,8 +96,10 @@ def test_ctrl_c_before_the_count_is_there_is_told_by_the_code(processes: Process
 
 
 def test_json_tells_everything(processes: Processes) -> None:
-    lines = b'{"body":"hi","tag":"t","keys":["k"],"properties":{"a":"1"}}\n{"body_base64":"/w=="}'
-    assert processes.rmq("produce", "Json", "--json", lines=lines).returncode == 0
+    processes.put(
+        Message("Json", b"hi", tag="t", keys=("k",), properties={"a": "1"}),
+        Message("Json", b"\xff"),
+    )
     done = processes.rmq("consume", "Json", "--json")
     first, second = sorted(
         map(json.loads, done.stdout.splitlines()), key=lambda line: "tag" in line
@@ -110,11 +113,12 @@ def test_json_tells_everything(processes: Processes) -> None:
 
 
 def test_conditions_and_tags_filter(processes: Processes) -> None:
-    lines = b"".join(
-        b'{"body":"%d","tag":"%s","properties":{"n":"%d"}}\n' % (n, b"odd" if n % 2 else b"even", n)
-        for n in range(10)
+    processes.put(
+        *(
+            Message("Filter", b"%d" % n, tag="odd" if n % 2 else "even", properties={"n": f"{n}"})
+            for n in range(10)
+        )
     )
-    assert processes.rmq("produce", "Filter", "--json", lines=lines).returncode == 0
     done = processes.rmq("consume", "Filter", "--sql", "n >= 7")
     assert sorted(done.stdout.split()) == [b"7", b"8", b"9"]
     done = processes.rmq("consume", "Filter", "--tag", "even || none")
@@ -140,23 +144,17 @@ def test_conditions_and_tags_filter(processes: Processes) -> None:
         pytest.param(["T", "-n", "127.0.0.1:1"], ExitCode.UNAVAILABLE, "127.0.0.1:1", id="nobody"),
     ],
 )
-def test_bad_arguments_are_explained(arguments: list[str], code: ExitCode, message: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "rmq", "consume", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env=environment(),
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_arguments_are_explained(
+    run_here: RunHere, arguments: list[str], code: ExitCode, message: str
+) -> None:
+    ended_with, _, errors = run_here("consume", *arguments)
+    assert ended_with == code, errors
+    assert message in errors
+    assert "Traceback" not in errors
 
 
 def test_standard_output_that_is_closed_or_full_is_told(processes: Processes) -> None:
-    assert processes.rmq("produce", "Closed", lines=b"x\n").returncode == 0
+    processes.put(Message("Closed", b"x"))
     for where, message in ((">&-", "is closed"), (">/dev/full", "No space left")):
         done = subprocess.run(
             [

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.cli.conftest import RunHere
     from tests.remoting.server_kit import Frame
 
 DEADLINE_S = 60
@@ -38,10 +40,11 @@ def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run(home: Path, *arguments: str) -> tuple[int, str, str]:
-    process = start(home, *arguments)
-    output, errors = process.communicate(timeout=DEADLINE_S)
-    return process.returncode, output, errors
+@pytest.fixture
+def run(run_here: RunHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunHere:
+    """Run what does not come to serve."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return partial(run_here, "namesrv")
 
 
 @contextmanager
@@ -94,10 +97,10 @@ def test_the_kv_config_survives_a_kill(tmp_path: Path) -> None:
         assert ask(port, frame(RequestCode.GET_KV_CONFIG, get)).fields == {"value": "v"}
 
 
-def test_settings_come_from_the_file_and_the_command_line(tmp_path: Path) -> None:
+def test_settings_come_from_the_file_and_the_command_line(run: RunHere, tmp_path: Path) -> None:
     conf = tmp_path / "namesrv.conf"
     conf.write_text("listenPort=1234\norderMessageEnable=true\nserverWorkerThreads=16\n")
-    code, output, errors = run(tmp_path, "-c", str(conf), "--port", "4321", "-p")
+    code, output, errors = run("-c", str(conf), "--port", "4321", "-p")
     lines = output.splitlines()
     assert code == ExitCode.OK
     assert "listenPort=4321" in lines
@@ -108,20 +111,22 @@ def test_settings_come_from_the_file_and_the_command_line(tmp_path: Path) -> Non
     assert not (tmp_path / "namesrv").exists()
 
 
-def test_all_that_is_wrong_with_a_file_is_named_with_its_lines(tmp_path: Path) -> None:
+def test_all_that_is_wrong_with_a_file_is_named_with_its_lines(
+    run: RunHere, tmp_path: Path
+) -> None:
     conf = tmp_path / "namesrv.conf"
     conf.write_text("# mine\nlistenPrt=1\n\norderMessageEnable=maybe\n")
-    code, output, errors = run(tmp_path, "-c", str(conf))
+    code, output, errors = run("-c", str(conf))
     assert (code, output) == (ExitCode.CONFIG, "")
     assert f"{conf}:2: listenPrt: is not a known setting; did you mean listenPort?" in errors
     assert f"{conf}:4: orderMessageEnable: 'maybe' is neither true nor false" in errors
     assert "Traceback" not in errors
 
 
-def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named_with_what_to_do(run: RunHere) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, output, errors = run(tmp_path, "--host", "127.0.0.1", "--port", str(port))
+        code, output, errors = run("--host", "127.0.0.1", "--port", str(port))
     assert (code, output) == (ExitCode.UNAVAILABLE, "")
     assert errors.startswith(
         f"rmq: error: cannot listen on 127.0.0.1:{port}: Address already in use\nhint: "
@@ -137,18 +142,20 @@ def test_a_port_in_use_is_named_with_what_to_do(tmp_path: Path) -> None:
         pytest.param(["-c", "no.conf"], "no.conf: cannot be read: No such file", id="no-file"),
     ],
 )
-def test_bad_arguments_are_explained(tmp_path: Path, arguments: list[str], message: str) -> None:
-    code, _, errors = run(tmp_path, *arguments)
+def test_bad_arguments_are_explained(run: RunHere, arguments: list[str], message: str) -> None:
+    code, _, errors = run(*arguments)
     assert code == ExitCode.CONFIG
     assert message in errors
     assert "Traceback" not in errors
 
 
-def test_a_damaged_kv_config_stops_the_start_and_says_what_to_do(tmp_path: Path) -> None:
+def test_a_damaged_kv_config_stops_the_start_and_says_what_to_do(
+    run: RunHere, tmp_path: Path
+) -> None:
     kv = tmp_path / "namesrv" / "kvConfig.json"
     kv.parent.mkdir()
     kv.write_text('{"configTable":{')
-    code, _, errors = run(tmp_path, "--port", "0")
+    code, _, errors = run("--port", "0")
     assert code == ExitCode.CONFIG
     assert str(kv) in errors
     assert "hint: repair it or restore a copy" in errors

@@ -8,6 +8,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.client_kit import Processes
+    from tests.cli.conftest import RunHere
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +55,7 @@ def test_lines_become_messages_whatever_is_in_them(processes: Processes) -> None
     lines = [b"one", b"\xff\xfe\x00 binary", b" blanks ", "zwölf".encode(), b"carriage\r", b"last"]
     done = processes.rmq("produce", "Lines", lines=b"\n".join(lines))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    back = processes.rmq("consume", "Lines")
-    assert (back.returncode, back.stderr) == (0, b"")
-    assert sorted(back.stdout.split(b"\n")) == sorted([*lines, b""])
+    assert sorted(message.body for message in processes.stored("Lines")) == sorted(lines)
 
 
 def test_options_go_with_every_message(processes: Processes) -> None:
@@ -63,8 +63,8 @@ def test_options_go_with_every_message(processes: Processes) -> None:
         "produce", "Tagged", "--tag", "new", "--key", "k1", "--key", "k2", lines=b"x\n"
     )
     assert done.returncode == 0, done.stderr
-    back = processes.rmq("consume", "Tagged", "--json")
-    assert b'"tag":"new","keys":["k1","k2"]' in back.stdout
+    (message,) = processes.stored("Tagged")
+    assert (message.body, message.tag, message.keys) == (b"x", "new", ("k1", "k2"))
 
 
 def test_what_was_consumed_as_json_can_be_produced_again(processes: Processes) -> None:
@@ -103,7 +103,7 @@ def test_lines_that_are_no_messages_are_named_and_the_rest_is_stored(processes: 
     ]
     assert "unknown field `bdy`" in told[1]
     assert told[-1] == "rmq: 2 of 5 messages stored"
-    assert len(processes.rmq("consume", "Some").stdout.splitlines()) == 2
+    assert sorted(message.body for message in processes.stored("Some")) == [b"x", b"y"]
 
 
 def test_empty_lines_are_no_messages(processes: Processes) -> None:
@@ -124,15 +124,16 @@ def test_ctrl_c_stores_what_was_read_and_says_how_much(processes: Processes) -> 
     process.stdin.write(b"one\ntwo\nhalf a li")
     process.stdin.flush()
     # Both lines are stored before the signal comes.
-    back = processes.rmq("consume", "Stopped", "--count", "2")
-    while not back.stdout:
-        back = processes.rmq("consume", "Stopped", "--count", "2")
+    give_up_at = time.monotonic() + DEADLINE_S
+    while len(processes.stored("Stopped")) < 2:
+        assert time.monotonic() < give_up_at
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     # Its standard input stays open: it must not wait for more.
     assert process.wait(timeout=DEADLINE_S) == ExitCode.INTERRUPTED
     _, errors = process.communicate()
     assert b"Traceback" not in errors
-    assert sorted(back.stdout.split()) == [b"one", b"two"]
+    assert sorted(message.body for message in processes.stored("Stopped")) == [b"one", b"two"]
 
 
 def test_a_terminal_is_told_how_fast(processes: Processes) -> None:
@@ -184,19 +185,13 @@ def _read_terminal(fd: int) -> bytes:
         pytest.param(["T", "-n", "h:1", "--tls-key", "x"], ExitCode.CONFIG, "both", id="cert"),
     ],
 )
-def test_bad_arguments_are_explained(arguments: list[str], code: ExitCode, message: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "rmq", "produce", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        env=environment(),
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+def test_bad_arguments_are_explained(
+    run_here: RunHere, arguments: list[str], code: ExitCode, message: str
+) -> None:
+    ended_with, _, errors = run_here("produce", *arguments)
+    assert ended_with == code, errors
+    assert message in errors
+    assert "Traceback" not in errors
 
 
 def test_standard_input_that_is_closed_is_told(processes: Processes) -> None:
