@@ -1,0 +1,117 @@
+"""Sessions of Spark that know the formats of rmq."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rmq.spark.java import use_java
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+LOCAL: Final = "local[*]"
+"""All cores of this machine, in one process beside this one."""
+
+DEFAULTS: Final = {
+    # Timestamps mean the same everywhere.
+    "spark.sql.session.timeZone": "UTC",
+    # The size at which batches between Java and Python were fastest.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A retried or doubled task sends its messages again.
+    "spark.speculation": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Settings of a session unless `conf` or `spark-submit` say otherwise."""
+
+_LOCAL_DEFAULTS: Final = {
+    # The machine may have no name that leads back to it.
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+"""Likewise, where everything runs on this machine."""
+
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+"""What Spark logs in a local session: errors, on standard error."""
+
+
+def open_session(
+    name: str,
+    master: str = LOCAL,
+    conf: Mapping[str, str] | None = None,
+    *,
+    quiet: bool = False,
+) -> SparkSession:
+    """Return a session in which the formats `rocketmq` and `rocketmq-store` are known.
+
+    Under `spark-submit` its `--master` and `--conf` count, and `master` does only if it is not the
+    default. A session that this process has already is taken as it is, and `conf` is added to it.
+    With `quiet`, Java says nothing at its start, and lacks a module that speeds up linear algebra.
+    Raises `ConfigError` if there is no Java to run Spark on.
+    """
+    from pyspark.sql import SparkSession  # `rmq --help` does without Spark
+
+    settings = dict(DEFAULTS)
+    builder = SparkSession.builder.appName(name)
+    if is_submitted():
+        builder = builder if master == LOCAL else builder.master(master)
+        settings = {}
+    else:
+        use_java(quiet=quiet)
+        builder = builder.master(master)
+        if master.startswith("local"):
+            settings.update(_LOCAL_DEFAULTS)
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings.update(conf or {})
+    if not is_submitted() and master.startswith("local"):
+        logs = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+        settings[_JAVA_OPTIONS] = f"{logs} {settings.get(_JAVA_OPTIONS, '')}".strip()
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if is_submitted():
+        for key, value in DEFAULTS.items():
+            if spark.conf.get(key, None) is None and spark.conf.isModifiable(key):
+                spark.conf.set(key, value)
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats `rocketmq` and `rocketmq-store` known to a session."""
+    from rmq.spark.files.source import StoreDataSource
+    from rmq.spark.wire.source import RocketmqDataSource
+
+    bundle = bundle_of(Path(__file__))
+    if bundle is not None:
+        # Spark leads its Python processes to what `--py-files` brought, except for the one that
+        # plans a stream (4.3).
+        environment = spark.sparkContext.environment
+        environment["PYTHONPATH"] = with_path(environment.get("PYTHONPATH", ""), bundle)
+    spark.dataSource.register(RocketmqDataSource)
+    spark.dataSource.register(StoreDataSource)
+
+
+def bundle_of(module: Path) -> Path | None:
+    """Return the zip file that a module was imported from, if it was."""
+    return next((parent for parent in module.parents if parent.is_file()), None)
+
+
+def with_path(paths: str, path: Path) -> str:
+    """Return a PYTHONPATH that also leads to `path`."""
+    known = [each for each in paths.split(os.pathsep) if each]
+    return os.pathsep.join(known if str(path) in known else [*known, str(path)])
+
+
+def is_submitted() -> bool:
+    """Tell whether this process was started by `spark-submit`."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ

@@ -1,0 +1,43 @@
+"""One session of Spark for all tests of a process: starting Java takes longer than most of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmq.spark.session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def logs_keep_their_format(request: pytest.FixtureRequest) -> Iterator[None]:
+    """PySpark makes handlers write JSON, and those of pytest serve the tests that follow, too."""
+    yield
+    plugin = request.config.pluginmanager.getplugin("logging-plugin")
+    assert plugin is not None
+    for handler in (plugin.caplog_handler, plugin.report_handler):
+        handler.setFormatter(plugin.formatter)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    folder = tmp_path_factory.mktemp("spark")
+    session = open_session(
+        "rmq tests",
+        "local[2]",
+        {
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.local.dir": str(folder / "local"),
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.driver.memory": "1g",
+        },
+    )
+    yield session
+    session.stop()
