@@ -1,0 +1,82 @@
+"""What a query over a store reads: the glue between its options, the store and the planning."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from rmq.errors import ConfigError
+from rmq.spark.files.planning import LogPart, bounds, gaps, parts
+from rmq.spark.files.scan import Damage, Scan, check_boundary
+from rmq.store.reader import Reader
+from rmq.store.reader_files import FilePool
+
+if TYPE_CHECKING:
+    from rmq.spark.files.planning import Bounds
+    from rmq.spark.files.settings import StoreOptions
+
+logger = logging.getLogger(__name__)
+
+
+def open_store(options: StoreOptions) -> Reader:
+    """Open the store of a query; raise `StorageError` if there is none."""
+    return Reader(options.root, commit_log_paths=options.log_paths)
+
+
+def plan(reader: Reader, options: StoreOptions) -> list[LogPart]:
+    """Return what the tasks of a query read."""
+    damage = Damage(skips=options.skips_corrupt)
+    log = reader.log
+    wanted = bounds(options, reader.min_offset, reader.end_offset)
+    if wanted.lost_bytes:
+        _settle_loss(wanted, options)
+    elif options.from_offset is not None:
+        _check_start(reader, options, damage)
+    for gap in gaps(log.segments, log.segment_bytes, wanted.start, wanted.stop):
+        damage.report(gap)
+    return list(
+        parts(
+            log.segments,
+            log.segment_bytes,
+            wanted.start,
+            wanted.stop,
+            options.split_bytes,
+            log.next_sound,
+        )
+    )
+
+
+def _settle_loss(wanted: Bounds, options: StoreOptions) -> None:
+    reason = (
+        f"{options.from_offset} lies {wanted.lost_bytes} bytes before the log, which begins at"
+        f" {wanted.start}: retention deleted what was there"
+    )
+    if options.fails_on_data_loss:
+        raise ConfigError(
+            "fromOffset", reason, hint="failOnDataLoss=false starts where the log begins"
+        )
+    logger.warning("fromOffset: %s", reason)
+
+
+def _check_start(reader: Reader, options: StoreOptions, damage: Damage) -> None:
+    """Raise `ConfigError` if `fromOffset` is inside a record."""
+    offset = options.from_offset
+    assert offset is not None
+    log = reader.log
+    segment = log.find(offset)
+    if segment is None or offset == segment.first:
+        return
+    part = LogPart(
+        segment.path,
+        segment.first,
+        log.segment_bytes,
+        segment.first,
+        min(segment.first + log.segment_bytes, reader.end_offset),
+        is_stop_boundary=False,
+    )
+    files = FilePool()
+    try:
+        scan = Scan(files, log, part, damage, block_rows=options.batch_rows)
+        check_boundary(scan, part, offset)
+    finally:
+        files.close()
