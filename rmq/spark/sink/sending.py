@@ -1,0 +1,253 @@
+"""Batches under way: many at a time, each awaited, and what became of them.
+
+A batch that a broker is too busy for is offered again after a pause, in which nothing else is sent
+either. Batches of a sharding key stay at their queue: one at a time, so that the order of rows
+holds when one of them has to be sent again. Any other failure is the end, and tells how far the
+task has come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from rmq.errors import ClientError, RmqError
+from rmq.spark.sink.patience import Pause, is_busy, last_error, may_pass
+
+if TYPE_CHECKING:
+    from rmq.client.blocking.producer import BlockingProducer
+    from rmq.client.blocking.sending import Send
+    from rmq.client.messages import SendResult, SendStatus
+    from rmq.model.queues import MessageQueue
+    from rmq.spark.sink.encoding import Outgoing
+    from rmq.spark.sink.rate import TokenBucket
+
+SINGLES: Final = 32
+"""So many messages that are sent alone count as one batch."""
+AT_LEAST_ONCE: Final = (
+    "Spark runs the task again if it may, and then sends its rows again with the same message ids"
+)
+
+_monotonic = time.monotonic
+
+
+class SendLimits(NamedTuple):
+    """How much may be under way, and how long is waited for what."""
+
+    batches: int
+    """Or `SINGLES` times as many messages that are sent alone."""
+    batch_bytes: int
+    """Of all of them; one may always go."""
+    accepted: frozenset[SendStatus]
+    retries: int
+    """Attempts after the first for a batch that has to stay at its queue."""
+    busy_timeout_s: float
+
+
+class RowsNotSentError(ClientError):
+    """Rows were not acknowledged, so the task has failed."""
+
+    def __init__(self, outgoing: Outgoing, reason: str, peer: str, confirmed: int) -> None:
+        rows, row = outgoing.rows, outgoing.first_row
+        super().__init__(
+            peer,
+            f"{rows} rows for topic {outgoing.outbound.topic}, from row {row} of the task on, could"
+            f" not be sent: {reason}. {stored_text(confirmed)}",
+        )
+        self.topic = outgoing.outbound.topic
+        self.reason = reason
+        self.confirmed = confirmed
+
+
+def stored_text(confirmed: int) -> str:
+    """Say how far a task has come that has failed, and what that means."""
+    return f"{confirmed} rows of the task were stored before. {AT_LEAST_ONCE}"
+
+
+class _Flight:
+    """A batch from the moment it is handed over until it is stored."""
+
+    __slots__ = ("failures", "outgoing", "refused_at", "send")
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self.outgoing = outgoing
+        self.send: Send | None = None
+        """None as long as it waits for its queue, or for a pause to end."""
+        self.refused_at: float | None = None
+        """When a broker was too busy for it first."""
+        self.failures = 0
+
+
+@final
+class Sender:
+    """Sends what one task has."""
+
+    def __init__(
+        self, producer: BlockingProducer, limits: SendLimits, bucket: TokenBucket | None = None
+    ) -> None:
+        self._producer = producer
+        self._limits = limits
+        self._bucket = bucket
+        self.confirmed: Counter[str] = Counter()
+        """Rows that are stored, by topic."""
+        self._held = 0
+        """What is not stored yet, counted in messages that are sent alone."""
+        self._held_bytes = 0
+        self._under_way: list[_Flight] = []
+        self._lanes: dict[MessageQueue, deque[_Flight]] = {}
+        """Batches that have to go to a queue, the first of which is on its way."""
+        self._put_off: list[_Flight] = []
+        """Batches that wait for a pause to end."""
+        self._pause = Pause()
+        self._failure: tuple[_Flight, RmqError | SendResult] | None = None
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Send a batch, once there is room for it; raise `RowsNotSentError` if one has failed.
+
+        Returns when it is on its way, or waits for its turn.
+        """
+        size = len(outgoing.outbound.body)
+        weight = _weight(outgoing)
+        limits = self._limits
+        while (
+            self._failure is None
+            and self._held
+            and (
+                self._held + weight > limits.batches * SINGLES
+                or self._held_bytes + size > limits.batch_bytes
+            )
+        ):
+            self._step(None)
+        while self._failure is None and self._bucket is not None:
+            now = _monotonic()
+            wait_s = self._bucket.wait_s(now)
+            if not wait_s:
+                self._bucket.take(outgoing.rows, now)
+                break
+            self._step(now + wait_s)
+        if self._failure is not None:
+            self._fail()
+        flight = _Flight(outgoing)
+        self._held += weight
+        self._held_bytes += size
+        if outgoing.queue is None:
+            self._begin(flight)
+        else:
+            lane = self._lanes.setdefault(outgoing.queue, deque())
+            lane.append(flight)
+            if len(lane) == 1:
+                self._begin(flight)
+        # It leaves now: whoever makes the next batch may take long.
+        self._step(_monotonic())
+
+    def finish(self) -> None:
+        """Wait until everything is stored; raise `RowsNotSentError` if something is not."""
+        while self._failure is None and self._held:
+            self._step(None)
+        if self._failure is not None:
+            self._fail()
+
+    def settle(self) -> None:
+        """Wait for what is under way, whatever becomes of it, and begin nothing more."""
+        while self._under_way:
+            if not self._collect():
+                self._producer.step()
+
+    # --- one step ----------------------------------------------------------------------------
+
+    def _begin(self, flight: _Flight) -> None:
+        if _monotonic() < self._pause.until:
+            self._put_off.append(flight)
+            return
+        outgoing = flight.outgoing
+        flight.send = self._producer.begin(outgoing.outbound, queue=outgoing.queue)
+        self._under_way.append(flight)
+
+    def _step(self, until: float | None) -> None:
+        """Wait until something happens, `until` at the longest."""
+        if self._put_off:
+            until = self._pause.until if until is None else min(until, self._pause.until)
+        if not self._collect():
+            self._producer.step(until)
+            self._collect()
+        if self._put_off and self._failure is None and _monotonic() >= self._pause.until:
+            waiting, self._put_off = self._put_off, []
+            for flight in waiting:
+                self._begin(flight)
+
+    def _collect(self) -> bool:
+        """Take in what brokers have answered; tell whether there was anything."""
+        still: list[_Flight] = []
+        settled: list[_Flight] = []
+        for flight in self._under_way:
+            assert flight.send is not None
+            (still if flight.send.outcome is None else settled).append(flight)
+        self._under_way = still
+        for flight in settled:
+            self._settle(flight)
+        return bool(settled)
+
+    def _settle(self, flight: _Flight) -> None:
+        assert flight.send is not None
+        outcome = flight.send.outcome
+        assert outcome is not None
+        if isinstance(outcome, RmqError):
+            if not self._tries_again(flight, outcome):
+                self._failure = self._failure or (flight, outcome)
+            return
+        if outcome.status not in self._limits.accepted:
+            self._failure = self._failure or (flight, outcome)
+            return
+        self._pause.taken()
+        outgoing = flight.outgoing
+        self.confirmed[outgoing.outbound.topic] += outgoing.rows
+        self._held -= _weight(outgoing)
+        self._held_bytes -= len(outgoing.outbound.body)
+        if outgoing.queue is not None:
+            lane = self._lanes[outgoing.queue]
+            lane.popleft()
+            if lane and self._failure is None:
+                self._begin(lane[0])
+
+    def _tries_again(self, flight: _Flight, error: RmqError) -> bool:
+        """Have a batch that failed offered again, if that may help."""
+        now = _monotonic()
+        if is_busy(error):
+            if flight.refused_at is None:
+                flight.refused_at = now
+            if now - flight.refused_at >= self._limits.busy_timeout_s:
+                return False
+        elif flight.outgoing.queue is not None and may_pass(error):
+            flight.failures += 1
+            if flight.failures > self._limits.retries:
+                return False
+        else:
+            return False
+        self._pause.refused(now)
+        self._put_off.append(flight)
+        return True
+
+    def _fail(self) -> None:
+        assert self._failure is not None
+        flight, outcome = self._failure
+        # What was sent is told of in full, and nothing is left on the connections.
+        self.settle()
+        if isinstance(outcome, RmqError):
+            reason, peer = str(outcome), getattr(last_error(outcome), "peer", "")
+            if is_busy(outcome):
+                reason += (
+                    f"; the broker has been busy for {self._limits.busy_timeout_s:g} s"
+                    " (busyTimeoutMs)"
+                )
+        else:
+            peer = outcome.queue.broker_name
+            reason = (
+                f"{peer} answered {outcome.status.value}: they are stored there, but not as safely"
+                " as the broker is set up to (acceptStatus=stored accepts that)"
+            )
+        raise RowsNotSentError(flight.outgoing, reason, peer, self.confirmed.total())
+
+
+def _weight(outgoing: Outgoing) -> int:
+    return SINGLES if outgoing.outbound.is_batch else 1
