@@ -1,0 +1,1 @@
+"""What the pipelines do: a folder for each, and what several of them share here."""

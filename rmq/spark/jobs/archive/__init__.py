@@ -1,0 +1,1 @@
+"""Topics as Parquet with a manifest, each message once."""

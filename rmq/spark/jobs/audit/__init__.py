@@ -1,0 +1,1 @@
+"""A slave's log against its master's, by bytes and then by records."""

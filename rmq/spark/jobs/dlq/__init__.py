@@ -1,0 +1,1 @@
+"""Dead letters: told apart, and sent again."""

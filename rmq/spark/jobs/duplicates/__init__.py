@@ -1,0 +1,1 @@
+"""Messages that are there twice, and those that are missing."""

@@ -1,0 +1,1 @@
+"""When disks are full, and which groups lose unread messages."""

@@ -1,0 +1,1 @@
+"""Archives and tables into topics, with proof."""

@@ -1,0 +1,1 @@
+"""Traffic, lag and skew."""

@@ -1,0 +1,177 @@
+"""Messages that a broker still has to deal with: undecided transactions and delayed messages.
+
+A half message is settled when an op message names its queue offset, when the broker has passed it
+(its progress is that of group CID_RMQ_SYS_TRANS), or when a later copy stands for it: brokers make
+one each time they ask the producer. A delayed message is delivered when the progress of its level
+has passed it. What is unsettled although its time was over long ago is a finding; what is merely
+young or not yet due is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rmq.errors import CorruptStoreError
+from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.properties import UNIQ_KEY
+from rmq.model.words import ms_text
+from rmq.spark.jobs.store_offsets import delay_offsets, group_offsets
+from rmq.store.reader_queue import is_gone, is_written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rmq.store.reader import Reader
+    from rmq.store.reader_queue import QueueEntry
+    from rmq.store.record import StoredRecord
+
+TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The group under which brokers read half and op messages."""
+ENTRIES_MAX: Final = 1_000_000
+"""How many unsettled messages of a queue are looked at."""
+_REAL_TOPIC: Final = "REAL_TOPIC"
+
+
+class Overdue(NamedTuple):
+    """A message that should have been dealt with."""
+
+    kind: str
+    path: Path
+    physical_offset: int
+    queue_offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What a broker still has to deal with."""
+
+    half_messages: int
+    delayed_messages: int
+    overdue: tuple[Overdue, ...]
+    unknown: tuple[str, ...]
+    """What could not be told, and why."""
+
+
+def find_pending(reader: Reader, log_end: int, now_ms: int, overdue_ms: int) -> Pending:
+    """Return what is unsettled at a time; overdue is what should be settled for `overdue_ms`."""
+    look = _Look(reader, log_end, now_ms, overdue_ms)
+    return Pending(look.half(), look.delayed(), tuple(look.overdue), tuple(look.unknown))
+
+
+class _Look:
+    """One look at a store."""
+
+    def __init__(self, reader: Reader, log_end: int, now_ms: int, overdue_ms: int) -> None:
+        self.overdue: list[Overdue] = []
+        self.unknown: list[str] = []
+        self._reader = reader
+        self._log_end = log_end
+        self._now_ms = now_ms
+        self._overdue_ms = overdue_ms
+
+    # --- transactions ------------------------------------------------------------------------
+
+    def half(self) -> int:
+        """Return how many half messages are undecided."""
+        offsets = group_offsets(self._reader.root) or {}
+        count = 0
+        for queue_id in self._reader.queue_ids(HALF_TOPIC):
+            start = offsets.get((HALF_TOPIC, TRANSACTION_GROUP), {}).get(queue_id, 0)
+            op_start = offsets.get((OP_HALF_TOPIC, TRANSACTION_GROUP), {}).get(queue_id, 0)
+            undecided = self._undecided(queue_id, start, op_start)
+            count += len(undecided)
+            for entry, record in undecided:
+                age_ms = self._now_ms - record.born_ms
+                if age_ms > self._overdue_ms:
+                    topic = record.properties.get(_REAL_TOPIC, "an unknown topic")
+                    self._add(
+                        "transaction",
+                        HALF_TOPIC,
+                        queue_id,
+                        entry,
+                        f"a half message of {topic} is undecided after {ms_text(age_ms)}",
+                    )
+        return count
+
+    def _undecided(
+        self, queue_id: int, start: int, op_start: int
+    ) -> list[tuple[QueueEntry, StoredRecord]]:
+        decided = {
+            int(record.body)
+            for _, record in self._records(OP_HALF_TOPIC, queue_id, op_start)
+            if record.body.isdigit() and len(record.body) < 20
+        }
+        last: dict[str, tuple[QueueEntry, StoredRecord]] = {}
+        for entry, record in self._records(HALF_TOPIC, queue_id, start):
+            # Without a name of its own a message has no copies that could be told.
+            name = record.properties.get(UNIQ_KEY) or str(entry.queue_offset)
+            last[name] = entry, record
+        return [each for each in last.values() if each[0].queue_offset not in decided]
+
+    # --- delays ------------------------------------------------------------------------------
+
+    def delayed(self) -> int:
+        """Return how many delayed messages are not delivered."""
+        queue_ids = self._reader.queue_ids(SCHEDULE_TOPIC)
+        offsets = delay_offsets(self._reader.root)
+        if queue_ids and offsets is None:
+            self.unknown.append(
+                "whether delayed messages were delivered: there is no config/delayOffset.json"
+            )
+            return 0
+        count = 0
+        for queue_id in queue_ids:
+            level = queue_id + 1
+            start = (offsets or {}).get(level, 0)
+            for entry in self._entries(SCHEDULE_TOPIC, queue_id, start):
+                count += 1
+                late_ms = self._now_ms - entry.tags_code
+                if late_ms > self._overdue_ms:
+                    self._add(
+                        "schedule",
+                        SCHEDULE_TOPIC,
+                        queue_id,
+                        entry,
+                        f"a delayed message of level {level} was due {ms_text(late_ms)} ago"
+                        " and is not delivered",
+                    )
+        return count
+
+    # --- both --------------------------------------------------------------------------------
+
+    def _add(self, kind: str, topic: str, queue_id: int, entry: QueueEntry, text: str) -> None:
+        path = self._reader.queue_files(topic, queue_id).path_of(entry.queue_offset)
+        self.overdue.append(Overdue(kind, path, entry.physical_offset, entry.queue_offset, text))
+
+    def _entries(self, topic: str, queue_id: int, start: int) -> Iterator[QueueEntry]:
+        """Yield the entries from a queue offset on whose records the log has."""
+        files = self._reader.queue_files(topic, queue_id)
+        for count, entry in enumerate(files.entries(start, files.file_end)):
+            if not is_written(entry):
+                return
+            if count == ENTRIES_MAX:
+                self.unknown.append(
+                    f"all that is unsettled in queue {queue_id} of {topic}: more than"
+                    f" {ENTRIES_MAX:,} messages"
+                )
+                return
+            if entry.physical_offset + entry.size <= self._log_end and not is_gone(
+                entry, self._reader.min_offset
+            ):
+                yield entry
+
+    def _records(
+        self, topic: str, queue_id: int, start: int
+    ) -> Iterator[tuple[QueueEntry, StoredRecord]]:
+        for entry in self._entries(topic, queue_id, start):
+            try:
+                record = self._reader.log.record_at(
+                    entry.physical_offset, self._log_end, entry.size
+                )
+            except CorruptStoreError:
+                continue  # the check of the log or of the queue names it
+            if record is not None and record.queue_offset == entry.queue_offset:
+                yield entry, record

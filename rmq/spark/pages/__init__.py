@@ -1,0 +1,1 @@
+"""Self-contained pages: plots as SVG, light and dark, from values. Pure."""

@@ -1,0 +1,1 @@
+"""Jobs that operators run: one module each, a verdict at the end."""

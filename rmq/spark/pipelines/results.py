@@ -1,0 +1,19 @@
+"""Files that pipelines leave for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rmq.spark.pages.page import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from rmq.spark.pipelines.verdict import Json
+
+
+def write_json(path: Path, value: Mapping[str, Json]) -> None:
+    """Write one JSON object; raise `StorageError` if that cannot be."""
+    write_text(path, json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False) + "\n")

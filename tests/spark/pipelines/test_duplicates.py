@@ -1,0 +1,250 @@
+"""Duplicates and why they are there; what a ledger has and nobody got."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentTypeError
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmq.errors import ConfigError
+from rmq.model.properties import encode_properties
+from rmq.spark.jobs.copy_names import COPY_KEY, COPY_OF
+from rmq.spark.jobs.duplicates.causes import Cause
+from rmq.spark.jobs.duplicates.run import Duplicates, read_ledger
+from rmq.spark.jobs.duplicates.tables import READ_COLUMNS, find_duplicates
+from rmq.spark.pipelines.arguments import amount, moment_ms, names, natural, positive, size_bytes
+from rmq.spark.pipelines.duplicates import PIPELINE, make_verdict
+from rmq.spark.pipelines.verdict import Outcome
+from rmq.spark.schema import spark_schema
+from rmq.store.record import NewMessage, pack_host
+from tests.spark.pipelines.pipeline_cluster import run_json
+from tests.spark.pipelines.verify_kit import START_MS, open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+NOON = datetime(2024, 5, 31, 12, tzinfo=UTC)
+
+
+# --- verdicts and arguments -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("extra", "missing", "allowed", "outcome"),
+    [
+        pytest.param({}, 0, set(), Outcome.HOLDS, id="nothing"),
+        pytest.param({"replay": 3}, 0, set(), Outcome.FAILS, id="duplicates"),
+        pytest.param({"replay": 3}, 0, {Cause.REPLAY}, Outcome.HOLDS, id="allowed"),
+        pytest.param(
+            {"replay": 3, "unknown": 1}, 0, {Cause.REPLAY}, Outcome.FAILS, id="some allowed"
+        ),
+        pytest.param({}, 2, {Cause.REPLAY}, Outcome.FAILS, id="missing"),
+    ],
+)
+def test_it_fails_for_what_is_missing_or_too_much(
+    extra: dict[str, int], missing: int, allowed: set[Cause], outcome: Outcome
+) -> None:
+    result = Duplicates(
+        messages=10,
+        duplicated=extra,
+        extra=extra,
+        ledger_keys=5,
+        missing=missing,
+        missing_shown=[f"k{number}" for number in range(missing)],
+    )
+    verdict = make_verdict(result, frozenset(allowed), {})
+    assert verdict.outcome is outcome
+    assert f"{missing} of 5 keys of the ledger missing" in verdict.sentence
+    assert verdict.facts["extra_copies"] == sum(extra.values())
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        pytest.param(["-n", "127.0.0.1:1"], "which topics?", id="no topic"),
+        pytest.param(["--archive", ".", "--store", "."], "both say", id="two places"),
+        pytest.param(["--store", "/nowhere"], "no such directory", id="no store"),
+    ],
+)
+def test_what_is_asked_wrongly_is_said_clearly(argv: list[str], words: str) -> None:
+    code, verdict = run_json(PIPELINE, *argv)
+    assert (code, verdict["outcome"]) == (2, "unknown")
+    assert words in verdict["verdict"]
+
+
+def test_a_cause_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_json(PIPELINE, "--store", ".", "--allow", "redrives")
+    assert "did you mean redrive?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "value"),
+    [
+        pytest.param(natural, "0", 0, id="natural"),
+        pytest.param(positive, "7", 7, id="positive"),
+        pytest.param(amount, "1.5", 1.5, id="amount"),
+        pytest.param(size_bytes, "4096", 4096, id="bytes"),
+        pytest.param(size_bytes, "1.5T", 3 << 39, id="terabytes"),
+        pytest.param(size_bytes, "2GiB", 2 << 30, id="gibibytes"),
+        pytest.param(names, "a, b,", ["a", "b"], id="names"),
+        pytest.param(moment_ms, "1700000000000", START_MS, id="moment"),
+    ],
+)
+def test_values_are_read(read: Callable[[str], object], text: str, value: object) -> None:
+    assert read(text) == value
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (natural, "-1"),
+        (positive, "0"),
+        (positive, "many"),
+        (amount, "0"),
+        (amount, "nan"),
+        (size_bytes, "large"),
+        (size_bytes, "0"),
+        (names, " , "),
+        (moment_ms, "soon"),
+    ],
+)
+def test_what_is_no_value_is_refused(read: Callable[[str], object], text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"is not|names nothing|is no"):
+        read(text)
+
+
+# --- causes -------------------------------------------------------------------------------------
+
+
+def row(number: int, key: str, **changes: Any) -> tuple[Any, ...]:  # noqa: ANN401 - any column
+    values: dict[str, Any] = {
+        "topic": "Orders",
+        "brokerName": "broker-a",
+        "queueId": number % 4,
+        "queueOffset": number,
+        "commitLogOffset": number * 300,
+        "storeTimestamp": NOON + timedelta(seconds=number),
+        "bornTimestamp": NOON + timedelta(seconds=number),
+        "bornHost": f"10.0.0.1:{4000 + number}",
+        "bodyCrc": 4711,
+        "reconsumeTimes": 0,
+        "preparedTransactionOffset": 0,
+        "msgId": key,
+        "keys": None,
+        "properties": {},
+    } | changes
+    return tuple(values[name] for name in READ_COLUMNS)
+
+
+def test_each_duplicate_has_its_cause(spark: SparkSession) -> None:
+    rows = [
+        row(0, "once"),
+        row(1, "retry"),
+        row(2, "retry"),
+        row(3, "retry"),
+        row(4, "failover"),
+        row(5, "failover", brokerName="broker-b"),
+        row(6, "late"),
+        row(7, "late", bornTimestamp=NOON + timedelta(hours=2)),
+        row(8, "host"),
+        row(9, "host", bornHost="10.0.0.2:4000"),
+        row(10, "reused"),
+        row(11, "reused", bodyCrc=4712),
+        row(12, "sink", properties={"SPARK_KEY": "run/0/1"}),
+        row(13, "sink", properties={"SPARK_KEY": "run/0/1"}),
+        row(14, "dead"),
+        row(15, "new1", properties={COPY_OF: "dead", COPY_KEY: "redrive/%DLQ%g/b/0/1"}),
+        row(16, "old"),
+        row(17, "new2", properties={COPY_OF: "old", COPY_KEY: "replay/run/Orders/b/0/1"}),
+        row(18, "back", reconsumeTimes=1),
+        row(19, "back", reconsumeTimes=2),
+        row(20, "commit", preparedTransactionOffset=900),
+        row(21, "commit", preparedTransactionOffset=900),
+        row(22, "once", topic="Payments"),
+    ]
+    table = spark.createDataFrame(rows, spark_schema(READ_COLUMNS))
+    found = {each["id"]: each for each in find_duplicates(table).collect()}
+    assert {key: (each["copies"], each["cause"]) for key, each in found.items()} == {
+        "retry": (3, "producer-retry"),
+        "failover": (2, "producer-failover"),
+        "late": (2, "unknown"),
+        "host": (2, "unknown"),
+        "reused": (2, "reused-id"),
+        "sink": (2, "sink-retry"),
+        "dead": (2, "redrive"),
+        "old": (2, "replay"),
+        "back": (2, "consumer-retry"),
+        "commit": (2, "committed-twice"),
+    }
+    assert [place["queueOffset"] for place in found["retry"]["places"]] == [1, 2, 3]
+    assert found["failover"]["brokers"] == ["broker-a", "broker-b"]
+
+
+def test_a_ledger_is_read_from_any_kind_of_file(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("when,key\n1,k1\n2, k2 \n3,\n")
+    (tmp_path / "b.jsonl").write_text('{"order": 7}\n{"order": 8}\n')
+    (tmp_path / "c.txt").write_text("k1\n")
+    (tmp_path / "d.csv").write_text("a,b\n1,2\n")
+    assert sorted(r[0] for r in read_ledger(spark, tmp_path / "a.csv", None).collect()) == [
+        "k1",
+        "k2",
+    ]
+    assert sorted(r[0] for r in read_ledger(spark, tmp_path / "b.jsonl", None).collect()) == [
+        "7",
+        "8",
+    ]
+    for name, column, words in (
+        ("c.txt", None, "cannot be told"),
+        ("d.csv", None, "which column"),
+        ("d.csv", "c", "has no column c; it has a, b"),
+        ("e.csv", None, "no such file"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            read_ledger(spark, tmp_path / name, column)
+
+
+def test_a_store_with_duplicates_and_a_ledger(spark: SparkSession, tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    for number in range(30):
+        pairs = {"UNIQ_KEY": f"id{number % 27:02d}", "KEYS": f"order{number}"}
+        store.append(
+            [
+                NewMessage(
+                    "Orders",
+                    number % 3,
+                    b"body %d" % (number % 27),
+                    encode_properties(pairs),
+                    born_ms=START_MS + number * 10,
+                    born_host=pack_host("10.0.0.1", 4000 + number),
+                )
+            ]
+        )
+    store.close()
+    ledger = tmp_path / "sent.csv"
+    ledger.write_text("key\nid05\norder29\norder30\nid99\n")
+    argv = ("--store", str(tmp_path / "store"), "--ledger", str(ledger))
+    code, verdict = run_json(PIPELINE, *argv, "--out", str(tmp_path / "out"))
+    assert (code, verdict["outcome"]) == (1, "fails")
+    assert verdict["facts"] == {
+        "messages": 30,
+        "duplicated": 3,
+        "extra_copies": 3,
+        "extra_copies_not_allowed": 3,
+        "extra_copies_by_cause": {"producer-retry": 3},
+        "ledger_keys": 4,
+        "missing": 2,
+    }
+    texts = [finding["text"] for finding in verdict["findings"]]
+    assert "key id99 of the ledger is missing" in texts
+    assert any("message id01 is there 2 times (producer-retry)" in text for text in texts)
+    missing = spark.read.parquet(verdict["outputs"]["missing"]).collect()
+    assert sorted(each[0] for each in missing) == ["id99", "order30"]
+    assert spark.read.parquet(verdict["outputs"]["duplicates"]).count() == 3
+    assert json.loads((tmp_path / "out" / "duplicates.json").read_text())["missing"] == 2
