@@ -24,8 +24,8 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test coverage check format bench bench-store bench-broker bench-ha \
-	bench-client bench-java fuzz interop clean
+.PHONY: help install run pipeline test coverage check format bench bench-store bench-broker bench-ha \
+	bench-client bench-spark bench-java fuzz interop clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,11 +38,14 @@ $(STAMP): pyproject.toml
 		echo "hint: name another one, for example: make install PYTHON=python3.12" >&2; \
 		exit 1; }
 	@[ "$$(cat $@ 2>/dev/null)" = '$(CURDIR)' ] || { rm -rf $(VENV); "$(PYTHON)" -m venv $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
 	@printf '%s\n' '$(CURDIR)' > $@
 
 run: install ## start rmq on this machine and show it working
 	$(BIN)/rmq dev $(ARGS)
+
+pipeline: install ## run the Spark pipelines on a pair with sample traffic, and show the pages
+	$(BIN)/rmq pipeline demo --out build/pipeline $(ARGS)
 
 test: install ## run the tests
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
@@ -75,6 +78,9 @@ bench-ha: install ## measure a master and its slave beside the stock Java pair
 
 bench-client: install ## measure the Python client beside the Java and C++ ones
 	$(BIN)/python benchmarks/bench_client.py $(ARGS)
+
+bench-spark: install ## measure sources, sink and pipelines of Spark beside Parquet and plain reads
+	$(BIN)/python benchmarks/bench_spark.py $(ARGS)
 
 bench-java: install ## measure the broker beside the stock Java one, in one run
 	$(BIN)/python benchmarks/bench_broker.py --brokers rmq,java $(ARGS)

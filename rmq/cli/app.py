@@ -14,7 +14,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 import rmq
-from rmq.cli import broker, consume, dev, ha, namesrv, produce, store
+from rmq.cli import broker, consume, dev, ha, namesrv, pipeline, produce, store
 from rmq.cli.exit_codes import ExitCode, exit_code_of
 from rmq.cli.logs import LEVELS, logging_to_stderr
 from rmq.errors import RmqError
@@ -32,6 +32,7 @@ COMMANDS: tuple[Command, ...] = (
     consume.COMMAND,
     ha.COMMAND,
     store.COMMAND,
+    pipeline.COMMAND,
 )
 """Every subcommand, in the order of `rmq --help`. A new one is a module and a line here."""
 
