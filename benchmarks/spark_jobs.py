@@ -1,0 +1,126 @@
+"""One measured job of Spark in a process of its own: `python -m benchmarks.spark_jobs`.
+
+The job is a JSON object on standard input, what came of it one on standard output. Each kind of
+work is done once on little data first, so that Java has compiled it and the Python workers are
+there; then it is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from benchmarks.spark_naive import NaiveDataSource
+from benchmarks.spark_process import WorkerMemory, cpu_seconds, descendants
+from rmq.spark import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+Job = dict[str, Any]
+QUIET: Final = {"spark.driver.memory": "4g"}
+
+
+def main() -> None:
+    job: Job = json.load(sys.stdin)
+    # Whatever else is printed must not be taken for the result.
+    result_fd = os.dup(1)
+    os.dup2(2, 1)
+    spark = open_session("bench", f"local[{job['cores']}]", QUIET, quiet=True)
+    spark.dataSource.register(NaiveDataSource)
+    try:
+        result = JOBS[job["kind"]](spark, job)
+    finally:
+        spark.stop()
+    os.write(result_fd, json.dumps(result).encode())
+
+
+def read(spark: SparkSession, job: Job) -> Job:
+    """Read a table and throw it away."""
+    to_noop(load(spark, {**job, **job["warm"]}))
+    return measured(lambda: to_noop(load(spark, job)))
+
+
+def memory(spark: SparkSession, job: Job) -> Job:
+    """Read a table several times in one query, and watch the workers."""
+    table = load(spark, job)
+    whole = table
+    for _ in range(job["times"] - 1):
+        whole = whole.union(table)
+    to_noop(load(spark, {**job, **job["warm"]}))
+    with WorkerMemory() as watched:
+        result = measured(lambda: to_noop(whole))
+    half = len(watched.samples) // 2
+    result["first_half_bytes"] = max(watched.samples[:half], default=0)
+    result["second_half_bytes"] = max(watched.samples[half:], default=0)
+    return result
+
+
+def write(spark: SparkSession, job: Job) -> Job:
+    """Send the rows of a table of numbers to a topic."""
+
+    def send(count: int, topic: str) -> None:
+        rows = spark.range(0, count, 1, job["cores"] * 2).selectExpr(
+            "cast(rpad(cast(id as string), {}, 'x') as binary) as body".format(job["body_bytes"]),
+            "'TagA' as tags",
+            "concat('key-', id) as keys",
+        )
+        writer = rows.write.format("rocketmq").mode("append").option("topic", topic)
+        writer.options(**job["options"]).save()
+
+    send(job["count"] // 20, job["topic"])
+    return measured(lambda: send(job["count"], job["topic"]))
+
+
+def save(spark: SparkSession, job: Job) -> Job:
+    """Read a table and write it as Parquet."""
+    load(spark, {**job, **job["warm"]}).write.mode("overwrite").parquet(job["out"])
+    return measured(lambda: load(spark, job).write.mode("overwrite").parquet(job["out"]))
+
+
+def pipeline(spark: SparkSession, job: Job) -> Job:
+    """Run a pipeline as its command does, in this session."""
+    from rmq.spark.pipelines.catalogue import PIPELINES
+    from rmq.spark.pipelines.job import build_parser, run_pipeline
+
+    known = {each.name: each for each in PIPELINES}
+    name, *arguments = job["arguments"]
+    parsed = build_parser(known[name]).parse_args(arguments)
+    codes: list[int] = []
+    result = measured(lambda: codes.append(run_pipeline(known[name], parsed)))
+    result["code"] = codes[0]
+    return result
+
+
+JOBS: Final[dict[str, Callable[[SparkSession, Job], Job]]] = {
+    "read": read,
+    "memory": memory,
+    "write": write,
+    "save": save,
+    "pipeline": pipeline,
+}
+
+
+def load(spark: SparkSession, job: Job) -> DataFrame:
+    return spark.read.format(job["format"]).options(**job["options"]).load(job.get("path"))
+
+
+def to_noop(table: DataFrame) -> None:
+    table.write.format("noop").mode("overwrite").save()
+
+
+def measured(work: Callable[[], None]) -> Job:
+    pids = descendants(os.getpid())
+    cpu, started = cpu_seconds(pids), time.perf_counter()
+    work()
+    elapsed = time.perf_counter() - started
+    return {"wall_s": elapsed, "cpu_s": cpu_seconds(descendants(os.getpid())) - cpu}
+
+
+if __name__ == "__main__":
+    main()
