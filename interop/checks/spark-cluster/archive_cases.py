@@ -1,0 +1,97 @@
+"""`rmq pipeline archive` on the workers of a cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.dataset as ds
+import trio
+from cluster_session import TOPICS
+from formats_cases import expect_both
+
+from interop.support.cases import expect, expect_true
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from cluster_session import ClusterSession
+    from standalone import Submitted
+
+PART: Final = "archive"
+MORE: Final[Mapping[str, int]] = {"Orders": 1000, "Payments": 200}
+
+
+async def run_archive_cases(session: ClusterSession) -> None:
+    out = session.folder / "archive"
+    await _archive(session, "what there is, each message once", session.ledger.total())
+    await run_archive_again(session)
+
+    with session.operation(PART, "run again, there is nothing new"):
+        done = await _submit(session, out)
+        expect("new messages", done.result["records"], 0)
+        expect("messages", done.result["facts"]["messages"], session.ledger.total())
+
+    with session.operation(PART, "its files hold what our client reads, each message once") as case:
+        archived = await trio.to_thread.run_sync(_archived, out)
+        wanted = {
+            (topic, *place): body
+            for topic in TOPICS
+            for place, body in (await trio.to_thread.run_sync(session.read, topic)).items()
+        }
+        expect("messages", len(archived), len(wanted))
+        expect("places and bodies", dict(archived) == wanted, True)
+        case.note(f"{len(archived)} messages")
+
+    with session.operation(PART, "the manifest: first and last offset of every queue"):
+        manifest = json.loads(await trio.Path(out / "manifest.json").read_text())
+        expect_true(f"all topics in {str(manifest)[:500]}", all(t in str(manifest) for t in TOPICS))
+
+    with session.operation(PART, "from the store of the slave: the same messages") as case:
+        copy = session.table("from-store")
+        store = session.slave.folder / "store"
+        done = await session.submit(
+            "archive",
+            *("--from-store", str(store), "--broker-name", session.slave.name),
+            *("--topic", ",".join(TOPICS), "--out", str(copy)),
+        )
+        expect(f"exit code ({done.output} {done.errors[-1500:]})", done.code, 0)
+        stored = await trio.to_thread.run_sync(_archived, copy)
+        expect("messages", len(stored), len(archived))
+        expect("places and bodies", dict(stored) == dict(archived), True)
+        case.note(expect_both(done))
+
+
+async def run_archive_again(session: ClusterSession) -> None:
+    """Send some more and archive again."""
+    await session.fill(MORE)
+    await _archive(session, "run again, it adds what is new", sum(MORE.values()))
+
+
+async def _archive(session: ClusterSession, name: str, new: int) -> None:
+    with session.operation(PART, name) as case:
+        done = await _submit(session, session.folder / "archive")
+        expect("new messages", done.result["records"], new)
+        expect("messages", done.result["facts"]["messages"], session.ledger.total())
+        case.note(f"{new} messages; {expect_both(done)}")
+
+
+async def _submit(session: ClusterSession, out: Path) -> Submitted:
+    done = await session.submit(
+        "archive", "-n", session.nameserver, "--topic", ",".join(TOPICS), "--out", str(out)
+    )
+    expect(f"exit code ({done.output} {done.errors[-1500:]})", done.code, 0)
+    expect("outcome", done.result["outcome"], "holds")
+    return done
+
+
+def _archived(out: Path) -> list[tuple[tuple[str, int, int], bytes]]:
+    """Return what the files of an archive hold, with their places, read without Spark."""
+    table = ds.dataset(out / "data", partitioning="hive").to_table(
+        columns=["topic", "queueId", "queueOffset", "body"]
+    )
+    return [
+        ((row["topic"], row["queueId"], row["queueOffset"]), row["body"])
+        for row in table.to_pylist()
+    ]
