@@ -79,6 +79,10 @@ class TopicRoute:
                     yield MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
 
     @property
+    def broker_names(self) -> Collection[str]:
+        return self._brokers.keys()
+
+    @property
     def brokers(self) -> tuple[Address, ...]:
         """Every broker, by name and id."""
         return tuple(
@@ -110,19 +114,40 @@ class RouteTable:
 
     def __init__(self) -> None:
         self._routes: dict[str, TopicRoute] = {}
+        self._told: dict[str, TopicRoute] = {}
+        """The route that told last where the brokers of a name are. Those of other topics may be
+        older: they still name a master that is gone."""
 
     def get(self, topic: str) -> TopicRoute | None:
         return self._routes.get(topic)
 
     def put(self, route: TopicRoute) -> bool:
         """Take a route in; tell whether it is another than before."""
-        has_changed = self._routes.get(route.topic) != route
+        before = self._routes.get(route.topic)
+        has_changed = before != route
         if has_changed:
             self._routes[route.topic] = route
+            self._forget_told(before)
+        else:
+            assert before is not None
+            route = before
+        for name in route.broker_names:
+            self._told[name] = route
         return has_changed
 
     def forget(self, topic: str) -> None:
-        self._routes.pop(topic, None)
+        self._forget_told(self._routes.pop(topic, None))
+
+    def _forget_told(self, route: TopicRoute | None) -> None:
+        """Fall back on other routes for the brokers that a route told of last."""
+        if route is None:
+            return
+        for name in route.broker_names:
+            if self._told.get(name) is route:
+                del self._told[name]
+                for other in self._routes.values():
+                    if name in other.broker_names:
+                        self._told[name] = other
 
     def __iter__(self) -> Iterator[TopicRoute]:
         return iter(self._routes.values())
@@ -137,13 +162,8 @@ class RouteTable:
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> Address | None:
         """Return a broker of a name, whichever topic told of it; see `TopicRoute.address_of`."""
-        best: Address | None = None
-        for route in self._routes.values():
-            found = route.address_of(broker_name, broker_id)
-            if found is not None and found.broker_id == broker_id:
-                return found
-            best = best or found
-        return best
+        route = self._told.get(broker_name)
+        return None if route is None else route.address_of(broker_name, broker_id)
 
 
 @final

@@ -81,6 +81,26 @@ def test_a_table_knows_what_has_changed() -> None:
     assert table.get("U") is None
 
 
+def test_where_a_broker_is_is_what_was_told_last_by_whichever_topic() -> None:
+    table = RouteTable()
+    table.put(TopicRoute("Old", route_data(B)))
+    table.put(TopicRoute("T", route_data(B)))
+    # The master is gone, or its slave has taken over: that of another topic is not asked for often.
+    table.put(TopicRoute("T", route_data(("b", {1: "b1:1"}))))
+    assert table.address_of("b") == Address("b", 1, "b1:1")
+    table.put(TopicRoute("T", route_data(("b", {0: "b1:1"}))))
+    assert table.address_of("b") == Address("b", 0, "b1:1")
+    # A route that is told again counts as told last, also if it is the same.
+    table.put(TopicRoute("Old", route_data(B)))
+    assert table.address_of("b") == Address("b", 0, "b0:1")
+    # Who no longer has the topic may still have others.
+    table.put(TopicRoute("Old", route_data(A)))
+    assert table.address_of("b") == Address("b", 0, "b1:1")
+    table.forget("T")
+    assert table.address_of("b") is None
+    assert table.address_of("a") == Address("a", 0, "a0:1")
+
+
 def test_a_missing_topic_is_looked_for_less_and_less_often() -> None:
     missing = MissingTopics(pause_s_max=8.0)
     asked = [now for now in range(40) if missing.due({"T"}, float(now))]
