@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.logger import PySparkLogger
 
 from rmq.spark.session import open_session
 
@@ -16,8 +18,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def logs_keep_their_format(request: pytest.FixtureRequest) -> Iterator[None]:
-    """PySpark makes handlers write JSON, and those of pytest serve the tests that follow, too."""
+    """Keep log texts plain, for the tests that follow in this process, too.
+
+    After an error PySpark has loggers that do not propagate and that make every handler they get
+    write JSON; pytest gives its handlers to all loggers that do not propagate.
+    """
     yield
+    for logger in logging.Logger.manager.loggerDict.values():
+        if isinstance(logger, PySparkLogger):
+            logger.propagate = True
     plugin = request.config.pluginmanager.getplugin("logging-plugin")
     assert plugin is not None
     for handler in (plugin.caplog_handler, plugin.report_handler):
