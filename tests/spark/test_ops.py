@@ -78,3 +78,15 @@ def test_alerts_name_pipelines_that_exist() -> None:
     }
     assert named
     assert named <= known
+
+
+def test_the_dashboard_is_red_when_the_alert_on_missing_runs_fires() -> None:
+    (limit,) = re.findall(rf"{PREFIX}end_time_seconds > (\d+) \* (\d+)$", ALERTS, re.MULTILINE)
+    (panel,) = (
+        each
+        for each in DASHBOARD["panels"]
+        if any("end_time_seconds" in target["expr"] for target in each["targets"])
+    )
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    (red,) = (step["value"] for step in steps if step["color"] == "red")
+    assert red == int(limit[0]) * int(limit[1])
