@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.errors import ConfigError, StorageError
+from rmq.errors import ConfigError, DiskFullError, StorageError
 from rmq.spark.jobs.archive.files import ArchiveFolder
 from rmq.spark.jobs.archive.manifest import (
     Gap,
@@ -188,12 +190,110 @@ def test_a_checkpoint_of_another_archive(tmp_path: Path) -> None:
         ArchiveFolder(tmp_path / "two", tmp_path / "state").load()
 
 
+def test_a_checkpoint_of_another_archive_with_more_runs(tmp_path: Path) -> None:
+    """It knows more runs than there are here, so none of them looks new."""
+    other = ArchiveFolder(tmp_path / "other", tmp_path / "state")
+    _whole_run(other, {Q0: _part(0, 50)})
+    _whole_run(other, {Q0: _part(51, 100)})
+    _whole_run(ArchiveFolder(tmp_path / "mine"), {Q0: _part(0, 200)})
+    mine = ArchiveFolder(tmp_path / "mine", tmp_path / "state")
+    with pytest.raises(ConfigError, match="belongs to another archive") as caught:
+        mine.load()
+    assert "--checkpoint" in str(caught.value.hint)
+    # The same with nothing but the history left of its runs, and with nothing at all.
+    (tmp_path / "mine" / "data" / "run=000001").rename(tmp_path / "cold")
+    with pytest.raises(ConfigError, match="belongs to another archive"):
+        mine.load()
+    (tmp_path / "mine" / "history" / "run-000001.json").unlink()
+    with pytest.raises(ConfigError, match=r"knows run 2, of which .* has no trace"):
+        mine.load()
+
+
+def test_a_checkpoint_that_was_forgotten(tmp_path: Path) -> None:
+    archive = ArchiveFolder(tmp_path / "out", tmp_path / "state")
+    _whole_run(archive, {Q0: _part(0, 9)})
+    whole = _whole_run(archive, {Q0: _part(10, 19)})
+    data = tmp_path / "out" / "data"
+    # All runs are there: nothing needs to be known that they do not say.
+    assert ArchiveFolder(tmp_path / "out").load() == whole
+    for run in ("run=000002", "run=000001"):
+        (data / run).rename(tmp_path / run)
+        with pytest.raises(ConfigError, match="nobody knows what was archived") as caught:
+            ArchiveFolder(tmp_path / "out").load()
+        assert "--checkpoint" in str(caught.value.hint)
+    assert archive.load() == whole
+
+
+def test_a_manifest_from_before_there_was_a_checkpoint(tmp_path: Path) -> None:
+    """It lies in the archive still, and does not know the runs that were moved away since."""
+    _whole_run(ArchiveFolder(tmp_path / "out"), {Q0: _part(0, 9)})
+    archive = ArchiveFolder(tmp_path / "out", tmp_path / "state")
+    _whole_run(archive, {Q0: _part(10, 19)})
+    whole = _whole_run(archive, {Q0: _part(20, 29)})
+    for run in ("run=000002", "run=000003"):
+        (tmp_path / "out" / "data" / run).rename(tmp_path / run)
+        with pytest.raises(ConfigError, match="nobody knows what was archived") as caught:
+            ArchiveFolder(tmp_path / "out").load()
+        assert "--checkpoint" in str(caught.value.hint)
+    assert archive.load() == whole
+
+
 def test_two_runs_at_once(tmp_path: Path) -> None:
     one, other = ArchiveFolder(tmp_path), ArchiveFolder(tmp_path)
     with one.locked(), pytest.raises(ConfigError, match="another run is writing"), other.locked():
         pass
     with other.locked():
         pass
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "hint"),
+    [
+        (errno.ENOLCK, StorageError, "a file system that has locks"),
+        (errno.EIO, StorageError, None),
+        (errno.ENOSPC, DiskFullError, "make room"),
+    ],
+)
+def test_a_lock_that_cannot_be_taken(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    kind: type[StorageError],
+    hint: str | None,
+) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with pytest.raises(StorageError) as caught, ArchiveFolder(tmp_path).locked():
+        pass
+    assert type(caught.value) is kind
+    assert str(caught.value) == f"cannot lock {tmp_path / '.lock'}: {os.strerror(code)}"
+    told = caught.value.hint
+    assert told is None if hint is None else hint in str(told)
+
+
+def test_a_disk_that_is_full_before_a_run_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = ArchiveFolder(tmp_path)
+    first = _whole_run(archive, {Q0: _part(0, 9)})
+
+    def fsync(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with archive.locked():
+        folder = _write_run(archive, 2, {})
+        run = _run(2, {Q0: _part(10, 19)}, first.archive_id)
+        with monkeypatch.context() as patched:
+            patched.setattr("os.fsync", fsync)
+            with pytest.raises(DiskFullError) as caught:
+                archive.commit(folder, run)
+        archive.discard(folder)
+    assert "make room" in str(caught.value.hint)
+    assert not folder.exists()
+    assert archive.load() == first
+    assert _whole_run(archive, {Q0: _part(10, 19)}).messages == 20
 
 
 # --- plans --------------------------------------------------------------------------------------

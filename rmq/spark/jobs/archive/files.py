@@ -13,6 +13,7 @@ hidden, and the next run removes it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -23,7 +24,7 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, final
 
-from rmq.errors import ConfigError, StorageError
+from rmq.errors import ConfigError, DiskFullError, StorageError
 from rmq.spark.jobs.archive.manifest import (
     Manifest,
     folder_name,
@@ -35,10 +36,11 @@ from rmq.spark.jobs.archive.manifest import (
 from rmq.spark.pipelines.results import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rmq.spark.jobs.archive.manifest import RunManifest
+    from rmq.spark.pipelines.verdict import Json
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,16 @@ MANIFEST: Final = "manifest.json"
 RUN_MANIFEST: Final = "_manifest.json"
 LOCK: Final = ".lock"
 _RUN: Final = re.compile(r"run=(\d{6,})")
+_PAST_RUN: Final = re.compile(r"run-(\d{6,})\.json")
 _UNFINISHED: Final = re.compile(r"_run-\d{6,}")
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_FULL_HINT: Final = "make room, then run it again: an unfinished run leaves nothing that counts"
+_NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+_LOCK_HINT: Final = (
+    "an archive must lie on a file system that has locks; one mounted over NFS needs its lock"
+    " service"
+)
 
 
 @final
@@ -56,6 +67,7 @@ class ArchiveFolder:
     def __init__(self, root: Path, checkpoint: Path | None = None) -> None:
         self.root = root
         self.data = root / "data"
+        self._history = root / "history"
         self.manifest_path = (checkpoint or root) / MANIFEST
 
     @contextmanager
@@ -70,10 +82,12 @@ class ArchiveFolder:
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as exc:
+            except BlockingIOError as exc:
                 raise ConfigError(
                     "--out", f"another run is writing to {self.root}", hint="let it end first"
                 ) from exc
+            except OSError as exc:
+                raise _refused("lock", self.root / LOCK, exc) from exc
             yield
         finally:
             os.close(fd)
@@ -83,26 +97,54 @@ class ArchiveFolder:
     def load(self) -> Manifest:
         """Return what is archived: what the manifest says, and runs that it does not know yet.
 
-        Raises `ConfigError` if the files are not those of one archive.
+        Raises `ConfigError` if the files are not those of one archive, or if nobody knows what
+        runs that were moved away hold.
         """
         known = self._load_manifest()
         runs = self._run_numbers()
-        if known is None:
-            if not runs:
-                return Manifest(uuid.uuid4().hex)
+        past = self._history_numbers()
+        if known is not None:
+            self._check_is_ours(known, runs, past)
+        elif runs:
             logger.warning("%s is not there: it is made again from the runs", self.manifest_path)
             known = Manifest(self.run_manifest(runs[0]).archive_id)
-            if runs != list(range(1, len(runs) + 1)):
-                raise ConfigError(
-                    "--out",
-                    f"{self.manifest_path} is not there, and runs are missing in {self.data}:"
-                    " nobody knows what was archived",
-                    hint="name the folder that has manifest.json with --checkpoint",
-                )
+        else:
+            known = Manifest(uuid.uuid4().hex)
         for run in runs:
+            if run > known.last_run + 1:
+                raise self._unknown(known.last_run + 1)
             if run > known.last_run:
                 known = known.with_run(self.run_manifest(run))
+        if past and past[-1] > known.last_run:
+            raise self._unknown(known.last_run + 1)
         return known
+
+    def _check_is_ours(self, known: Manifest, runs: list[int], past: list[int]) -> None:
+        """Raise `ConfigError` if a manifest is not that of the runs here; `past` has a history."""
+        there = [run for run in runs if run <= known.last_run]
+        told = [run for run in past if run <= known.last_run]
+        for run in sorted({*there[:1], *there[-1:]}):
+            known.require_own(self.run_manifest(run))
+        for run in told[-1:]:
+            known.require_own(_parse_run(self._history_path(run)))
+        # Both files of a run are there before a manifest knows it.
+        if known.last_run and known.last_run not in (*there, *told):
+            raise ConfigError(
+                "--checkpoint",
+                f"{self.manifest_path} knows run {known.last_run}, of which {self.root} has no"
+                " trace, not even in history",
+                hint="give --out and --checkpoint of the same archive; if it continues in another"
+                " folder, copy its history there",
+            )
+
+    def _unknown(self, run: int) -> ConfigError:
+        """Return the error for a run that was moved away and that no manifest knows."""
+        return ConfigError(
+            "--checkpoint",
+            f"run {run} is not in {self.data}, and {self.manifest_path} does not know it: nobody"
+            " knows what was archived",
+            hint="name the folder that has manifest.json with --checkpoint, or put the runs back",
+        )
 
     def _load_manifest(self) -> Manifest | None:
         value = _read_json(self.manifest_path)
@@ -117,22 +159,16 @@ class ArchiveFolder:
 
     def run_manifest(self, run: int) -> RunManifest:
         """Return the manifest of a run that has ended; raise `ConfigError` if it has none."""
-        path = self.data / folder_name(run) / RUN_MANIFEST
-        value = _read_json(path)
-        try:
-            return parse_run(value)
-        except (ValueError, KeyError, TypeError, AttributeError) as exc:
-            raise ConfigError("--out", f"{path} is not the manifest of a run: {exc!r}") from exc
+        return _parse_run(self.data / folder_name(run) / RUN_MANIFEST)
 
     def _run_numbers(self) -> list[int]:
-        try:
-            names = [path.name for path in self.data.iterdir()]
-        except FileNotFoundError:
-            return []
-        except OSError as exc:
-            raise _refused("list", self.data, exc) from exc
-        found = (_RUN.fullmatch(name) for name in names)
-        return sorted(int(match[1]) for match in found if match)
+        return _numbers(self.data, _RUN)
+
+    def _history_numbers(self) -> list[int]:
+        return _numbers(self._history, _PAST_RUN)
+
+    def _history_path(self, run: int) -> Path:
+        return self._history / f"run-{run:06d}.json"
 
     def run_folders(self) -> list[Path]:
         """Return the folders of all runs that have ended and are there."""
@@ -160,7 +196,7 @@ class ArchiveFolder:
 
     def commit(self, folder: Path, run: RunManifest) -> None:
         """Make a run part of the archive. From the renaming on, it is."""
-        write_json(folder / RUN_MANIFEST, run_json(run))
+        _write_json(folder / RUN_MANIFEST, run_json(run))
         _sync(*folder.rglob("*"), folder)
         try:
             folder.rename(self.data / folder_name(run.run))
@@ -171,10 +207,10 @@ class ArchiveFolder:
     def save(self, manifest: Manifest) -> None:
         """Write what is archived, and the history of runs, as far as it is not there."""
         for run in self._run_numbers():
-            path = self.root / "history" / f"run-{run:06d}.json"
+            path = self._history_path(run)
             if not path.exists():
-                write_json(path, run_json(self.run_manifest(run)))
-        write_json(self.manifest_path, manifest_json(manifest))
+                _write_json(path, run_json(self.run_manifest(run)))
+        _write_json(self.manifest_path, manifest_json(manifest))
 
 
 def _sync(*paths: Path) -> None:
@@ -190,6 +226,34 @@ def _sync(*paths: Path) -> None:
             raise _refused("write", path, exc) from exc
 
 
+def _numbers(folder: Path, name: re.Pattern[str]) -> list[int]:
+    """Return the numbers of the runs that have a file or folder of such a name."""
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    except OSError as exc:
+        raise _refused("list", folder, exc) from exc
+    found = map(name.fullmatch, names)
+    return sorted(int(match[1]) for match in found if match)
+
+
+def _parse_run(path: Path) -> RunManifest:
+    try:
+        return parse_run(_read_json(path))
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise ConfigError("--out", f"{path} is not the manifest of a run: {exc!r}") from exc
+
+
+def _write_json(path: Path, value: Mapping[str, Json]) -> None:
+    try:
+        write_json(path, value)
+    except StorageError as exc:
+        if isinstance(exc.__cause__, OSError):
+            raise _refused("write", path, exc.__cause__) from exc
+        raise
+
+
 def _read_json(path: Path) -> Any:  # noqa: ANN401 - JSON
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -202,4 +266,8 @@ def _read_json(path: Path) -> Any:  # noqa: ANN401 - JSON
 
 
 def _refused(operation: str, path: Path, exc: OSError) -> StorageError:
-    return StorageError(operation, str(path), exc.strerror or str(exc))
+    reason = exc.strerror or str(exc)
+    if exc.errno in _FULL:
+        return DiskFullError(operation, str(path), reason, hint=_FULL_HINT)
+    hint = _LOCK_HINT if exc.errno in _NO_LOCKS else None
+    return StorageError(operation, str(path), reason, hint=hint)

@@ -135,12 +135,7 @@ class Manifest:
 
     def with_run(self, run: RunManifest) -> Manifest:
         """Add a run; raise `ConfigError` if it does not follow the last one."""
-        if run.archive_id != self.archive_id:
-            raise ConfigError(
-                "--out",
-                f"run {run.run} belongs to another archive ({run.archive_id}, not"
-                f" {self.archive_id})",
-            )
+        self.require_own(run)
         parts = dict(self.parts)
         for queue, part in run.parts.items():
             parts[queue] = joined(queue, parts[queue], part) if queue in parts else part
@@ -152,6 +147,16 @@ class Manifest:
             runs=(*self.runs, summary),
             store_positions={**self.store_positions, **run.store_positions},
         )
+
+    def require_own(self, run: RunManifest) -> None:
+        """Raise `ConfigError` if a run is not one of this archive."""
+        if run.archive_id != self.archive_id:
+            raise ConfigError(
+                "--out",
+                f"run {run.run} belongs to another archive ({run.archive_id}) than the manifest"
+                f" ({self.archive_id})",
+                hint="give --out and --checkpoint of the same archive",
+            )
 
     def accepting_gaps(self) -> Manifest:
         """Return the same with all gaps accepted."""
