@@ -325,8 +325,8 @@ class Sending:
         delivery = self._delivery_of(send)
         if not delivery.failed(lane.broker_name, error) or not self._has_time(send):
             send.outcome = delivery.outcome()
-            if send.queue is not None and says_broker_is_gone(error):
-                # Whoever tries this queue again finds its broker where it is then.
+            if says_broker_is_gone(error):
+                # Whoever offers the message again finds the broker where it is then.
                 self._refresh(delivery.topic)
             return
         topic = self._topics.get(delivery.topic)

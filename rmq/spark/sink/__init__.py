@@ -9,7 +9,7 @@
     properties  the properties of many rows as text
     encoding    Arrow batches to batches of messages, ready to be sent
     rate        a limit of messages per second
-    patience    how long a busy broker is waited for
+    patience    which failed sends are offered again, and when
     sending     batches under way, and what became of them
     pool        the connections of a worker process
     writer      what Spark calls

@@ -1,9 +1,7 @@
-"""Which failed sends are tried again, and when. Pure: the time is an argument.
+"""Which failed sends are offered again, and when. Pure: the time is an argument.
 
-Brokers of 4.9.8 say in four ways that they have too much to do: code 2 with the remarks
-`[REJECTREQUEST]`, `[OVERLOAD]`, `[PCBUSY_CLEAN_QUEUE]` and `[TIMEOUT_CLEAN_QUEUE]`, and code 1 with
-`[PC_SYNCHRONIZED]`. Newer ones also have code 215 for it. In all of these nothing was stored. Stock
-producers give up at once on code 2; a sink has time.
+Stock producers give up at once on a broker that is busy (`rmq.client.busy`) and within milliseconds
+on one that restarts: an application waits for the answer. A sink has time.
 """
 
 from __future__ import annotations
@@ -11,7 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.client.sends import is_retried
-from rmq.errors import ClientError, ResponseError, SendFailedError
+from rmq.errors import (
+    ClientError,
+    ConnectFailedError,
+    ConnectionLostError,
+    NoNameserverError,
+    NoRouteError,
+    RequestTimeoutError,
+    ResponseError,
+    SendFailedError,
+    TooManyRequestsError,
+)
 from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -20,8 +28,14 @@ if TYPE_CHECKING:
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 5.0
 
-_BUSY_CODES: Final = (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL)
-_BUSY_REMARK: Final = "[PC_SYNCHRONIZED]"
+_AWAY: Final = (
+    ConnectFailedError,
+    ConnectionLostError,
+    NoNameserverError,
+    NoRouteError,
+    RequestTimeoutError,
+    TooManyRequestsError,
+)
 
 
 def last_error(error: RmqError) -> RmqError:
@@ -31,14 +45,15 @@ def last_error(error: RmqError) -> RmqError:
     return error
 
 
-def is_busy(error: RmqError) -> bool:
-    """Tell whether a broker refused a send because it has too much to do."""
+def is_away(error: RmqError) -> bool:
+    """Tell whether nobody was there to take a send: a broker restarts or fails over.
+
+    A broker that starts, stops or is a slave by now answers with code 14.
+    """
     last = last_error(error)
-    if not isinstance(last, ResponseError):
-        return False
-    if last.code == ResponseCode.SYSTEM_ERROR:
-        return (last.remark or "").startswith(_BUSY_REMARK)
-    return last.code in _BUSY_CODES
+    if isinstance(last, ResponseError):
+        return last.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    return isinstance(last, _AWAY)
 
 
 def may_pass(error: RmqError) -> bool:

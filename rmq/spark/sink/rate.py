@@ -1,8 +1,9 @@
 """A limit of messages per second. Pure: the time is an argument.
 
 The limit is one for the whole write. Tasks know nothing of each other, so each gets an equal part
-of it, as many parts as tasks can run at the same time. Where fewer run, less is sent: the limit is
-never exceeded.
+of it, as many parts as tasks can run at the same time. Where fewer run, less is sent. A task that
+is done waits until its part is no longer in debt (`Sender.finish`), so that the next task in its
+place, which begins with a new part, does not exceed it either.
 """
 
 from __future__ import annotations

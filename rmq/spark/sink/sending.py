@@ -1,27 +1,37 @@
 """Batches under way: many at a time, each awaited, and what became of them.
 
-A batch that a broker is too busy for is offered again after a pause, in which nothing else is sent
-either. Batches of a sharding key stay at their queue: one at a time, so that the order of rows
-holds when one of them has to be sent again. Any other failure is the end, and tells how far the
-task has come.
+A batch that a broker is too busy for, or that no broker is there to take, is offered again after a
+pause, in which nothing else is sent either; how long that goes on is limited. Batches of a sharding
+key stay at their queue: one at a time, so that the order of rows holds when one of them has to be
+sent again. Any other failure is the end, and tells how far the task has come.
+
+A task that is done has kept the limit of messages per second as if it went on: the next one in its
+place begins with nothing to make up for.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from rmq.errors import ClientError, RmqError
-from rmq.spark.sink.patience import Pause, is_busy, last_error, may_pass
+from rmq.client.busy import is_busy
+from rmq.client.sends import nothing_writable
+from rmq.errors import ClientError, NoRouteError, RmqError
+from rmq.spark.sink.patience import Pause, is_away, last_error, may_pass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmq.client.blocking.producer import BlockingProducer
     from rmq.client.blocking.sending import Send
     from rmq.client.messages import SendResult, SendStatus
     from rmq.model.queues import MessageQueue
     from rmq.spark.sink.encoding import Outgoing
     from rmq.spark.sink.rate import TokenBucket
+
+logger = logging.getLogger(__name__)
 
 SINGLES: Final = 32
 """So many messages that are sent alone count as one batch."""
@@ -41,8 +51,12 @@ class SendLimits(NamedTuple):
     """Of all of them; one may always go."""
     accepted: frozenset[SendStatus]
     retries: int
-    """Attempts after the first for a batch that has to stay at its queue."""
+    """Attempts after the first for a batch that has to stay at its queue, if a broker was there
+    and could not store it."""
     busy_timeout_s: float
+    """How long a batch is offered again that brokers are too busy for."""
+    broker_timeout_s: float
+    """How long one is offered again that no broker was there to take."""
 
 
 class RowsNotSentError(ClientError):
@@ -75,7 +89,7 @@ class _Flight:
         self.send: Send | None = None
         """None as long as it waits for its queue, or for a pause to end."""
         self.refused_at: float | None = None
-        """When a broker was too busy for it first."""
+        """When it was not taken for the first time."""
         self.failures = 0
 
 
@@ -147,12 +161,46 @@ class Sender:
             self._step(None)
         if self._failure is not None:
             self._fail()
+        self._wait_for_bucket()
 
     def settle(self) -> None:
         """Wait for what is under way, whatever becomes of it, and begin nothing more."""
         while self._under_way:
             if not self._collect():
                 self._producer.step()
+        self._wait_for_bucket()
+
+    def queues_of(self, topic: str) -> Sequence[MessageQueue]:
+        """Return the queues of a topic that take messages; wait for a while if there are none.
+
+        Raises `ClientError` if that was in vain, or nobody knows the topic.
+        """
+        refused_at: float | None = None
+        while True:
+            try:
+                queues = self._producer.route(topic).writable
+                if queues:
+                    return queues
+                asked = ";".join(self._producer.client.nameservers.addresses)
+                error: ClientError = nothing_writable(asked, topic)
+            except ClientError as exc:
+                error = exc
+            now = _monotonic()
+            if refused_at is None:
+                refused_at = now
+            waited_s = now - refused_at
+            if waited_s >= self._limits.broker_timeout_s or not self._may_return(topic, error):
+                raise error
+            self._pause.refused(now)
+            while self._failure is None and _monotonic() < self._pause.until:
+                self._step(self._pause.until)
+            if self._failure is not None:
+                self._fail()
+
+    def _wait_for_bucket(self) -> None:
+        """Wait until the next message may go, which another task sends."""
+        while self._bucket is not None and (wait_s := self._bucket.wait_s(now := _monotonic())):
+            self._producer.step(now + wait_s)
 
     # --- one step ----------------------------------------------------------------------------
 
@@ -212,13 +260,29 @@ class Sender:
 
     def _tries_again(self, flight: _Flight, error: RmqError) -> bool:
         """Have a batch that failed offered again, if that may help."""
+        if not isinstance(error, ClientError):
+            return False
         now = _monotonic()
+        outgoing = flight.outgoing
+        is_first = flight.refused_at is None
+        if flight.refused_at is None:
+            flight.refused_at = now
+        waited_s = now - flight.refused_at
         if is_busy(error):
-            if flight.refused_at is None:
-                flight.refused_at = now
-            if now - flight.refused_at >= self._limits.busy_timeout_s:
+            if waited_s >= self._limits.busy_timeout_s:
                 return False
-        elif flight.outgoing.queue is not None and may_pass(error):
+        elif self._may_return(outgoing.outbound.topic, error):
+            if waited_s >= self._limits.broker_timeout_s:
+                return False
+            if is_first:
+                logger.warning(
+                    "%d rows for topic %s are offered again for %g s: %s",
+                    outgoing.rows,
+                    outgoing.outbound.topic,
+                    self._limits.broker_timeout_s,
+                    error,
+                )
+        elif outgoing.queue is not None and may_pass(error):
             flight.failures += 1
             if flight.failures > self._limits.retries:
                 return False
@@ -228,6 +292,16 @@ class Sender:
         self._put_off.append(flight)
         return True
 
+    def _may_return(self, topic: str, error: ClientError) -> bool:
+        """Tell whether whoever takes messages for a topic is only away for the moment.
+
+        A topic that no nameserver has ever told of is more likely a wrong name.
+        """
+        is_unknown = isinstance(error, NoRouteError) and (
+            self._producer.client.routes.get(topic) is None
+        )
+        return is_away(error) and not is_unknown
+
     def _fail(self) -> None:
         assert self._failure is not None
         flight, outcome = self._failure
@@ -235,11 +309,8 @@ class Sender:
         self.settle()
         if isinstance(outcome, RmqError):
             reason, peer = str(outcome), getattr(last_error(outcome), "peer", "")
-            if is_busy(outcome):
-                reason += (
-                    f"; the broker has been busy for {self._limits.busy_timeout_s:g} s"
-                    " (busyTimeoutMs)"
-                )
+            if isinstance(outcome, ClientError):
+                reason += self._patience_text(flight, outcome)
         else:
             peer = outcome.queue.broker_name
             reason = (
@@ -247,6 +318,15 @@ class Sender:
                 " as the broker is set up to (acceptStatus=stored accepts that)"
             )
         raise RowsNotSentError(flight.outgoing, reason, peer, self.confirmed.total())
+
+    def _patience_text(self, flight: _Flight, error: ClientError) -> str:
+        """Say which limit a batch was waited for to, if one was."""
+        limits = self._limits
+        if is_busy(error):
+            return f"; the broker has been busy for {limits.busy_timeout_s:g} s (busyTimeoutMs)"
+        if self._may_return(flight.outgoing.outbound.topic, error):
+            return f"; no broker has taken them for {limits.broker_timeout_s:g} s (brokerTimeoutMs)"
+        return ""
 
 
 def _weight(outgoing: Outgoing) -> int:

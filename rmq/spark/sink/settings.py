@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from rmq.client.messages import BODY_BYTES_MAX, SendStatus, check_group, check_topic
@@ -119,19 +119,25 @@ _SINK_SETTINGS: Final = (
         key="sendTimeoutMs",
         default=10_000,
         minimum=1,
-        help="how long a batch may take, all attempts included, in ms",
+        help="how long a batch may take, all attempts included, in ms, before it is offered again",
     ),
     Setting(
         key="sendRetries",
         default=2,
         maximum=100,
-        help="attempts after the first, on another broker where there is one; a batch of a sharding"
-        " key stays at its queue",
+        help="attempts after the first, at once and on another broker where there is one; a batch"
+        " of a sharding key stays at its queue",
     ),
     Setting(
         key="busyTimeoutMs",
         default=60_000,
         help="how long a batch is offered again to a broker that says that it is busy, in ms",
+    ),
+    Setting(
+        key="brokerTimeoutMs",
+        default=60_000,
+        help="how long a batch is offered again while no broker is there to take it, because one"
+        " restarts or fails over, in ms",
     ),
     Setting(
         key="maxMessagesPerSecond",
@@ -179,7 +185,9 @@ class SinkSettings:
 
     def client(self) -> ClientConfig:
         """Return how to reach the cluster; files and the environment are those of this machine."""
-        return client_config(self.values)
+        # Batches are under way while the next one is made; who looks for answers all the time takes
+        # a core from Spark.
+        return replace(client_config(self.values), busy_wait_s=0.0)
 
     def producer(self) -> ProducerConfig:
         """Return how to send."""

@@ -25,7 +25,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from rmq.client.sends import nothing_writable
 from rmq.errors import ConfigError, RmqError
 from rmq.spark.hints import hints_in_text
 from rmq.spark.sink import pool
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rmq.client.blocking.producer import BlockingProducer
     from rmq.model.queues import MessageQueue
     from rmq.model.settings import Schema
     from rmq.spark.sink.columns import ChosenColumn
@@ -96,7 +94,7 @@ class Sink:
                 ),
                 topic=self.settings.topic,
                 spark_key_in_keys=values.flag("sparkKeyInKeys"),
-                queues_of=_KeptQueues(producer),
+                queues_of=_KeptQueues(sender),
             )
             _send_all(batches, encoder, sender)
         except BaseException:
@@ -113,6 +111,7 @@ class Sink:
             accepted=self.settings.accepted,
             retries=values.integer("sendRetries"),
             busy_timeout_s=values.integer("busyTimeoutMs") / 1000,
+            broker_timeout_s=values.integer("brokerTimeoutMs") / 1000,
         )
 
 
@@ -252,17 +251,14 @@ def aborted_text(messages: Sequence[WriterCommitMessage | None]) -> str:
 class _KeptQueues:
     """The queues of topics as they were when a task first asked: order depends on them."""
 
-    def __init__(self, producer: BlockingProducer) -> None:
-        self._producer = producer
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
         self._queues: dict[str, Sequence[MessageQueue]] = {}
 
     def __call__(self, topic: str) -> Sequence[MessageQueue]:
         queues = self._queues.get(topic)
         if queues is None:
-            queues = self._queues[topic] = self._producer.route(topic).writable
-            if not queues:
-                asked = ";".join(self._producer.client.nameservers.addresses)
-                raise nothing_writable(asked, topic)
+            queues = self._queues[topic] = self._sender.queues_of(topic)
         return queues
 
 

@@ -402,6 +402,21 @@ def test_a_chosen_queue_is_tried_once_and_its_broker_looked_for() -> None:
         assert not cluster["b"].stored
 
 
+def test_a_send_that_has_failed_for_good_has_its_broker_looked_for() -> None:
+    """Whoever offers the message again finds the broker where it is then."""
+    with scripted_cluster("a") as cluster, open_producer(cluster, retries=0) as producer:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            cluster.addresses["a"] = f"127.0.0.1:{server.getsockname()[1]}"
+        producer.route(TOPIC)
+        cluster.addresses.clear()
+        with pytest.raises(SendFailedError, match="1 attempt,"):
+            send_ready(producer)
+        assert producer.client.keeping._refreshing, "nobody asks where the broker is"
+        while producer.client.keeping._refreshing:
+            producer.step(time.monotonic() + 0.01)
+        assert send_ready(producer).is_ok
+
+
 def test_a_step_ends_in_time_when_nothing_is_under_way() -> None:
     with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
         producer.step(time.monotonic())

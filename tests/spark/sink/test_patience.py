@@ -5,50 +5,59 @@ from __future__ import annotations
 import pytest
 
 from rmq.errors import (
+    BadAnswerError,
     ClientClosedError,
+    ClientError,
+    ConnectFailedError,
     ConnectionLostError,
     IllegalMessageError,
+    NoNameserverError,
     NoRouteError,
     RequestTimeoutError,
     ResponseError,
     RmqError,
     SendFailedError,
+    TooManyRequestsError,
 )
-from rmq.spark.sink.patience import PAUSE_S_MAX, Pause, is_busy, may_pass
+from rmq.spark.sink.patience import PAUSE_S_MAX, Pause, is_away, may_pass
 
 
 def answered(code: int, remark: str | None = None) -> ResponseError:
     return ResponseError("host:1", "SEND_BATCH_MESSAGE", code, remark)
 
 
-def failed(*errors: RmqError) -> SendFailedError:
-    attempts = [("a", error) for error in errors]
-    return SendFailedError("T", attempts, may_be_stored=False)  # type: ignore[arg-type]
+def failed(*errors: ClientError) -> SendFailedError:
+    return SendFailedError("T", [("a", error) for error in errors], may_be_stored=False)
 
 
 @pytest.mark.parametrize(
-    ("error", "busy", "passes"),
+    ("error", "away", "passes"),
     [
-        (answered(2, "[OVERLOAD]system busy"), True, False),
-        (answered(215), True, False),
-        (answered(1, "[PC_SYNCHRONIZED]broker busy"), True, True),
+        (answered(2, "[OVERLOAD]system busy"), False, False),
         (answered(1, "UNKNOWN_ERROR"), False, True),
         (answered(1), False, True),
-        (answered(14, "disk full"), False, True),
+        (answered(14, "the broker is a slave"), True, True),
         (answered(13, "too large"), False, False),
-        (ConnectionLostError("host:1", "gone"), False, True),
-        (RequestTimeoutError("host:1", "SEND", 3), False, True),
-        (NoRouteError("host:1", "T", "no master"), False, True),
+        (answered(16, "no permission"), False, True),
+        (answered(17, "no such topic"), False, True),
+        (ConnectFailedError("host:1", "refused"), True, True),
+        (ConnectionLostError("host:1", "gone"), True, True),
+        (RequestTimeoutError("host:1", "SEND", 3), True, True),
+        (TooManyRequestsError("host:1", "SEND", 3), True, True),
+        (NoRouteError("host:1", "T", "no master"), True, True),
+        (NoNameserverError("SEND", {"host:2": "refused"}), True, True),
+        (BadAnswerError("host:1", "SEND", "no header"), False, True),
         (ClientClosedError("the client"), False, False),
         (IllegalMessageError("no"), False, False),
     ],
 )
-def test_failures(error: RmqError, busy: bool, passes: bool) -> None:
-    assert (is_busy(error), may_pass(error)) == (busy, passes)
-    if not isinstance(error, IllegalMessageError):
+def test_failures(error: RmqError, away: bool, passes: bool) -> None:
+    assert (is_away(error), may_pass(error)) == (away, passes)
+    if isinstance(error, ClientError):
         # What counts is the last attempt.
-        assert is_busy(failed(answered(13), error)) == busy
+        assert is_away(failed(answered(13), error)) == away
         assert may_pass(failed(answered(2), error)) == passes
+        assert not is_away(failed(error, answered(13)))
 
 
 def test_pauses_grow_until_something_is_taken() -> None:

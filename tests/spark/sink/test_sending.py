@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from rmq.client.blocking import BlockingConsumer, BlockingProducer
 from rmq.client.messages import SendStatus
 from rmq.client.outbound import OutboundMessage
 from rmq.model.queues import MessageQueue
+from rmq.remoting.bodies import BrokerData, TopicRouteData
 from rmq.remoting.bodies.batch import BatchMessage, decode_batch, encode_batch
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import SendMessageRequestV2
@@ -33,7 +35,12 @@ if TYPE_CHECKING:
 ROWS: Final = 3
 OK: Final = frozenset((SendStatus.OK,))
 LIMITS: Final = SendLimits(
-    batches=4, batch_bytes=1024**2, accepted=OK, retries=2, busy_timeout_s=20.0
+    batches=4,
+    batch_bytes=1024**2,
+    accepted=OK,
+    retries=2,
+    busy_timeout_s=20.0,
+    broker_timeout_s=20.0,
 )
 QUEUES: Final = [MessageQueue(topic=TOPIC, broker_name="a", queue_id=number) for number in range(2)]
 
@@ -217,6 +224,83 @@ def test_a_broker_that_stays_busy_ends_the_task_in_time() -> None:
         assert f"{caught.value.confirmed} rows of the task were stored" in text
 
 
+# --- brokers that are away ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("queue", "losses"), [(None, 9), (QUEUES[0], 4)], ids=["any queue", "one queue"]
+)
+def test_a_broker_that_is_away_for_longer_than_all_attempts_is_waited_for(
+    queue: MessageQueue | None, losses: int
+) -> None:
+    lost = 0
+
+    def lose_many(link: Link, request: Command) -> None:
+        nonlocal lost
+        if lost < losses:
+            lost += 1
+            link.close()
+        else:
+            cluster["a"].store(link, request)
+
+    with sending() as (cluster, sender):
+        cluster["a"].play = lose_many
+        for number in range(8):
+            sender.send(batch(number, queue=queue))
+        sender.finish()
+        assert lost == losses
+        assert sender.confirmed == {TOPIC: 24}
+        rows = stored_rows(cluster)
+        # Others that were on a connection when it was lost may be there twice.
+        assert set(rows) == set(range(24))
+        assert queue is None or rows == list(range(24))
+
+
+@pytest.mark.parametrize("queue", [None, QUEUES[0]], ids=["any queue", "one queue"])
+def test_a_topic_whose_master_is_gone_is_waited_for(queue: MessageQueue | None) -> None:
+    """As in a failover: the nameserver knows the topic, and nobody takes messages for it."""
+    with sending() as (cluster, sender):
+        sender.send(batch(0, queue=queue))
+        sender.finish()
+        whole = cluster.route()
+        slave_only = TopicRouteData(
+            queue_datas=whole.queue_datas,
+            broker_datas=(
+                BrokerData(cluster="c", broker_name="a", broker_addrs={1: cluster["a"].address}),
+            ),
+        )
+
+        def promoted_after_three() -> TopicRouteData:
+            return slave_only if cluster.asked < asked + 3 else whole
+
+        def stop_being_master(link: Link, request: Command) -> None:
+            if cluster.asked < asked + 3:
+                link.answer(request, code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="a slave")
+            else:
+                cluster["a"].store(link, request)
+
+        asked = cluster.asked
+        cluster.route = promoted_after_three  # type: ignore[method-assign]
+        cluster["a"].play = stop_being_master
+        sender._producer.client.refresh_route(TOPIC)
+        sender.send(batch(1, queue=queue))
+        sender.finish()
+        assert stored_rows(cluster) == list(range(6))
+
+
+@pytest.mark.parametrize("queue", [None, QUEUES[0]], ids=["any queue", "one queue"])
+def test_a_broker_that_stays_away_ends_the_task_in_time(queue: MessageQueue | None) -> None:
+    with sending(LIMITS._replace(broker_timeout_s=0.3)) as (cluster, sender):
+        cluster["a"].play = lambda link, request: link.close()
+        sender.send(batch(0, queue=queue))
+        with pytest.raises(RowsNotSentError, match=r"connection to .* lost") as caught:
+            sender.finish()
+        assert "no broker has taken them for 0.3 s (brokerTimeoutMs)" in str(caught.value)
+        peer = cluster["a"].peer
+        assert peer is not None
+        assert peer.accepted > 3
+
+
 # --- failures ----------------------------------------------------------------------------------
 
 
@@ -327,18 +411,17 @@ def test_order_holds_when_a_batch_of_a_queue_is_sent_again() -> None:
         assert lost == 2
 
 
-def test_a_queue_that_stays_away_ends_the_task() -> None:
-    def lose(link: Link, request: Command) -> None:
-        link.close()
-
+def test_an_answer_that_stays_the_same_ends_the_task_after_some_attempts() -> None:
     with sending() as (cluster, sender):
-        cluster["a"].play = lose
+        broker = cluster["a"]
+        broker.play = broker.refuse(ResponseCode.SYSTEM_ERROR)
         sender.send(batch(0, queue=QUEUES[0]))
-        with pytest.raises(RowsNotSentError, match=r"connection to .* lost"):
+        with pytest.raises(RowsNotSentError, match="answered code 1: says a"):
             sender.finish()
-        peer = cluster["a"].peer
+        peer = broker.peer
         assert peer is not None
-        assert peer.accepted == 3
+        sends = [each for each in peer.requests if each.code == RequestCode.SEND_BATCH_MESSAGE]
+        assert len(sends) == 1 + LIMITS.retries
 
 
 # --- the rate ------------------------------------------------------------------------------------
@@ -353,6 +436,25 @@ def test_a_limit_of_messages_per_second_is_kept() -> None:
         assert time.monotonic() - started >= 0.27
         sender.finish()
         assert sender.confirmed == {TOPIC: 30}
+
+
+def test_a_task_is_done_only_when_the_limit_allows_the_next_message() -> None:
+    """The task after it knows nothing of what this one has sent."""
+    started = time.monotonic()
+    with sending(bucket=TokenBucket(100, started)) as (_, sender):
+        sender.send(batch(0, rows=30))
+        sender.finish()
+        assert time.monotonic() - started >= 0.3
+
+
+def test_a_task_that_fails_keeps_the_limit_too() -> None:
+    started = time.monotonic()
+    with sending(bucket=TokenBucket(100, started)) as (cluster, sender):
+        cluster["a"].play = cluster["a"].refuse(ResponseCode.MESSAGE_ILLEGAL)
+        sender.send(batch(0, rows=30))
+        with pytest.raises(RowsNotSentError):
+            sender.finish()
+        assert time.monotonic() - started >= 0.3
 
 
 # --- real brokers --------------------------------------------------------------------------------
@@ -380,3 +482,28 @@ def test_a_broker_that_is_killed_midway_loses_nothing_that_was_confirmed(tmp_pat
     # What was under way at that moment may be there twice; nothing is missing.
     assert set(found) == set(range(4000))
     assert len(found) <= 4000 + LIMITS.batches * 10
+
+
+def test_a_master_that_restarts_is_waited_for(tmp_path: Path) -> None:
+    with process_cluster(tmp_path) as cluster:
+        cluster.create_topic("Orders", queues=2)
+        queues = [
+            MessageQueue(topic="Orders", broker_name="broker-a", queue_id=each) for each in (0, 1)
+        ]
+        with BlockingProducer(cluster.nameserver, "g") as producer:
+            sender = Sender(producer, LIMITS)
+            restart = threading.Thread(target=cluster.start)
+            for number in range(60):
+                if number == 30:
+                    cluster.stop()
+                    restart.start()
+                queue = queues[number % 3] if number % 3 < 2 else None
+                sender.send(batch(number, topic="Orders", rows=10, queue=queue))
+            sender.finish()
+            restart.join()
+        assert sender.confirmed == {"Orders": 600}
+        found: list[int] = []
+        with BlockingConsumer(cluster.nameserver, "readers") as consumer:
+            for queue, end in consumer.end_offsets(consumer.queues("Orders")).items():
+                found += [int(each.body) for each in consumer.read_range(queue, 0, end)]
+    assert set(found) == set(range(600))

@@ -29,7 +29,11 @@ def test_defaults_wait_for_every_message_to_be_safe() -> None:
     assert settings.accepted == {SendStatus.OK}
     producer = settings.producer()
     assert (producer.group, producer.send_timeout_s, producer.retries) == ("rmq-spark-sink", 10, 2)
-    assert settings.client().addresses == ("host:9876",)
+    client = settings.client()
+    assert client.addresses == ("host:9876",)
+    # Who looks for answers all the time takes a core from Spark.
+    assert client.busy_wait_s == 0
+    assert settings.values.integer("brokerTimeoutMs") == 60_000
 
 
 @pytest.mark.parametrize(

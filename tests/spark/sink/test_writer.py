@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import pickle
+import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -113,7 +115,16 @@ def test_a_topic_without_queues_is_told_of_sharding_keys_too() -> None:
         empty = TopicRouteData(queue_datas=(), broker_datas=known.broker_datas)
         cluster.route = lambda: empty  # type: ignore[method-assign]
         with pytest.raises(NoRouteError, match="none of its queues takes messages"):
-            send(sink_of(cluster), table(b"1", key="k"))
+            send(sink_of(cluster, brokerTimeoutMs="0"), table(b"1", key="k"))
+
+
+def test_queues_of_a_sharding_key_are_waited_for_while_nobody_can_tell_them() -> None:
+    with scripted_cluster("a") as cluster:
+        known = cluster.route()
+        empty = TopicRouteData(queue_datas=(), broker_datas=known.broker_datas)
+        cluster.route = lambda: empty if cluster.asked < 3 else known  # type: ignore[method-assign]
+        sent = send(sink_of(cluster), itertools.chain(table(b"1"), table(b"2", key="k")))
+        assert sent == SentRows({TOPIC: 2})
 
 
 def test_the_limit_is_shared_by_tasks_that_run_at_the_same_time() -> None:
@@ -128,6 +139,15 @@ def test_the_limit_is_shared_by_tasks_that_run_at_the_same_time() -> None:
             send(limited, table(b"1"), spark_master="yarn")
         told = sink_of(cluster, maxMessagesPerSecond="3000", parallelTasks="1")
         assert send(told, table(b"1"), spark_master="yarn").by_topic == {TOPIC: 1}
+
+
+def test_the_limit_holds_for_tasks_that_follow_each_other() -> None:
+    with scripted_cluster("a") as cluster:
+        limited = sink_of(cluster, maxMessagesPerSecond="1000")
+        started = time.monotonic()
+        for _ in range(3):
+            send(limited, table(*[b"x"] * 100), spark_master="local[1]")
+        assert time.monotonic() - started >= 0.3
 
 
 def test_speculation_is_refused_before_anything_is_sent() -> None:
