@@ -18,6 +18,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
 
 from rmq.client.broker_choice import broker_of
+from rmq.client.busy import is_busy
 from rmq.client.flows import Answer, Ask
 from rmq.client.pulls import PullStatus, pull_request, read_pull_answer, read_pull_parts
 from rmq.client.routes import MASTER_ID
@@ -29,9 +30,8 @@ from rmq.errors import (
     NoRouteError,
     OffsetOutOfRangeError,
     RequestTimeoutError,
-    ResponseError,
 )
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import RequestCode
 from rmq.remoting.expressions import is_tag_type
 
 if TYPE_CHECKING:
@@ -52,11 +52,10 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 BUSY_PAUSE_S: Final = 0.02
-"""How long a broker is left alone that says that it has too much to do."""
+"""How long a broker is left alone at first that says that it has too much to do."""
 PULLS_AHEAD: Final = 16
 AHEAD_BYTES_MAX: Final = 4 * 1024**2
 """How much may be on its way: pulls are as large as brokers make them."""
-_BUSY_RETRIES: Final = 50
 _LOST: Final = (ConnectFailedError, ConnectionLostError, RequestTimeoutError, NoRouteError)
 """Failures after which the same pull may succeed, here or at another broker of the name."""
 
@@ -105,6 +104,7 @@ class RangeReader:
         self._broker_id = MASTER_ID
         self._failures = 0
         """In a row."""
+        self._busy_pause_s = BUSY_PAUSE_S
         self._ahead: deque[_Pull] = deque()
         """Pulls under way, in the order of their offsets."""
         # With a filter nobody knows how far a pull goes before it is answered.
@@ -138,6 +138,7 @@ class RangeReader:
                     self._failed(exc)
                     continue
                 self._failures = 0
+                self._busy_pause_s = BUSY_PAUSE_S
                 offset, self._next = self._next, next_offset
                 yield offset, found
         finally:
@@ -204,6 +205,8 @@ class RangeReader:
 
     def _broker(self) -> Address:
         """Return whom to ask now."""
+        # Before `tick`, which forgets routes that nobody has used for a while.
+        self._client.keeping.keep(self._queue.topic)
         self._client.tick()
         return broker_of(self._client.routes, self._queue, self._broker_id)
 
@@ -263,12 +266,10 @@ class RangeReader:
     def _failed(self, error: ClientError) -> None:
         """Wait before the next attempt, or raise what cannot be helped."""
         self._ahead.clear()
-        self._failures += 1
-        if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
-            if self._failures > _BUSY_RETRIES:
-                raise error
-            self._client.connections.sleep(BUSY_PAUSE_S)
+        if is_busy(error):
+            self._wait_for_busy(error)
             return
+        self._failures += 1
         if not isinstance(error, _LOST) or self._failures > self._config.pull_retries:
             raise error
         logger.warning("%s is read on from offset %d: %s", self._queue, self._next, error)
@@ -279,6 +280,18 @@ class RangeReader:
             self._client.refresh_route(self._queue.topic)
         except ClientError as exc:
             logger.warning("the route of %s is not known anew: %s", self._queue.topic, exc)
+
+    def _wait_for_busy(self, error: ClientError) -> None:
+        """Leave a busy broker alone, longer each time. Only pauses of full length are retries."""
+        pause_s = min(self._busy_pause_s, self._config.pull_pause_s)
+        self._busy_pause_s *= 2
+        if pause_s == self._config.pull_pause_s:
+            self._busy_pause_s = pause_s
+            self._failures += 1
+            if self._failures > self._config.pull_retries:
+                raise error
+            logger.warning("%s is pulled again from offset %d: %s", self._queue, self._next, error)
+        self._client.connections.sleep(pause_s)
 
 
 class _Pull:
