@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, final
 
 from rmq.client.offsets import commit_offset
-from rmq.errors import BrokersFailedError, ClientError
+from rmq.errors import BrokersFailedError, ClientError, NoRouteError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,12 +43,22 @@ class Commits:
         self._under_way.clear()
 
     def commit(self, places: Mapping[MessageQueue, int]) -> None:
-        """Commit places; raise `BrokersFailedError` naming those that could not be."""
+        """Commit places; raise `BrokersFailedError` naming those that could not be.
+
+        A topic that no broker has does not keep others from being committed.
+        """
+        missing: dict[str, NoRouteError] = {}
         for topic in {queue.topic for queue in places}:
-            self._client.route(topic)
-        failures: list[tuple[str, ClientError]] = []
+            try:
+                self._client.route(topic)
+            except NoRouteError as exc:
+                missing[topic] = exc
+        failures: list[tuple[str, ClientError]] = [
+            (_name(queue), missing[queue.topic]) for queue in places if queue.topic in missing
+        ]
         done: list[str] = []
-        for queue, task in self._start(places).items():
+        wanted = {queue: at for queue, at in places.items() if queue.topic not in missing}
+        for queue, task in self._start(wanted).items():
             try:
                 self._client.wait(task)
             except ClientError as exc:

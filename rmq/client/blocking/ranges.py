@@ -30,8 +30,9 @@ from rmq.errors import (
     NoRouteError,
     OffsetOutOfRangeError,
     RequestTimeoutError,
+    ResponseError,
 )
-from rmq.remoting.codes import RequestCode
+from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.expressions import is_tag_type
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class RangeReader:
             raise command
         assert command is not None
         answer = Answer(pull.ask, command)
-        parts = read_pull_parts(answer)
+        parts = self._read_parts(pull, answer)
         self._check(pull, parts)
         self._pull_ahead(pull.offset, parts)
         next_offset, found = read(answer, parts)
@@ -167,6 +168,19 @@ class RangeReader:
             # A part of the answer cannot be read: what comes next is not what was expected.
             ahead.clear()
         return next_offset, found
+
+    def _read_parts(self, pull: _Pull, answer: Answer) -> PullParts:
+        try:
+            return read_pull_parts(answer)
+        except ResponseError as exc:
+            if exc.code == ResponseCode.TOPIC_NOT_EXIST and pull.broker.broker_id != MASTER_ID:
+                raise self._slave_lags(pull, f"does not have topic {self._queue.topic}") from exc
+            raise
+
+    @staticmethod
+    def _slave_lags(pull: _Pull, why: str) -> ConnectionLostError:
+        """Return what to raise if a slave lags behind: the master may know more."""
+        return ConnectionLostError(pull.ask.address, f"slave {pull.broker.broker_id} {why}")
 
     def _decode(self, answer: Answer, parts: PullParts) -> tuple[int, list[ReceivedMessage]]:
         result = read_pull_answer(
@@ -239,10 +253,7 @@ class RangeReader:
         has_nothing = parts.status in (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL)
         stands = header.next_begin_offset <= pull.offset
         if (has_nothing or stands) and pull.broker.broker_id != MASTER_ID:
-            # A slave that lags behind; the master may know more.
-            raise ConnectionLostError(
-                address, f"slave {pull.broker.broker_id} has no offset {pull.offset}"
-            )
+            raise self._slave_lags(pull, f"does not have offset {pull.offset}")
         if has_nothing:
             queue = self._queue
             raise OffsetOutOfRangeError(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.client.blocking import BlockingConsumer, BlockingProducer
+from rmq.client.blocking import BlockingConsumer, BlockingProducer, client, route_keeping
+from rmq.client.blocking.connections import Connections
 from rmq.client.messages import Message, SendResult
 from rmq.client.offsets import ConsumeFrom
 from rmq.errors import (
@@ -30,6 +31,7 @@ from rmq.remoting.headers import (
     PullMessageRequest,
     PullMessageResponse,
     QueryConsumerOffsetResponse,
+    UpdateConsumerOffsetRequest,
 )
 from tests.client.blocking.cluster_process import process_cluster
 from tests.client.blocking.scripted_cluster import TOPIC, scripted_cluster
@@ -121,6 +123,12 @@ def busy(link: Link, request: Command) -> None:
     link.answer(request, code=ResponseCode.FLOW_CONTROL, remark="busy")
 
 
+def overloaded(link: Link, request: Command) -> None:
+    """Answer like a broker of 4.9 whose queue of requests is too long."""
+    remark = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while"
+    link.answer(request, code=ResponseCode.SYSTEM_BUSY, remark=remark)
+
+
 def refuse(link: Link, request: Command) -> None:
     link.answer(request, code=ResponseCode.NO_PERMISSION, remark="no")
 
@@ -152,7 +160,9 @@ def numbers(consumer: BlockingConsumer, start: int = 0, end: int = COUNT) -> lis
     return [int(message.body) for message in consumer.read_range(QUEUE, start, end)]
 
 
-@pytest.mark.parametrize("failing", [lose, garbage, busy], ids=lambda play: play.__name__)
+@pytest.mark.parametrize(
+    "failing", [lose, garbage, busy, overloaded], ids=lambda play: play.__name__
+)
 def test_a_range_is_read_on_after_a_failure(failing: Play) -> None:
     with played() as (queue, _, consumer):
         for number in (0, 3, 4, 9):
@@ -160,7 +170,9 @@ def test_a_range_is_read_on_after_a_failure(failing: Play) -> None:
         assert numbers(consumer) == list(range(COUNT))
 
 
-@pytest.mark.parametrize("failing", [lose, garbage, busy], ids=lambda play: play.__name__)
+@pytest.mark.parametrize(
+    "failing", [lose, garbage, busy, overloaded], ids=lambda play: play.__name__
+)
 def test_pulls_of_a_range_go_on_after_a_failure(failing: Play) -> None:
     with played() as (queue, _, consumer):
         for number in (0, 3, 4, 9):
@@ -205,6 +217,43 @@ def test_a_range_is_given_up_when_nothing_helps() -> None:
         cluster["a"].peer.close()
         with pytest.raises(ConnectFailedError):
             numbers(consumer)
+
+
+def test_a_busy_broker_is_asked_ever_more_seldom_and_given_up_at_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(Connections, "sleep", lambda _self, seconds: pauses.append(seconds))
+    with played(pull_pause_s=0.1, pull_retries=2) as (queue, _, consumer):
+        queue.failures.update(dict.fromkeys((*range(1, 5), *range(6, 50)), overloaded))
+        reader = consumer.read_raw(QUEUE, 0, COUNT)
+        assert [next(reader).offset for _ in range(2)] == [0, 32]
+        grown = [0.02, 0.04, 0.08]
+        assert pauses == [*grown, 0.1], "shorter ones do not count as retries"
+        pauses.clear()
+        with pytest.raises(ResponseError, match="TIMEOUT_CLEAN_QUEUE"):
+            next(reader)
+        assert pauses == [*grown, 0.1, 0.1]
+        assert queue.pulls.count(64) == 6
+
+
+def test_a_range_that_takes_long_keeps_its_route(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Routes that nobody uses are forgotten after a minute; this one is used."""
+    later_s = 0.0
+    for module in (client, route_keeping):
+        monkeypatch.setattr(module, "_monotonic", lambda: time.monotonic() + later_s)
+    with played(pull_retries=0, pull_messages_max=1) as (queue, cluster, consumer):
+        found = []
+        for message in consumer.read_range(QUEUE, 0, 40):
+            found.append(int(message.body))
+            # The reader of these messages takes its time.
+            later_s += 100.0
+        assert found == list(range(40))
+        assert queue.pulls == list(range(40)), "nothing was pulled in vain"
+        assert cluster.asked > 2, "and the route is kept fresh"
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(
@@ -255,7 +304,12 @@ def has_moved(link: Link, request: Command) -> None:
     link.answer(request, code=ResponseCode.PULL_RETRY_IMMEDIATELY, header=places(start))
 
 
-@pytest.mark.parametrize("lagging", [lags, has_moved], ids=lambda play: play.__name__)
+def has_no_topic(link: Link, request: Command) -> None:
+    """Answer like a slave that has not heard of a new topic yet."""
+    link.answer(request, code=ResponseCode.TOPIC_NOT_EXIST, remark="topic[Scripted] not exist")
+
+
+@pytest.mark.parametrize("lagging", [lags, has_moved, has_no_topic], ids=lambda play: play.__name__)
 def test_a_slave_is_read_when_the_master_says_so_and_left_when_it_lags(lagging: Play) -> None:
     with scripted_cluster("a", "slave") as cluster:
         master, slave = Queue(), Queue()
@@ -335,6 +389,22 @@ def test_a_broker_that_answers_pulls_at_once_is_not_asked_in_a_tight_loop() -> N
         consumer.seek(QUEUE, COUNT)
         assert consumer.poll(0.3) == []
         assert 1 <= len(queue.pulls) <= 10
+
+
+def test_a_topic_without_a_route_does_not_keep_others_from_being_committed() -> None:
+    committed: list[int] = []
+
+    def take(link: Link, request: Command) -> None:
+        committed.append(request.header(UpdateConsumerOffsetRequest).commit_offset)
+        link.answer(request)
+
+    with played() as (_, cluster, consumer):
+        cluster["a"].play = take
+        gone = MessageQueue(topic="Gone", broker_name="a", queue_id=0)
+        with pytest.raises(BrokersFailedError, match="topic Gone: no broker has it") as caught:
+            consumer.commit({gone: 7, QUEUE: 5})
+        assert caught.value.done == ("Scripted a 0",)
+        assert committed == [5]
 
 
 def test_commits_that_fail_are_told() -> None:
