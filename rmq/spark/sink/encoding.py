@@ -53,6 +53,10 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = 32 * 1024**2
 """Bodies up to so many bytes are encoded together, so that long ones do not fill the memory."""
+PROPERTIES_BYTES: Final = PROPERTIES_BYTES_MAX - 512
+"""What the properties of a row may take. A stored record has room for `PROPERTIES_BYTES_MAX`, and
+brokers add WAIT (10 bytes), CLUSTER (9 and its name) and, if the message is delayed, REAL_TOPIC (12
+and its name) and REAL_QID. They refuse the whole batch if one message of it grows too large."""
 COMPRESS_ABOVE: Final = 4096
 COMPRESS_LEVEL: Final = 5
 """As producers have it: for messages that are sent alone."""
@@ -201,9 +205,9 @@ class RowEncoder:
             len(self._template) - _PROPERTIES_LENGTH.itemsize
         )
         check_rows(
-            properties_bytes > PROPERTIES_BYTES_MAX,
-            f"the properties take more than {PROPERTIES_BYTES_MAX} bytes; tags, keys and"
-            f" {SPARK_KEY} count as properties",
+            properties_bytes > PROPERTIES_BYTES,
+            f"the properties take more than {PROPERTIES_BYTES} bytes; tags, keys and {SPARK_KEY}"
+            " count as properties",
         )
         ids = self._identity.ids(rows)
         id_start = _PROPERTIES_LENGTH.itemsize + len(_ID_START)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq.client.blocking import BlockingProducer
 from rmq.client.compression import decompressed
-from rmq.client.messages import RESERVED
+from rmq.client.messages import RESERVED, SendResult
 from rmq.client.selection import by_hash
 from rmq.errors import IllegalMessageError
 from rmq.model.flags import COMPRESSED
@@ -20,8 +21,9 @@ from rmq.remoting.bodies.batch import decode_batch, encode_batch
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.layout import BatchEntry
 from rmq.spark.sink import encoding
-from rmq.spark.sink.encoding import Limits, Outgoing
+from rmq.spark.sink.encoding import PROPERTIES_BYTES, Limits, Outgoing
 from rmq.spark.sink.identity import SPARK_KEY
+from tests.client.blocking.cluster_process import process_cluster
 from tests.spark.sink.encoding_kit import (
     LIMITS,
     Row,
@@ -35,6 +37,7 @@ from tests.spark.sink.encoding_kit import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 # Text without the two separators, and without halves of characters that UTF-8 has no form for.
 text = st.text(st.characters(min_codepoint=3, exclude_categories=["Cs"]), max_size=12)
@@ -227,7 +230,7 @@ GOOD: Row = {
         ({"properties": [("", "b")]}, "a property has no name"),
         ({"properties": [("a", "b"), ("c", "\x02")]}, "property 'c': its value has a character"),
         ({"properties": [("\x01", "b")]}, "the name of a property has a character"),
-        ({"properties": [("a", "x" * 32_700)]}, "take more than 32767 bytes"),
+        ({"properties": [("a", "x" * 32_200)]}, "take more than 32255 bytes"),
         ({"delayLevel": 19}, "delay level is not 0 to 18"),
         ({"delayLevel": -1}, "delay level is not 0 to 18"),
     ],
@@ -247,14 +250,39 @@ def test_a_row_that_no_broker_would_take_is_named(change: Row, reason: str) -> N
     assert "SPARK_KEY run/3/104" in str(caught.value)
 
 
+def longest_property(**row: object) -> str:
+    """Return the value with which the properties of a row are as large as they may be."""
+    (plain,) = encoded([{"body": b"x", "properties": [("a", "b")], **row}], topic="T")
+    length = len(plain.outbound.properties) - len("\x02WAIT\x01true")
+    if plain.outbound.is_batch:
+        length = int.from_bytes(plain.outbound.body[21:23])
+    return "x" * (PROPERTIES_BYTES - length + 1)
+
+
 def test_properties_up_to_the_limit_are_taken() -> None:
-    (plain,) = encoded([{"body": b"x", "properties": [("a", "b")]}], topic="T")
-    (length,) = struct.unpack_from(">h", plain.outbound.body, 21)
-    value = "x" * (32_767 - length + 1)
+    value = longest_property()
     (outgoing,) = encoded([{"body": b"x", "properties": [("a", value)]}], topic="T")
     assert messages_in(outgoing)[0][2]["a"] == value
-    with pytest.raises(IllegalMessageError, match="32767 bytes"):
+    with pytest.raises(IllegalMessageError, match="32255 bytes"):
         encoded([{"body": b"x", "properties": [("a", value + "x")]}], topic="T")
+
+
+def test_brokers_store_properties_up_to_the_limit_with_what_they_add(tmp_path: Path) -> None:
+    name = "T" * 127
+    with (
+        process_cluster(tmp_path, brokerClusterName="c" * 200) as cluster,
+        BlockingProducer(cluster.nameserver, "g") as producer,
+    ):
+        cluster.create_topic(name, queues=1)
+        for delay in (0, 1):
+            properties = [("a", longest_property(delayLevel=delay))]
+            (outgoing,) = encoded(
+                [{"body": b"x", "properties": properties, "delayLevel": delay}], topic=name
+            )
+            send = producer.begin(outgoing.outbound)
+            while send.outcome is None:
+                producer.step()
+            assert isinstance(send.outcome, SendResult), send.outcome
 
 
 def test_what_a_null_hides_is_not_looked_at() -> None:
