@@ -14,6 +14,7 @@ import pytest
 
 from rmq.client.blocking import BlockingProducer
 from rmq.client.messages import Message
+from rmq.model.queues import MessageQueue
 from rmq.spark.jobs.forecast.data import Observed, make_forecast, verdict_of
 from rmq.spark.jobs.forecast.model import (
     DAY_S,
@@ -25,6 +26,7 @@ from rmq.spark.jobs.forecast.model import (
     Sample,
 )
 from rmq.spark.jobs.forecast.page import page_of
+from rmq.spark.jobs.forecast.sources import hot_queues
 from rmq.spark.jobs.report.history import write_run
 from rmq.spark.jobs.report.lag import GroupLag, Skew
 from rmq.spark.pipelines.forecast import PIPELINE
@@ -159,7 +161,12 @@ def test_too_little_to_tell() -> None:
     assert "too little history to tell whether it catches up" in alone.sentence
     assert "in 2 d 14 h" in alone.sentence
     assert _verdict(groups=[_group(0.5)]).outcome is Outcome.HOLDS
-    assert _kinds(_verdict(groups=[_group(None)])) == ["trend"]
+    ageless = _verdict(groups=[_group(None)], age_failures=["age of what slow has not read: gone"])
+    assert ageless.outcome is Outcome.UNKNOWN
+    assert _kinds(ageless) == ["trend", "failure"]
+    assert ageless.facts["failures"] == ["age of what slow has not read: gone"]
+    # The group is one that is ignored.
+    assert _verdict(age_failures=["age of what unused has not read"]).outcome is Outcome.HOLDS
     assert _kinds(_verdict(has_groups=False)) == ["no_groups"]
     assert _kinds(_verdict(disks=[])) == ["no_disk"]
     assert _kinds(_verdict(failures=["broker-a: no answer"])) == ["failure"]
@@ -256,6 +263,28 @@ def test_what_the_report_saw(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "slow" in (tmp_path / "out" / "forecast.html").read_text()
 
 
+def test_a_report_that_knew_no_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its store had no file of consumer offsets: that nobody is behind was not said."""
+    for hour in range(4):
+        end_s = NOW_S + hour * HOUR_S
+        span_s = (end_s - HOUR_S, end_s - 60)
+        topics = {"Orders": (3_600, 1 << 20)}
+        has_groups = hour < 3
+        write_run(tmp_path / "history", end_s, "store x", [], topics, span_s, has_groups=has_groups)
+    arguments = ["--history", str(tmp_path), "--out", str(tmp_path / "out"), "--capacity", "1T"]
+    assert main(PIPELINE, [*arguments, "--json"]) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert [each["kind"] for each in told["findings"]] == ["no_groups", "stale"]
+    assert "how far groups are is not known" in told["verdict"]
+
+
+def test_hot_queues_are_those_of_topics_with_idle_queues() -> None:
+    queues = {("Orders", "a", number) for number in range(4)} | {("Idle", "a", 0), ("Idle", "a", 1)}
+    (hot,) = hot_queues({("Orders", "a", 0): 500}, queues)
+    assert (hot.topic, hot.largest, hot.ratio, hot.queues) == ("Orders", ("a", 0), 4.0, 4)
+    assert hot_queues({("Orders", "a", 0): 500}) == []
+
+
 def test_the_golden_store(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,7 +329,11 @@ def test_a_cluster(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "out"
     with process_cluster(tmp_path, fileReservedTime="48") as cluster:
         cluster.create_topic("Orders", queues=2)
+        # Nobody reads it, and all its messages are in one of its queues.
+        cluster.create_topic("Lopsided", queues=4)
+        first = MessageQueue(topic="Lopsided", broker_name="broker-a", queue_id=0)
         with BlockingProducer(cluster.nameserver, "tests") as producer:
+            producer.send_batch([Message("Lopsided", b"x") for _ in range(120)], queue=first)
             for number in range(10):
                 producer.send(Message("Orders", b"x", keys=(f"key-{number % 2}",)))
         usage = shutil.disk_usage(tmp_path)
@@ -314,7 +347,9 @@ def test_a_cluster(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFi
     # Brokers tell one digit behind the point.
     assert disk["total_bytes"] == pytest.approx(usage.total, rel=0.06)
     assert disk["log_bytes"] == told["bytes"] > 0
-    assert told["records"] == 10
+    assert told["records"] == 130
+    [hot] = told["facts"]["hot_queues"]
+    assert (hot["topic"], hot["skew"], hot["share"]) == ("Lopsided", 4.0, 1.0)
     keys = [(each["key"], each["messages"]) for each in told["facts"]["hot_keys"]]
     assert keys == [("key-0", 5), ("key-1", 5)]
     assert len(list((out / "history").iterdir())) == 1

@@ -79,6 +79,20 @@ def test_lag_of_groups() -> None:
     assert by_group([_queue()], NOW_S)[0].lag_s is None
 
 
+def test_the_age_of_a_group_is_known_if_that_of_all_its_queues_is() -> None:
+    queues = [
+        _queue(queue_id=0, offset=100),
+        _queue(queue_id=1, offset=60, unread_ms=int((NOW_S - 40) * 1000)),
+        _queue(queue_id=2, last=1_000_000, offset=0),
+    ]
+    (lag,) = by_group(queues, NOW_S)
+    assert (lag.lag, lag.lag_s, lag.known_lag_s) == (1_000_040, None, 40.0)
+    (lag,) = by_group(queues[:2], NOW_S)
+    assert (lag.lag_s, lag.known_lag_s) == (40.0, 40.0)
+    (lag,) = by_group([queues[0], queues[2]], NOW_S)
+    assert (lag.lag_s, lag.known_lag_s) == (None, 0.0)
+
+
 def test_trend() -> None:
     assert trend_of([]) is None
     assert trend_of([(NOW_S, 5)]) is None
@@ -195,8 +209,46 @@ def test_what_nobody_told_is_not_within_limits() -> None:
     assert verdict_of(_report(failures=failures)).outcome is Outcome.HOLDS
     assert verdict_of(_report(Limits(lag=100), failures=failures)).outcome is Outcome.UNKNOWN
     assert verdict_of(_report(Limits(lag=1), failures=failures)).outcome is Outcome.FAILS
-    nobody = _report(Limits(lag=100), lags=[], has_groups=False)
-    assert verdict_of(nobody).outcome is Outcome.UNKNOWN
+    for limits in (Limits(lag=100), Limits(lag_s=100)):
+        nobody = _report(limits, lags=[], groups=0, has_groups=False)
+        verdict = verdict_of(nobody)
+        assert verdict.outcome is Outcome.UNKNOWN
+        assert (verdict.facts["max_lag"], verdict.facts["max_lag_seconds"]) == (None, None)
+    skewed = _report(Limits(skew=9), lags=[], groups=0, has_groups=False)
+    assert verdict_of(skewed).outcome is Outcome.HOLDS
+
+
+def test_an_age_that_nobody_told_is_not_within_limits() -> None:
+    fresh = GroupLag("H", "Orders", 1, 2.0, 0, 3, 1, 1.0)
+    lag = GroupLag("G", "Orders", 1_000_000, None, 0, 3, 2, 1.5, known_lag_s=40.0)
+    ages = ["age of what group G has not read of Orders: its queue is damaged"]
+
+    def told(limits: Limits) -> tuple[Outcome, list[object]]:
+        verdict = verdict_of(_report(limits, lags=[lag, fresh], groups=2, age_failures=ages))
+        assert verdict.facts["max_lag_seconds"] is None
+        assert verdict.facts["failures"] == ages
+        return verdict.outcome, [finding.facts["kind"] for finding in verdict.findings]
+
+    assert told(Limits()) == (Outcome.HOLDS, ["failure"])
+    assert told(Limits(lag_s=60)) == (Outcome.UNKNOWN, ["failure"])
+    # What is known of it is too old already.
+    assert told(Limits(lag_s=30)) == (Outcome.FAILS, ["lag_seconds", "failure"])
+    # How many messages it is behind is known all the same.
+    assert told(Limits(lag=1_000_000)) == (Outcome.HOLDS, ["failure"])
+    verdict = verdict_of(_report(Limits(lag_s=60), lags=[lag, fresh], groups=2, age_failures=ages))
+    assert verdict.sentence.endswith("the age of unread messages is not known for 1 group")
+    page = page_of(_report(lags=[lag, fresh], groups=2), verdict)
+    assert "not known" in page
+
+
+def test_queues_that_nobody_told_may_be_empty() -> None:
+    failures = ["how many queues topics have: there is no config/topics.json"]
+    report = _report(Limits(skew=9), queue_failures=failures)
+    assert verdict_of(report).outcome is Outcome.UNKNOWN
+    assert verdict_of(_report(Limits(skew=2), queue_failures=failures)).outcome is Outcome.FAILS
+    held = verdict_of(_report(Limits(lag=100), queue_failures=failures))
+    assert held.outcome is Outcome.HOLDS
+    assert held.facts["failures"] == failures
 
 
 def test_a_page_of_nothing() -> None:

@@ -56,6 +56,8 @@ class Observed:
     hot_queues: Sequence[Skew] = ()
     hot_keys: Sequence[HotKey] = ()
     failures: Sequence[str] = ()
+    age_failures: Sequence[str] = ()
+    """Why it is not known how old unread messages are; the groups have no age then."""
     has_groups: bool = True
     """Whether anybody could say how far groups are."""
     records: int = 0
@@ -257,6 +259,8 @@ def _remarks(forecast: Forecast) -> Iterator[Finding]:
     if seen.made_s - seen.seen_s > STALE_S:
         text = f"the last run of the history is {seconds_text(seen.made_s - seen.seen_s)} old"
         yield Finding(text, {"kind": "stale"})
+    for failure in seen.age_failures:
+        yield Finding(f"not known: {failure}", {"kind": "failure"})
     for each in forecast.disks:
         if each.growth is not None and each.growth.is_bursty:
             when = each.mean_full_in_s

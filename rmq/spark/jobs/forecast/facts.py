@@ -81,7 +81,7 @@ def facts_of(forecast: Forecast) -> dict[str, Json]:
             }
             for each in seen.hot_keys
         ],
-        "failures": list(seen.failures),
+        "failures": list((*seen.failures, *seen.age_failures)[:GAUGES_MAX]),
     }
 
 

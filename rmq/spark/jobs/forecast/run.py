@@ -32,7 +32,6 @@ from rmq.spark.jobs.forecast.tables import (
 from rmq.spark.jobs.report.history import read_history, write_run
 from rmq.spark.jobs.report.lag import by_group
 from rmq.spark.jobs.report.sources import cluster_progress, store_progress
-from rmq.spark.jobs.store_offsets import group_offsets
 from rmq.spark.pages.page import write_text
 from rmq.spark.pipelines.cluster import cluster_config, cluster_options
 from rmq.spark.pipelines.printing import Run, verdict_object
@@ -75,7 +74,6 @@ def run(job: Job, args: Namespace, target: str) -> Verdict:
 def _store(job: Job, args: Namespace, given: Given, target: str) -> Observed:
     with job.step("looking at the store"), Reader(args.store) as reader:
         progress = store_progress(reader, args.store, "", ())
-        has_groups = group_offsets(args.store) is not None
         disk = store_disk(reader, args.store)
         last_ms = None if reader.state.is_live else reader.last_store_ms
     # In a store that nobody writes to, time ended with the last message.
@@ -83,8 +81,7 @@ def _store(job: Job, args: Namespace, given: Given, target: str) -> Observed:
     options = {"path": str(args.store), "failOnDataLoss": "false"}
     options["skipCorrupt"] = str(args.skip_corrupt).lower()
     messages = _messages(job, "rocketmq-store", options, args, now_s, args.window)
-    seen = _observed(job, args, target, now_s, messages, {"": given.applied(disk)}, progress)
-    return replace(seen, has_groups=has_groups)
+    return _observed(job, args, target, now_s, messages, {"": given.applied(disk)}, progress)
 
 
 def _cluster(job: Job, args: Namespace, given: Given, target: str) -> Observed:
@@ -162,6 +159,7 @@ def _observed(
         lags,
         totals,
         (None, None) if known is None else (first_s, last_s),
+        has_groups=progress.has_groups,
     )
     return Observed(
         target=target,
@@ -176,9 +174,11 @@ def _observed(
             for name, disk in sorted(disks.items())
         ],
         groups=group_states(lags, history, job.started_s, args.ignore_group),
-        hot_queues=hot_queues(queues),
+        hot_queues=hot_queues(queues, progress.queues),
         hot_keys=keys,
         failures=progress.failures,
+        age_failures=progress.age_failures,
+        has_groups=progress.has_groups,
         records=sum(count for count, _ in totals.values()),
         size_bytes=sum(size for _, size in totals.values()),
         more_hint="run it again later with the same --out",

@@ -23,7 +23,7 @@ from rmq.spark.jobs.report.history import read_history
 from rmq.spark.jobs.report.lag import skews
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from rmq.client.config import ClientConfig
@@ -137,9 +137,14 @@ def _points(history: Sequence[PastRun], key: tuple[str, str]) -> list[LagPoint]:
     ]
 
 
-def hot_queues(messages: Mapping[tuple[str, str, int], int]) -> list[Skew]:
-    """Return for topics that are spread unevenly the queue that gets most."""
-    found = [each for each in skews(messages) if each.messages >= SKEW_MESSAGES_MIN]
+def hot_queues(
+    messages: Mapping[tuple[str, str, int], int], queues: Iterable[tuple[str, str, int]] = ()
+) -> list[Skew]:
+    """Return for topics that are spread unevenly the queue that gets most.
+
+    `queues` names queues that may have no messages, by topic, broker and number.
+    """
+    found = [each for each in skews(messages, queues) if each.messages >= SKEW_MESSAGES_MIN]
     return found[:HOT_QUEUES_MAX]
 
 
@@ -192,6 +197,7 @@ def history_observed(
         disks=[given.applied(disk)],
         groups=groups,
         hot_queues=hot_queues(_queue_messages(traffic)) if traffic.is_dir() else (),
+        has_groups=last.has_groups,
         records=messages,
         size_bytes=size,
         more_hint="run rmq pipeline report again with the same --out",

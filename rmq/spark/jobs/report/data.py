@@ -95,25 +95,29 @@ class Report:
     plots: Plots
     history: Sequence[PastRun]
     failures: Sequence[str]
+    """What could not be found out, and why; it may concern all limits."""
     limits: Limits
     span_s: tuple[float | None, float | None]
     """The first and the last minute that has messages."""
     has_groups: bool = True
     """Whether anybody could say how far groups are."""
+    age_failures: Sequence[str] = ()
+    """Why it is not known how old unread messages are."""
+    queue_failures: Sequence[str] = ()
+    """Why there may be queues without messages that are not known."""
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
 def verdict_of(report: Report) -> Verdict:
     """Decide: a report holds unless a limit that was asked for is exceeded."""
     exceeded = list(_exceeded(report))
-    unknown = list(report.failures) if report.limits.is_set else []
     if exceeded:
         outcome = Outcome.FAILS
-    elif unknown or (report.limits.lag is not None and not report.has_groups):
+    elif _is_open(report):
         outcome = Outcome.UNKNOWN
     else:
         outcome = Outcome.HOLDS
-    notes = [Finding(f"not known: {failure}", {"kind": "failure"}) for failure in report.failures]
+    notes = [Finding(f"not known: {text}", {"kind": "failure"}) for text in _failures(report)]
     findings, left_out = bounded([*exceeded, *_expired(report), *notes])
     return Verdict(
         outcome=outcome,
@@ -128,6 +132,27 @@ def verdict_of(report: Report) -> Verdict:
     )
 
 
+def _is_open(report: Report) -> bool:
+    """Tell whether a limit was asked for and it is not known whether it is exceeded."""
+    limits = report.limits
+    if limits.is_set and report.failures:
+        return True
+    if limits.skew is not None and report.queue_failures:
+        return True
+    if limits.lag_s is not None and _ageless(report):
+        return True
+    return not report.has_groups and (limits.lag is not None or limits.lag_s is not None)
+
+
+def _ageless(report: Report) -> int:
+    """Return of how many groups it is not known how old their first unread message is."""
+    return len({lag.group for lag in report.lags if lag.lag_s is None})
+
+
+def _failures(report: Report) -> list[str]:
+    return [*report.failures, *report.age_failures, *report.queue_failures]
+
+
 def _exceeded(report: Report) -> Iterator[Finding]:
     limits = report.limits
     for lag in report.lags:
@@ -136,10 +161,11 @@ def _exceeded(report: Report) -> Iterator[Finding]:
         if limits.lag is not None and lag.lag > limits.lag:
             text = f"{where} is {count_text(lag.lag, 'message')} behind, more than {limits.lag:,}"
             yield Finding(text, {"kind": "lag", **facts, "lag": lag.lag, "limit": limits.lag})
-        if limits.lag_s is not None and lag.lag_s is not None and lag.lag_s > limits.lag_s:
-            text = f"{where} has not read what was stored {seconds_text(lag.lag_s)} ago"
+        age_s = lag.known_lag_s if lag.lag_s is None else lag.lag_s
+        if limits.lag_s is not None and age_s > limits.lag_s:
+            text = f"{where} has not read what was stored {seconds_text(age_s)} ago"
             text = f"{text}; the limit is {seconds_text(limits.lag_s)}"
-            facts |= {"kind": "lag_seconds", "lag_seconds": lag.lag_s, "limit": limits.lag_s}
+            facts |= {"kind": "lag_seconds", "lag_seconds": age_s, "limit": limits.lag_s}
             yield Finding(text, facts)
     for skew in report.skews:
         if limits.skew is not None and skew.ratio > limits.skew:
@@ -196,6 +222,9 @@ def _sentence(report: Report, exceeded: int) -> str:
         )
         if largest.lag_s is not None:
             text = f"{text}, the oldest {seconds_text(largest.lag_s)} old"
+    if ageless := _ageless(report):
+        unknown = "the age of unread messages is not known for"
+        text = f"{text}; {unknown} {count_text(ageless, 'group')}"
     return f"{count_text(exceeded, 'limit')} exceeded: {text}" if exceeded else text
 
 
@@ -248,15 +277,22 @@ def _facts(report: Report) -> dict[str, Json]:
         "delay_p95_ms": whole.delays.p95,
         "delay_p99_ms": whole.delays.p99,
         "negative_delays": whole.negative,
-        "max_lag": max((lag.lag for lag in report.lags), default=0),
-        "max_lag_seconds": max((lag.lag_s or 0.0 for lag in report.lags), default=0.0),
+        "max_lag": max((lag.lag for lag in report.lags), default=0) if report.has_groups else None,
+        "max_lag_seconds": _max_lag_s(report),
         "max_skew": report.skews[0].ratio if report.skews else 1.0,
         "topics": topics,
         "groups": groups,
         "skews": skew,
-        "failures": list(report.failures),
+        "failures": list(_failures(report)[:GAUGES_MAX]),
         "earlier_runs": len(report.history),
     }
+
+
+def _max_lag_s(report: Report) -> float | None:
+    """Return how old the first message is that a group has not read; None if it is not known."""
+    if not report.has_groups or _ageless(report):
+        return None
+    return max((lag.lag_s or 0.0 for lag in report.lags), default=0.0)
 
 
 def _most_first(item: tuple[str, Traffic]) -> tuple[int, str]:

@@ -41,6 +41,8 @@ class PastRun:
     """Messages and bytes of each topic in the time that the run looked at."""
     from_s: float | None
     to_s: float | None
+    has_groups: bool = True
+    """Whether anybody could say how far groups were."""
 
 
 def read_history(folder: Path, target: str | None) -> list[PastRun]:
@@ -75,6 +77,8 @@ def write_run(
     lags: Sequence[GroupLag],
     topics: Mapping[str, tuple[int, int]],
     span_s: tuple[float | None, float | None],
+    *,
+    has_groups: bool = True,
 ) -> Path:
     """Add a run; raise `StorageError`."""
     path = folder / f"{_PREFIX}{int(time_s * 1000):015d}.json"
@@ -94,6 +98,7 @@ def write_run(
             "target": target,
             "from": span_s[0],
             "to": span_s[1],
+            "has_groups": has_groups,
             "groups": groups,
             "topics": traffic,
         },
@@ -116,4 +121,6 @@ def _parse(value: Any) -> PastRun:  # noqa: ANN401 - JSON
         },
         from_s=value["from"],
         to_s=value["to"],
+        # Files of earlier versions do not say so.
+        has_groups=bool(value.get("has_groups", True)),
     )

@@ -69,12 +69,15 @@ class GroupLag:
     topic: str
     lag: int
     lag_s: float | None
+    """How old its first unread message is; None if that is not known of all queues."""
     expired: int
     queues: int
     queues_behind: int
     skew: float
     """The largest lag of a queue, in times of the mean."""
     trend: Trend | None = None
+    known_lag_s: float = 0.0
+    """It is as old at least: the oldest that is known."""
 
 
 def by_group(queues: Iterable[QueueLag], now_s: float) -> list[GroupLag]:
@@ -85,17 +88,19 @@ def by_group(queues: Iterable[QueueLag], now_s: float) -> list[GroupLag]:
     found = []
     for (group, topic), parts in together.items():
         lags = [part.lag for part in parts]
-        ages = [age for part in parts if (age := part.lag_s(now_s)) is not None]
+        ages = [part.lag_s(now_s) for part in parts]
+        known = max((age for age in ages if age is not None), default=0.0)
         found.append(
             GroupLag(
                 group=group,
                 topic=topic,
                 lag=sum(lags),
-                lag_s=max(ages) if ages else None,
+                lag_s=None if None in ages else known,
                 expired=sum(part.expired for part in parts),
                 queues=len(parts),
                 queues_behind=sum(lag > 0 for lag in lags),
                 skew=skew_of(lags),
+                known_lag_s=known,
             )
         )
     return sorted(found, key=lambda each: (-each.lag, each.group, each.topic))

@@ -144,7 +144,9 @@ def _group_row(report: Report, lag: GroupLag) -> list[str | Cell]:
     is_over = limits.lag is not None and lag.lag > limits.lag
     is_old = limits.lag_s is not None and lag.lag_s is not None and lag.lag_s > limits.lag_s
     growth = "-" if trend is None else f"{trend.per_second * 60:+,.1f} / min"
-    age = "-" if not lag.lag or lag.lag_s is None else seconds_text(lag.lag_s)
+    age = "-"
+    if lag.lag:
+        age = "not known" if lag.lag_s is None else seconds_text(lag.lag_s)
     when = "never" if trend is not None and lag.lag and eta is None else "-"
     return [
         lag.group,

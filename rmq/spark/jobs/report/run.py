@@ -113,6 +113,8 @@ def run(job: Job, args: Namespace, target: str) -> Verdict:
         limits=Limits(args.max_lag, args.max_lag_seconds, args.max_skew),
         span_s=(None, None) if known is None else (float(first), float(last)),
         has_groups=has_groups,
+        age_failures=progress.age_failures,
+        queue_failures=progress.queue_failures,
     )
     return _write(job, args.out, report)
 
@@ -130,7 +132,7 @@ def _progress(job: Job, args: Namespace) -> tuple[Progress, float, bool]:
             # In a store that nobody writes to, waiting ended with the last message.
             last_ms = None if reader.state.is_live else reader.last_store_ms
         now_s = job.started_s if last_ms is None else min(job.started_s, last_ms / 1000)
-        return found, now_s, bool(found.groups)
+        return found, now_s, found.has_groups and bool(found.groups)
 
 
 def _messages(job: Job, args: Namespace) -> DataFrame:
@@ -317,5 +319,13 @@ def _write(job: Job, out: Path, report: Report) -> Verdict:
     write_text(out / "report.html", page_of(report, verdict))
     write_json(out / "report.json", verdict_object(run, verdict))
     sizes = {topic: (each.messages, each.size_bytes) for topic, each in report.topics.items()}
-    write_run(out / "history", job.started_s, report.target, report.lags, sizes, report.span_s)
+    write_run(
+        out / "history",
+        job.started_s,
+        report.target,
+        report.lags,
+        sizes,
+        report.span_s,
+        has_groups=report.has_groups,
+    )
     return verdict
