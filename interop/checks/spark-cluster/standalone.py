@@ -20,6 +20,7 @@ from worker_python import environment
 from interop.support.cases import MismatchError
 from interop.support.java import last_words
 from interop.support.processes import running_process
+from interop.support.spark import last_object
 from interop.support.stock import free_port, wait_listening
 from interop.support.waiting import wait_until
 
@@ -62,13 +63,12 @@ class Submitted:
 
     @property
     def result(self) -> dict[str, Any]:
-        """What it printed: one JSON object."""
-        try:
-            result: dict[str, Any] = json.loads(self.output)
-        except ValueError as exc:
+        """What it printed: the last JSON object, for there may be other lines around it."""
+        result = last_object(self.output)
+        if result is None:
             raise MismatchError(
-                f"no JSON but {self.output[:1500]!r}; code {self.code}: {self.errors[-500:]}"
-            ) from exc
+                f"no JSON but {self.output[-1500:]!r}; code {self.code}: {self.errors[-500:]}"
+            )
         return result
 
 
