@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
+import sys
 from typing import Final, NamedTuple
 
 from rmq.errors import RmqError
@@ -23,7 +24,18 @@ _JAVA_FRAME: Final = re.compile(r"^\s+at [\w.$/<>]+\(|^\s+\.\.\. \d+ more|^\tSup
 _SPARK_CLASS: Final = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _SQL_STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}$")
 _NO_SPACE: Final = ("No space left on device", "Disk quota exceeded")
-_DISK_HINT: Final = "make room, then run it again: an unfinished run leaves nothing that counts"
+_DISK_HINT: Final = (
+    "make room in --out or spark.local.dir, then run it again; replay and redrive carry on with the"
+    " same --out"
+)
+_NO_MODULE: Final = re.compile(r"No module named '(\w+)")
+_LOST_TASK: Final = re.compile(
+    r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \((\S+) executor (\w+)\)"
+)
+_WRONG_PYTHON: Final = ("PYTHON_VERSION_MISMATCH", "Cannot run program")
+_OURS: Final = ("rmq", "pyspark_rmq", "pyspark_rmq_store")
+_NEEDED: Final = ("numpy", "pyarrow", "msgspec", "construct", "prometheus_client")
+"""Packages that rmq needs where tasks run, and that are not in its bundle."""
 
 
 class Failure(NamedTuple):
@@ -36,20 +48,55 @@ class Failure(NamedTuple):
 def describe(error: BaseException) -> Failure:
     """Return what went wrong."""
     if isinstance(error, RmqError):
-        return Failure(str(error) or type(error).__name__, error.hint)
+        text = str(error)
+        return Failure(text or type(error).__name__, error.hint or _disk_hint(text))
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{error.filename}: " if error.filename else ""
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         return Failure(f"{where}{error.strerror}", _DISK_HINT if is_full else None)
     if _is_of_spark(error):
         text = _whole_text(error)
-        hint = _DISK_HINT if any(sign in text for sign in _NO_SPACE) else None
-        return Failure(spark_reason(text), hint)
+        return Failure(spark_reason(text), _disk_hint(text) or _python_hint(text))
     kind = type(error).__name__
     return Failure(
         f"unexpected {kind}: {error}" if str(error) else f"unexpected {kind}",
         "this is a bug in rmq; --debug shows the traceback",
     )
+
+
+def _disk_hint(text: str) -> str | None:
+    return _DISK_HINT if any(sign in text for sign in _NO_SPACE) else None
+
+
+def _python_hint(text: str) -> str | None:
+    """Return what to do about a Python that lacks a package, or is not there itself."""
+    if any(sign in text for sign in _WRONG_PYTHON):
+        return (
+            f"PYSPARK_PYTHON must lead to a Python of the driver's version on {_place(text)}"
+            f" ({sys.version_info.major}.{sys.version_info.minor})"
+        )
+    missing = _NO_MODULE.findall(text)
+    package = missing[-1] if missing else ""
+    if package in _OURS:
+        return (
+            f"rmq is not on {_place(text)}: send it with spark-submit --py-files or --conf"
+            " spark.submit.pyFiles (rmq pipeline bundle FILE writes it), or install rmq[spark]"
+            " there"
+        )
+    if package in _NEEDED:
+        return (
+            f"{package} is not on {_place(text)}: the bundle has rmq only, because packages with"
+            " compiled parts do not travel in a zip file; install rmq[spark] on every node, or send"
+            " an environment with spark.archives"
+        )
+    return None
+
+
+def _place(text: str) -> str:
+    """Return the host of the task that was lost; without one it happened here."""
+    lost = _LOST_TASK.findall(text)
+    host, executor = lost[-1] if lost else ("", "driver")
+    return "this machine" if executor == "driver" else host
 
 
 def spark_reason(text: str) -> str:
