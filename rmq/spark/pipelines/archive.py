@@ -48,6 +48,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--broker-name", metavar="NAME", help="the broker of the store")
     parser.add_argument(
+        "--skip-corrupt",
+        action="store_true",
+        help="pass over damage to the store; messages that cannot be read become gaps",
+    )
+    parser.add_argument(
         "--accept-gap",
         action="store_true",
         help="messages that are missing are known to be lost: the archive holds without them",
@@ -73,6 +78,8 @@ def run(job: Job, args: Namespace) -> Verdict:
             raise ConfigError(
                 "--broker-name", "is needed: a store does not know the name of its broker"
             )
+    elif args.skip_corrupt:
+        raise ConfigError("--skip-corrupt", "is about a store: give --from-store with it")
     from rmq.spark.jobs.archive.run import run as run_archive
 
     return run_archive(job, args)

@@ -76,7 +76,7 @@ def test_archives_grow_by_what_is_new(
     manifest = parse_manifest(json.loads((out / "manifest.json").read_text()))
     assert (manifest.messages, manifest.last_run) == (120, 2)
     # What is read back is what is in the store, each message once.
-    rows = read_archive(spark, out).collect()
+    rows = read_archive(spark, str(out)).collect()
     with Reader(root) as reader:
         records = {
             (record.topic, record.queue_id, record.queue_offset): record
@@ -93,7 +93,7 @@ def test_archives_grow_by_what_is_new(
         offsets = [key[2] for key in records if key[:2] == (queue.topic, queue.queue_id)]
         assert (part.first, part.last, part.count) == (min(offsets), max(offsets), len(offsets))
     # Checksums do not depend on how many runs there were.
-    proven = prove(read_archive(spark, out).coalesce(1)).parts
+    proven = prove(read_archive(spark, out).coalesce(1))
     for queue, part in manifest.parts.items():
         assert (proven[queue].checksum, proven[queue].crc) == (part.checksum, part.crc)
     some = read_archive(spark, out, ["007"])
@@ -116,7 +116,7 @@ def test_duplicates_and_gaps_are_found(spark: SparkSession) -> None:
         " commitLogOffset BIGINT, storeSize INT",
     ).selectExpr("* except (storeTimestamp)", "timestamp_millis(queueOffset) as storeTimestamp")
     queue = Queue("T", "b", 0)
-    (part,) = prove(rows).parts.values()
+    (part,) = prove(rows).values()
     assert (part.first, part.last, part.count) == (32_760, 70_000, len(offsets))
     assert part.last_store_ms == 70_000
     assert find_gaps(rows, queue) == (Gap(32_775, 65_529), Gap(65_540, 69_999))
@@ -130,6 +130,8 @@ def test_wrong_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     assert "--broker-name: is needed" in capsys.readouterr().out
     assert main(PIPELINE, [*arguments, "--from-store", "x", "-n", "y:1"]) == 2
     assert "both say what to read" in capsys.readouterr().out
+    assert main(PIPELINE, [*arguments, "-n", "y:1", "--skip-corrupt"]) == 2
+    assert "--skip-corrupt: is about a store" in capsys.readouterr().out
     _append(tmp_path / "store", 0, 3)
     store = ["--from-store", str(tmp_path / "store"), "--broker-name", "b"]
     assert main(PIPELINE, [*arguments, *store]) == 2

@@ -19,14 +19,14 @@ from rmq.spark.jobs.archive.manifest import (
     Part,
     Queue,
     RunManifest,
-    StorePosition,
     joined,
     manifest_json,
     parse_manifest,
     parse_run,
     run_json,
 )
-from rmq.spark.jobs.archive.plan import Bounds, Span, make_plan
+from rmq.spark.jobs.archive.plan import Bounds, Plan, Span, make_plan
+from rmq.spark.jobs.archive.proof import NotProvenError, proven
 from rmq.spark.jobs.archive.result import verdict_of
 from rmq.spark.pipelines.verdict import Outcome
 
@@ -69,14 +69,14 @@ def _whole_run(archive: ArchiveFolder, parts: dict[Queue, Part]) -> Manifest:
 
 def test_manifests_are_read_as_they_were_written() -> None:
     gap = Gap(5, 7, is_accepted=True)
-    run = replace(
-        _run(3, {Q0: _part(0, 9, gap), Q2: _part(4, 4)}),
-        store_positions={"/data": StorePosition(77, ("Orders",))},
-    )
+    run = _run(3, {Q0: _part(0, 9, gap), Q2: _part(4, 4)})
     assert parse_run(json.loads(json.dumps(run_json(run)))) == run
     manifest = Manifest("A").with_run(run)
     assert parse_manifest(json.loads(json.dumps(manifest_json(manifest)))) == manifest
-    assert manifest.store_positions == {"/data": StorePosition(77, ("Orders",))}
+    # Earlier versions wrote down where they had ended in the logs of stores.
+    positions = {"store_positions": {"/data": {"offset": 77, "topics": ["Orders"]}}}
+    assert parse_run(run_json(run) | positions) == run
+    assert parse_manifest(manifest_json(manifest) | positions) == manifest
     broken = run_json(run)
     assert isinstance(broken["queues"], list)
     assert isinstance(broken["queues"][0], dict)
@@ -344,6 +344,25 @@ def test_a_topic_that_was_made_again(bounds: Bounds, changed: dict[Queue, str]) 
     assert verdict.findings[0].facts["kind"] == "restart"
 
 
+def test_queues_that_cannot_be_read_now() -> None:
+    """Nobody can tell whether they have something new: the archive does not hold by that."""
+    bounds = {Q0: Bounds(0, 12), Q2: Bounds(3, 8)}
+    plan = make_plan(ARCHIVED, bounds, {}, expected=ARCHIVED.parts)
+    assert (plan.spans, plan.unreadable) == ({Q0: Span(10, 12), Q2: Span(3, 8)}, (Q1,))
+    verdict = verdict_of(ARCHIVED, None, plan, {})
+    assert (verdict.outcome, verdict.exit_code) == (Outcome.UNKNOWN, 2)
+    assert "; 1 queue not readable now" in verdict.sentence
+    (finding,) = verdict.findings
+    assert (finding.facts["kind"], finding.facts["archived"]) == ("unreadable", 14)
+    assert finding.text.startswith(
+        "queue 1 of Orders on broker-a is not readable now: nothing after offset 14 is archived"
+    )
+    # What is known to be wrong stays so.
+    gap = ARCHIVED.with_run(_run(2, {Q0: _part(12, 19)}))
+    assert verdict_of(gap, None, plan, {}).outcome is Outcome.FAILS
+    assert make_plan(ARCHIVED, bounds, {}, expected=[Q0]).unreadable == ()
+
+
 def test_a_run_may_be_bounded() -> None:
     bounds = {Q0: Bounds(0, 110), Q1: Bounds(0, 25), Q2: Bounds(0, 1)}
     plan = make_plan(ARCHIVED, bounds, {}, limit=50)
@@ -351,3 +370,52 @@ def test_a_run_may_be_bounded() -> None:
     assert all(span.messages > 0 for span in plan.spans.values())
     assert plan.spans[Q0].start == 10
     assert make_plan(ARCHIVED, bounds, {}, limit=111).left == 0
+
+
+# --- proof --------------------------------------------------------------------------------------
+
+
+def _plan(**spans: Span) -> Plan:
+    queues = {"q0": Q0, "q1": Q1}
+    return Plan({queues[name]: span for name, span in spans.items()}, (), 0)
+
+
+def _no_gaps(queue: Queue) -> tuple[Gap, ...]:
+    raise AssertionError(f"{queue} has none")
+
+
+def test_what_was_planned_has_to_be_in_the_files() -> None:
+    plan = _plan(q0=Span(10, 20))
+    assert proven(plan, {Q0: _part(10, 19)}, _no_gaps, may_lack=False) == {Q0: _part(10, 19)}
+    # The source said that it has the first and the last one: without them something went wrong.
+    for written in ({}, {Q0: _part(11, 19)}, {Q0: _part(10, 18)}):
+        with pytest.raises(NotProvenError, match="offsets 10 to 19 that it has") as caught:
+            proven(plan, written, _no_gaps, may_lack=False)
+        assert "--skip-corrupt" in str(caught.value.hint)
+    for wrong in ({Q0: _part(9, 19)}, {Q0: _part(10, 20)}, {Q0: _part(10, 19), Q1: _part(0, 0)}):
+        for may_lack in (False, True):
+            with pytest.raises(NotProvenError, match="nothing of this run was archived"):
+                proven(plan, wrong, _no_gaps, may_lack=may_lack)
+    # What the source itself does not have in between is a gap.
+    holed = replace(_part(10, 19), count=8)
+    found = proven(plan, {Q0: holed}, lambda queue: (Gap(12, 13),), may_lack=False)
+    assert found == {Q0: replace(holed, gaps=(Gap(12, 13),))}
+    with pytest.raises(NotProvenError, match="contradict each other"):
+        proven(plan, {Q0: holed}, lambda queue: (Gap(12, 14),), may_lack=False)
+
+
+def test_damage_that_is_passed_over_becomes_gaps() -> None:
+    plan = _plan(q0=Span(10, 20), q1=Span(15, 17))
+    holed = replace(_part(12, 17), count=5)
+    found = proven(plan, {Q0: holed}, lambda queue: (Gap(14, 14),), may_lack=True)
+    assert found[Q0].gaps == (Gap(10, 11), Gap(14, 14), Gap(18, 19))
+    assert (found[Q0].first, found[Q0].last, found[Q0].count) == (10, 19, 5)
+    assert (found[Q0].last_message, found[Q0].last_store_ms) == (17, 1_017)
+    assert (found[Q1].gaps, found[Q1].count, found[Q1].last_message) == ((Gap(15, 16),), 0, None)
+    # The next run goes on behind it, and knows which message was the last one.
+    manifest = ARCHIVED.with_run(_run(2, found))
+    assert manifest.parts[Q1].last_message == 14
+    assert manifest.parts[Q1].last_store_ms == ARCHIVED.parts[Q1].last_store_ms
+    assert parse_manifest(json.loads(json.dumps(manifest_json(manifest)))) == manifest
+    assert make_plan(manifest, {Q1: Bounds(0, 20)}, {}).spans == {Q1: Span(17, 20)}
+    assert _part(0, 9, Gap(2, 3), Gap(6, 7), Gap(8, 9)).last_message == 5

@@ -69,6 +69,15 @@ class Part:
     gaps: tuple[Gap, ...] = ()
 
     @property
+    def last_message(self) -> int | None:
+        """The offset of the last message that is archived; None if there is none but gaps."""
+        offset = self.last
+        for gap in reversed(self.gaps):
+            if gap.last == offset:
+                offset = gap.first - 1
+        return offset if offset >= self.first else None
+
+    @property
     def is_dense(self) -> bool:
         """Whether count, offsets and gaps go together: nothing is there twice."""
         missing = sum(gap.messages for gap in self.gaps)
@@ -85,18 +94,10 @@ class RunManifest:
     started_s: float
     ended_s: float
     parts: Mapping[Queue, Part]
-    store_positions: Mapping[str, StorePosition] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
         return sum(part.count for part in self.parts.values())
-
-
-class StorePosition(NamedTuple):
-    """Up to where the log of a store was read, for these topics."""
-
-    offset: int
-    topics: tuple[str, ...]
 
 
 class RunSummary(NamedTuple):
@@ -117,7 +118,6 @@ class Manifest:
     last_run: int = 0
     parts: Mapping[Queue, Part] = field(default_factory=dict)
     runs: tuple[RunSummary, ...] = ()
-    store_positions: Mapping[str, StorePosition] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
@@ -140,13 +140,7 @@ class Manifest:
         for queue, part in run.parts.items():
             parts[queue] = joined(queue, parts[queue], part) if queue in parts else part
         summary = RunSummary(run.run, run.started_s, run.ended_s, run.messages, run.source)
-        return replace(
-            self,
-            last_run=run.run,
-            parts=parts,
-            runs=(*self.runs, summary),
-            store_positions={**self.store_positions, **run.store_positions},
-        )
+        return replace(self, last_run=run.run, parts=parts, runs=(*self.runs, summary))
 
     def require_own(self, run: RunManifest) -> None:
         """Raise `ConfigError` if a run is not one of this archive."""
@@ -183,6 +177,7 @@ def joined(queue: Queue, earlier: Part, later: Part) -> Part:
         size_bytes=earlier.size_bytes + later.size_bytes,
         checksum=earlier.checksum ^ later.checksum,
         crc=(earlier.crc + later.crc) % _LONG,
+        last_store_ms=later.last_store_ms if later.count else earlier.last_store_ms,
         gaps=(*earlier.gaps, *between, *later.gaps),
     )
 
@@ -201,7 +196,6 @@ def run_json(run: RunManifest) -> dict[str, Json]:
         "ended": run.ended_s,
         "messages": run.messages,
         "queues": _parts_json(run.parts),
-        "store_positions": _positions_json(run.store_positions),
     }
 
 
@@ -215,7 +209,6 @@ def parse_run(value: Any) -> RunManifest:  # noqa: ANN401 - JSON
         started_s=float(value["started"]),
         ended_s=float(value["ended"]),
         parts=_parse_parts(value["queues"]),
-        store_positions=_parse_positions(value["store_positions"]),
     )
 
 
@@ -241,7 +234,6 @@ def manifest_json(manifest: Manifest) -> dict[str, Json]:
         "crc_is": "sum of crc32(body), modulo 2^64",
         "queues": _parts_json(manifest.parts),
         "runs": runs,
-        "store_positions": _positions_json(manifest.store_positions),
     }
 
 
@@ -262,7 +254,6 @@ def parse_manifest(value: Any) -> Manifest:  # noqa: ANN401 - JSON
             )
             for run in value["runs"]
         ),
-        store_positions=_parse_positions(value["store_positions"]),
     )
 
 
@@ -319,17 +310,3 @@ def _parse_parts(values: Iterable[Mapping[str, Any]]) -> dict[Queue, Part]:
             raise ValueError(f"{queue}: count, offsets and gaps contradict each other")
         found[queue] = part
     return found
-
-
-def _positions_json(positions: Mapping[str, StorePosition]) -> dict[str, Json]:
-    return {
-        store: {"offset": position.offset, "topics": list(position.topics)}
-        for store, position in positions.items()
-    }
-
-
-def _parse_positions(value: Mapping[str, Any]) -> dict[str, StorePosition]:
-    return {
-        store: StorePosition(int(position["offset"]), tuple(map(str, position["topics"])))
-        for store, position in value.items()
-    }

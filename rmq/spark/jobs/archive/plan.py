@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rmq.spark.jobs.archive.manifest import Manifest, Queue
 
@@ -47,6 +47,8 @@ class Plan:
     restarts: tuple[Restart, ...]
     left: int
     """Messages that are there and that this run leaves to the next one."""
+    unreadable: tuple[Queue, ...] = ()
+    """Queues that earlier runs archived, and that cannot be read now."""
 
     @property
     def messages(self) -> int:
@@ -58,13 +60,15 @@ def make_plan(
     bounds: Mapping[Queue, Bounds],
     changed: Mapping[Queue, str],
     limit: int | None = None,
+    *,
+    expected: Iterable[Queue] = (),
 ) -> Plan:
     """Decide what to read.
 
     A queue goes on where its last run ended, or begins with the first message there is. `changed`
     has queues whose last archived message the broker does not have any more in its place, and what
     it has instead. `limit` is how many messages a run may archive; all queues get the same share of
-    what they have.
+    what they have. `expected` has the archived queues that the source should have.
     """
     spans: dict[Queue, Span] = {}
     restarts: list[Restart] = []
@@ -87,7 +91,8 @@ def make_plan(
     if limit is not None and total > limit:
         spans = _share(spans, limit, total)
     taken = sum(span.messages for span in spans.values())
-    return Plan(spans, tuple(restarts), total - taken)
+    unreadable = tuple(sorted(queue for queue in expected if queue not in bounds))
+    return Plan(spans, tuple(restarts), total - taken, unreadable)
 
 
 def _share(spans: Mapping[Queue, Span], limit: int, total: int) -> dict[Queue, Span]:

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 def verdict_of(
     manifest: Manifest, run: RunManifest | None, plan: Plan, outputs: Mapping[str, str]
 ) -> Verdict:
-    """Decide: an archive holds if no queue has a gap that nobody accepted, and none began anew."""
-    findings, left_out = bounded([*_restarts(plan), *_gaps(manifest)])
+    """Decide: an archive holds if no queue has a gap that nobody accepted, and none began anew.
+
+    While queues cannot be read, nobody can tell.
+    """
+    outcome = Outcome.UNKNOWN if plan.unreadable else Outcome.HOLDS
+    if plan.restarts or manifest.gaps:
+        outcome = Outcome.FAILS
+    findings, left_out = bounded([*_restarts(plan), *_unreadable(plan, manifest), *_gaps(manifest)])
     size = sum(part.size_bytes for part in run.parts.values()) if run is not None else 0
     topics: list[Json] = [*sorted({queue.topic for queue in manifest.parts})]
     facts: dict[str, Json] = {
@@ -33,10 +39,11 @@ def verdict_of(
         "gaps": len(manifest.gaps),
         "gap_messages": sum(gap.messages for _, gap in manifest.gaps),
         "restarts": len(plan.restarts),
+        "unreadable": len(plan.unreadable),
         "left": plan.left,
     }
     return Verdict(
-        outcome=Outcome.FAILS if findings else Outcome.HOLDS,
+        outcome=outcome,
         sentence=_sentence(manifest, run, plan, size),
         facts=facts,
         findings=findings,
@@ -74,6 +81,8 @@ def _sentence(manifest: Manifest, run: RunManifest | None, plan: Plan, size: int
         text = f"{text}, each offset once from the first to the last{rest}"
     if plan.restarts:
         text = f"{text}; {count_text(len(plan.restarts), 'queue')} not continued, see below"
+    if plan.unreadable:
+        text = f"{text}; {count_text(len(plan.unreadable), 'queue')} not readable now, see below"
     return (
         f"{text}; {count_text(plan.left, 'message')} left for the next run" if plan.left else text
     )
@@ -92,6 +101,23 @@ def _restarts(plan: Plan) -> Iterator[Finding]:
                 "broker_name": queue.broker_name,
                 "queue_id": queue.queue_id,
                 "archived": restart.archived,
+            },
+        )
+
+
+def _unreadable(plan: Plan, manifest: Manifest) -> Iterator[Finding]:
+    for queue in plan.unreadable:
+        archived = manifest.parts[queue].last
+        yield Finding(
+            f"{queue} is not readable now: nothing after offset {archived} is archived. If its"
+            " broker is down, start it before retention deletes messages; if it is gone for good,"
+            " archive the topic into another --out",
+            {
+                "kind": "unreadable",
+                "topic": queue.topic,
+                "broker_name": queue.broker_name,
+                "queue_id": queue.queue_id,
+                "archived": archived,
             },
         )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from rmq.errors import ConfigError, StoreError
+from rmq.errors import ConfigError
 from rmq.spark.jobs.archive.files import ArchiveFolder
-from rmq.spark.jobs.archive.manifest import Gap, RunManifest
+from rmq.spark.jobs.archive.manifest import RunManifest
 from rmq.spark.jobs.archive.plan import make_plan
+from rmq.spark.jobs.archive.proof import proven
 from rmq.spark.jobs.archive.result import verdict_of
 from rmq.spark.jobs.archive.sources import ClusterSource, StoreSource
 from rmq.spark.jobs.archive.table import find_gaps, prove, read_run, write_messages
@@ -17,17 +18,11 @@ from rmq.spark.pipelines.cluster import cluster_config, cluster_options
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from pathlib import Path
 
     from rmq.spark.jobs.archive.manifest import Manifest
     from rmq.spark.jobs.archive.plan import Plan
-    from rmq.spark.jobs.archive.table import Proven
     from rmq.spark.pipelines.job import Job
     from rmq.spark.pipelines.verdict import Verdict
-
-
-class NotProvenError(StoreError):
-    """What was written is not what should have been read; nothing of it was archived."""
 
 
 def run(job: Job, args: Namespace) -> Verdict:
@@ -39,10 +34,11 @@ def run(job: Job, args: Namespace) -> Verdict:
         with job.step("looking for what is new"):
             bounds, changed = source.look(manifest)
         _require_known(args, manifest, [queue.topic for queue in bounds])
-        plan = make_plan(manifest, bounds, changed, args.max_messages)
+        expected = filter(source.serves, manifest.parts)
+        plan = make_plan(manifest, bounds, changed, args.max_messages, expected=expected)
         done: RunManifest | None = None
         if plan.spans:
-            done = _archive(job, archive, manifest, source, plan)
+            done = _archive(job, archive, manifest, source, plan, may_lack=args.skip_corrupt)
             manifest = manifest.with_run(done)
         if args.accept_gap:
             manifest = manifest.accepting_gaps()
@@ -53,7 +49,9 @@ def run(job: Job, args: Namespace) -> Verdict:
 
 def _source(args: Namespace) -> ClusterSource | StoreSource:
     if args.from_store is not None:
-        return StoreSource(args.from_store, args.broker_name, args.topic)
+        return StoreSource(
+            args.from_store, args.broker_name, args.topic, skips_corrupt=args.skip_corrupt
+        )
     return ClusterSource(cluster_config(args), cluster_options(args), args.topic)
 
 
@@ -71,54 +69,28 @@ def _archive(
     manifest: Manifest,
     source: ClusterSource | StoreSource,
     plan: Plan,
+    *,
+    may_lack: bool,
 ) -> RunManifest:
     number = manifest.last_run + 1
     folder = archive.begin(number)
     try:
-        messages = source.read(job.spark, plan, manifest)
+        messages = source.read(job.spark, plan)
         with job.step(f"archiving {plan.messages:,} messages"):
             write_messages(messages, folder)
         with job.step("reading them back"):
-            proven = _check(job, folder, plan)
+            written = read_run(job.spark, folder)
+            parts = proven(plan, prove(written), partial(find_gaps, written), may_lack=may_lack)
         done = RunManifest(
             run=number,
             archive_id=manifest.archive_id,
             source=source.name,
             started_s=job.started_s,
             ended_s=time.time(),
-            parts=proven.parts,
-            store_positions={} if plan.left else source.positions(proven.log_end),
+            parts=parts,
         )
         archive.commit(folder, done)
     except BaseException:
         archive.discard(folder)
         raise
     return done
-
-
-def _check(job: Job, folder: Path, plan: Plan) -> Proven:
-    """Hold the files against the plan; raise `NotProvenError` if they are something else.
-
-    Offsets that the source itself does not have are gaps, which the verdict names.
-    """
-    written = read_run(job.spark, folder)
-    proven = prove(written)
-    for queue in set(proven.parts) - set(plan.spans):
-        raise NotProvenError(f"{queue} was written, and was not to be read")
-    for queue, span in plan.spans.items():
-        part = proven.parts.get(queue)
-        if part is None or part.last != span.end - 1 or part.first < span.start:
-            found = "none" if part is None else f"{part.first} to {part.last}"
-            raise NotProvenError(
-                f"{queue}: of the offsets {span.start} to {span.end - 1} that it has, {found} could"
-                " be read; nothing of this run was archived"
-            )
-        if part.count != part.last - part.first + 1:
-            part = replace(part, gaps=find_gaps(written, queue))
-        if part.first > span.start:
-            head = Gap(span.start, part.first - 1)
-            part = replace(part, first=span.start, gaps=(head, *part.gaps))
-        if not part.is_dense:
-            raise NotProvenError(f"{queue}: count, offsets and gaps contradict each other")
-        proven.parts[queue] = part
-    return proven

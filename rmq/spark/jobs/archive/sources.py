@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from pyspark.sql import functions as F
 
 from rmq.client.blocking.consumer import BlockingConsumer
+from rmq.errors import CorruptStoreError
 from rmq.model.queues import MessageQueue
 from rmq.spark import schema
-from rmq.spark.jobs.archive.manifest import Queue, StorePosition
+from rmq.spark.jobs.archive.manifest import Queue
 from rmq.spark.jobs.archive.plan import Bounds
 from rmq.spark.jobs.topic_ranges import CONSUMER_GROUP, range_options
 from rmq.store.reader import Reader
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rmq.client.config import ClientConfig
     from rmq.spark.jobs.archive.manifest import Manifest
     from rmq.spark.jobs.archive.plan import Plan
+    from rmq.store.record import StoredRecord
 
 
 @final
@@ -37,6 +39,10 @@ class ClusterSource:
         self._options = options
         self._topics = topics
 
+    def serves(self, queue: Queue) -> bool:
+        """Tell whether a queue should be among those that `look` returns."""
+        return queue.topic in self._topics
+
     def look(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
         """Return what queues hold, and which are not those that were archived.
 
@@ -49,15 +55,15 @@ class ClusterSource:
             bounds = {_queue_of(place): Bounds(firsts[place], ends[place]) for place in places}
             for place in places:
                 queue = _queue_of(place)
-                part = manifest.parts.get(queue)
-                if part is None or not bounds[queue].first <= part.last < bounds[queue].end:
+                known = _last_message(manifest, queue, bounds[queue])
+                if known is None:
                     continue
-                for message in consumer.read_range(place, part.last, part.last + 1):
-                    if message.stored_at_ms != part.last_store_ms:
-                        changed[queue] = _another(part.last)
+                for message in consumer.read_range(place, known.offset, known.offset + 1):
+                    if message.stored_at_ms != known.store_ms:
+                        changed[queue] = _another(known.offset)
         return bounds, changed
 
-    def read(self, spark: SparkSession, plan: Plan, manifest: Manifest) -> DataFrame:
+    def read(self, spark: SparkSession, plan: Plan) -> DataFrame:
         """Return the messages of a plan."""
         starts = {_place_of(queue): span.start for queue, span in plan.spans.items()}
         ends = {_place_of(queue): span.end for queue, span in plan.spans.items()}
@@ -68,10 +74,6 @@ class ClusterSource:
             "minPartitions": str(2 * spark.sparkContext.defaultParallelism),
         }
         return spark.read.format("rocketmq").options(**options).load()
-
-    def positions(self, log_end: int) -> dict[str, StorePosition]:
-        """Return up to where stores were read: none was."""
-        return {}
 
 
 def _queue_of(place: MessageQueue) -> Queue:
@@ -86,17 +88,38 @@ def _another(offset: int) -> str:
     return f"at offset {offset} it has another message than the archive"
 
 
+class _Message(NamedTuple):
+    """The last message of a queue that is archived."""
+
+    offset: int
+    store_ms: int
+
+
+def _last_message(manifest: Manifest, queue: Queue, bounds: Bounds) -> _Message | None:
+    """Return the last archived message of a queue, if the queue has its offset."""
+    part = manifest.parts.get(queue)
+    offset = None if part is None else part.last_message
+    if part is None or offset is None or not bounds.first <= offset < bounds.end:
+        return None
+    return _Message(offset, part.last_store_ms)
+
+
 @final
 class StoreSource:
     """The log of a store, up to where it ends now."""
 
-    def __init__(self, root: Path, broker_name: str, topics: Sequence[str]) -> None:
+    def __init__(
+        self, root: Path, broker_name: str, topics: Sequence[str], *, skips_corrupt: bool = False
+    ) -> None:
         self.name = f"store {root}"
         self._root = root
         self._broker_name = broker_name
         self._topics = topics
-        with Reader(root) as reader:
-            self._begin, self._end = int(reader.min_offset), int(reader.end_offset)
+        self._skips_corrupt = skips_corrupt
+        # All questions are answered as of now.
+        self._reader = Reader(root)
+        with self._reader as reader:
+            self._end = int(reader.end_offset)
             self._bounds = {
                 Queue(bounds.topic, broker_name, bounds.queue_id): Bounds(
                     bounds.min_offset, bounds.max_offset
@@ -105,36 +128,60 @@ class StoreSource:
                 if bounds.topic in topics
             }
 
+    def serves(self, queue: Queue) -> bool:
+        """Tell whether a queue should be among those that `look` returns."""
+        return queue.topic in self._topics and queue.broker_name == self._broker_name
+
     def look(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
         """Return what queues hold, and which are not those that were archived."""
         changed: dict[Queue, str] = {}
-        with Reader(self._root) as reader:
+        with self._reader:
             for queue, bounds in self._bounds.items():
-                part = manifest.parts.get(queue)
-                if part is None or not bounds.first <= part.last < bounds.end:
+                known = _last_message(manifest, queue, bounds)
+                if known is None:
                     continue
-                found = next(
-                    reader.messages(queue.topic, queue.queue_id, part.last, part.last + 1), None
-                )
-                if found is not None and found.store_ms != part.last_store_ms:
-                    changed[queue] = _another(part.last)
+                found = self._message(queue, known.offset)
+                if found is not None and found.store_ms != known.store_ms:
+                    changed[queue] = _another(known.offset)
         return self._bounds, changed
 
-    def read(self, spark: SparkSession, plan: Plan, manifest: Manifest) -> DataFrame:
-        """Return the messages of a plan; the log is read from where the last run ended."""
+    def start(self, plan: Plan) -> int | None:
+        """Return where in the log the first message of a plan lies; None if that cannot be told.
+
+        Each queue is asked by itself. Where the last run ended in the log says nothing: queues are
+        not listed at one moment, and what was missing in one of them may lie before that place.
+        """
+        places: list[int] = []
+        with self._reader:
+            for queue, span in plan.spans.items():
+                message = self._message(queue, span.start)
+                if message is None:
+                    return None
+                places.append(message.physical_offset)
+        return min(places, default=None)
+
+    def _message(self, queue: Queue, offset: int) -> StoredRecord | None:
+        """Return a message; None if it is gone, or damaged and damage is passed over."""
+        messages = self._reader.messages(queue.topic, queue.queue_id, offset, offset + 1)
+        try:
+            return next(messages, None)
+        except CorruptStoreError:
+            if self._skips_corrupt:
+                return None
+            raise
+
+    def read(self, spark: SparkSession, plan: Plan) -> DataFrame:
+        """Return the messages of a plan."""
         options = {
             "path": str(self._root),
-            "topics": ",".join(self._topics),
+            "topics": ",".join(sorted({queue.topic for queue in plan.spans})),
             "brokerName": self._broker_name,
             "toOffset": str(self._end),
+            "skipCorrupt": str(self._skips_corrupt).lower(),
         }
-        known = manifest.store_positions.get(str(self._root.absolute()))
-        if (
-            known is not None
-            and set(self._topics) <= set(known.topics)
-            and self._begin <= known.offset <= self._end
-        ):
-            options["fromOffset"] = str(known.offset)
+        start = self.start(plan)
+        if start is not None:
+            options["fromOffset"] = str(start)
         messages = spark.read.format("rocketmq-store").options(**options).load()
         rows = [
             (queue.topic, queue.queue_id, span.start, span.end)
@@ -147,7 +194,3 @@ class StoreSource:
         offset = F.col(schema.QUEUE_OFFSET)
         wanted = wanted.filter((offset >= F.col("start")) & (offset < F.col("end")))
         return wanted.select(*schema.COLUMNS)
-
-    def positions(self, log_end: int) -> dict[str, StorePosition]:
-        """Return that the log was read up to `log_end`, where a record ends, for these topics."""
-        return {str(self._root.absolute()): StorePosition(log_end, tuple(sorted(self._topics)))}

@@ -7,7 +7,8 @@ as they were sent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -20,7 +21,6 @@ from rmq.spark.pipelines.paths import spark_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
-    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
@@ -37,14 +37,14 @@ _MASK: Final = (1 << 64) - 1
 
 
 def read_archive(
-    spark: SparkSession, directory: Path, topics: Collection[str] | None = None
+    spark: SparkSession, directory: Path | str, topics: Collection[str] | None = None
 ) -> DataFrame:
     """Return the messages of an archive, with the columns of the formats; of some topics, or all.
 
     Only runs that have ended are read. Raises `ConfigError` if there is no archive, or if a topic
     is not in it.
     """
-    archive = ArchiveFolder(directory)
+    archive = ArchiveFolder(Path(directory))
     folders = archive.run_folders()
     if not folders:
         raise ConfigError("archive", f"{directory} holds no run of an archive")
@@ -88,15 +88,7 @@ def read_run(spark: SparkSession, folder: Path) -> DataFrame:
     return spark.read.schema(_FILE_SCHEMA).parquet(spark_path(folder))
 
 
-class Proven(NamedTuple):
-    """What the files of a run hold."""
-
-    parts: dict[Queue, Part]
-    log_end: int
-    """Behind the last of the messages in the log of its store."""
-
-
-def prove(messages: DataFrame) -> Proven:
+def prove(messages: DataFrame) -> dict[Queue, Part]:
     """Count and check what the files of a run hold; raise `ConfigError` if anything is there twice.
 
     Every offset is a bit in a word for 64 of them, so that none is taken for another: how many
@@ -113,7 +105,6 @@ def prove(messages: DataFrame) -> Proven:
         F.sum(F.length(schema.BODY).cast("BIGINT")).alias("bytes"),
         F.bit_xor(row_hash()).alias("checksum"),
         F.sum(F.crc32(schema.BODY)).alias("crc"),
-        F.max(F.col(schema.COMMIT_LOG_OFFSET) + F.col(schema.STORE_SIZE)).alias("log_end"),
         F.max_by(F.unix_millis(schema.STORE_TIMESTAMP), offset).alias("last_ms"),
     )
     sums = pieces.groupBy(*_KEYS).agg(
@@ -121,13 +112,10 @@ def prove(messages: DataFrame) -> Proven:
         F.sum(F.bit_count("marks")).alias("different"),
         F.min("first").alias("first"),
         F.max("last").alias("last"),
-        F.max("log_end").alias("log_end"),
         F.bit_xor("checksum").alias("checksum"),
         F.max_by("last_ms", "last").alias("last_ms"),
     )
-    rows = sums.collect()
-    log_end = max((int(row["log_end"]) for row in rows), default=0)
-    return Proven({_queue_of(row): _part_of(row) for row in rows}, log_end)
+    return {_queue_of(row): _part_of(row) for row in sums.collect()}
 
 
 def row_hash() -> Column:
