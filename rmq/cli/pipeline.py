@@ -6,20 +6,16 @@ Help and wrong arguments need no Spark; what runs one needs the extra `rmq[spark
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from typing import TYPE_CHECKING, Final
 
 from rmq.cli import pipeline_bundle, pipeline_demo
 from rmq.cli.command import Command
 from rmq.cli.logs import LEVELS
-from rmq.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmq.spark.pipelines.job import Pipeline
-
-_NEEDED: Final = ("pyspark", "pyarrow", "numpy")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("rmq pipeline demo", "rmq pipeline demo --out DIR"),
     )
     pipeline_demo.add_arguments(demo)
-    demo.set_defaults(action=lambda args: _with_spark(pipeline_demo.run, args))
+    demo.set_defaults(action=_run_demo)
     bundle = _add(
         actions,
         "bundle",
@@ -66,7 +62,7 @@ def _add_pipeline(
 
         return run_pipeline(pipeline, args)
 
-    parser.set_defaults(action=lambda args: _with_spark(action, args))
+    parser.set_defaults(action=action)
 
 
 def _add(
@@ -90,15 +86,11 @@ def _add(
     return parser
 
 
-def _with_spark(run_it: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            "rmq[spark]",
-            f"pipelines run on Spark, and {' and '.join(missing)} are not installed",
-            hint="pip install 'rmq[spark]'",
-        )
-    return run_it(args)
+def _run_demo(args: argparse.Namespace) -> int:
+    from rmq.spark.pipelines.job import check_installed
+
+    check_installed()
+    return pipeline_demo.run(args)
 
 
 COMMAND: Final = Command(

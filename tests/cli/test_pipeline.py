@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +14,11 @@ from rmq.cli.demo_traffic import BURST_S, CLICKS_PER_S, click_rate
 from rmq.cli.exit_codes import ExitCode
 from rmq.cli.pipeline_demo import copy_damaged
 from rmq.spark.pipelines.catalogue import PIPELINES
+from rmq.spark.pipelines.verdict import Outcome
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
 from rmq.store.record import NewMessage
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = ("report", "archive", "audit", "dlq", "replay", "duplicates", "verify", "forecast")
 
@@ -54,15 +52,33 @@ def test_help_needs_neither_spark_nor_arrow() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_the_extra_the_error_says_how_to_install_it(
+def test_without_the_extra_nobody_can_tell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    code = main(["pipeline", "verify", "--store", str(tmp_path)])
-    assert code == ExitCode.CONFIG
-    told = capsys.readouterr().err
-    assert "pyspark and pyarrow and numpy are not installed" in told
+    assert main(["pipeline", "verify", "--store", str(tmp_path)]) == Outcome.UNKNOWN.exit_code
+    told = capsys.readouterr().out
+    assert told.startswith("verify: could not tell: ")
+    assert "pyspark, pyarrow and numpy are not installed" in told
     assert "hint: pip install 'rmq[spark]'" in told
+    assert main(["pipeline", "demo", "--out", str(tmp_path / "demo")]) == ExitCode.CONFIG
+    assert "hint: pip install 'rmq[spark]'" in capsys.readouterr().err
+
+
+def test_a_verdict_that_cannot_be_printed_is_not_a_verdict(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rmq", "pipeline", "verify", "--store", str(tmp_path)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == Outcome.UNKNOWN.exit_code
+    assert done.stderr == (
+        "verify: error: cannot write to standard output: No space left on device\n"
+    )
 
 
 # --- bundle -----------------------------------------------------------------------------------

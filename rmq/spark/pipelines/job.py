@@ -18,15 +18,17 @@ Exit codes: 0 it holds, 1 it does not hold, 2 could not tell (anything that went
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import sys
 import time
 import traceback
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.errors import RmqError
+from rmq.errors import ConfigError
 from rmq.spark.pipelines.cluster import add_cluster_arguments
 from rmq.spark.pipelines.failures import describe
 from rmq.spark.pipelines.metrics import write_metrics
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
+_PACKAGES: Final = ("pyspark", "pyarrow", "numpy")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +167,7 @@ def run_pipeline(
 ) -> int:
     """Run a pipeline with parsed arguments, print its verdict and return the exit code.
 
+    A verdict that could not be printed, or not be written to the metrics file, is "could not tell".
     Only `BrokenPipeError` of standard output comes out of it.
     """
     out = sys.stdout if stdout is None else stdout
@@ -173,19 +177,24 @@ def run_pipeline(
     try:
         verdict = _verdict_of(pipeline, args, started_s, err, is_debug=is_debug)
     except KeyboardInterrupt:
-        err.write(f"{pipeline.name}: interrupted\n")
+        _tell(err, f"{pipeline.name}: interrupted")
         return INTERRUPTED
     run = Run(pipeline.name, pipeline.target(args), started_s, clock())
-    code = verdict.exit_code
     if args.metrics_file is not None:
         try:
             write_metrics(args.metrics_file, run, verdict)
-        except RmqError as error:
-            err.write(f"{pipeline.name}: error: {error}\n")
-            code = Outcome.UNKNOWN.exit_code
-    out.write(verdict_json(run, verdict) if args.json else verdict_text(run, verdict))
-    out.flush()
-    return code
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody has the metrics
+            verdict = _without_metrics(verdict, error)
+    text = verdict_json(run, verdict) if args.json else verdict_text(run, verdict)
+    try:
+        _print(out, text)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        _tell(err, f"{pipeline.name}: error: cannot write to standard output: {reason}")
+        return Outcome.UNKNOWN.exit_code
+    return verdict.exit_code
 
 
 def _verdict_of(
@@ -200,6 +209,7 @@ def _verdict_of(
         stderr=stderr,
     )
     try:
+        check_installed()
         try:
             return pipeline.run(job, args)
         finally:
@@ -220,6 +230,55 @@ def failed_verdict(error: BaseException) -> Verdict:
     return Verdict(
         outcome=Outcome.UNKNOWN, sentence=f"{failure.text} (hint: {failure.hint})", facts=facts
     )
+
+
+def check_installed() -> None:
+    """Raise `ConfigError` if packages are missing that Spark is run with."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            "rmq[spark]",
+            f"pipelines run on Spark, and {_listed(missing)} not installed",
+            hint="pip install 'rmq[spark]'",
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last} are" if first else f"{last} is"
+
+
+def _without_metrics(verdict: Verdict, error: Exception) -> Verdict:
+    """Return the verdict of a run whose metrics could not be written."""
+    facts: dict[str, Json] = {
+        **verdict.facts,
+        "error": type(error).__name__,
+        "found": verdict.outcome.value,
+    }
+    sentence = f"{verdict.sentence}; but {describe(error).text}"
+    return replace(verdict, outcome=Outcome.UNKNOWN, sentence=sentence, facts=facts)
+
+
+def _print(out: TextIO | None, text: str) -> None:
+    """Print the verdict; raise `OSError` if it did not get out."""
+    if out is None:  # closed by whoever started us: nobody wants to read it
+        return
+    try:
+        out.write(text)
+        out.flush()
+    except OSError:
+        # What is still buffered goes nowhere, so that the flush at shutdown succeeds.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+        raise
+
+
+def _tell(err: TextIO | None, text: str) -> None:
+    """Say what is wrong, if anybody can hear it."""
+    if err is not None:
+        with suppress(OSError, ValueError):
+            err.write(f"{text}\n")
+            err.flush()
 
 
 def build_parser(pipeline: Pipeline, prog: str | None = None) -> ArgumentParser:
@@ -243,6 +302,11 @@ def main(pipeline: Pipeline, argv: Sequence[str] | None = None) -> int:
         return run_pipeline(pipeline, args)
     except BrokenPipeError:
         return PIPE_CLOSED
+    except Exception as error:  # noqa: BLE001 - Python would end with 1, "does not hold"
+        if args.debug:
+            _tell(sys.stderr, "".join(traceback.format_exception(error)))
+        _tell(sys.stderr, f"{pipeline.name}: error: {describe(error).text}")
+        return Outcome.UNKNOWN.exit_code
 
 
 def _key_and_value(text: str) -> tuple[str, str]:

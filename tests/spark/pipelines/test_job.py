@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -131,13 +132,98 @@ def test_metrics_file(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["probe.prom"]
 
 
-def test_a_metrics_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    holds = Verdict(outcome=Outcome.HOLDS, sentence="fine")
+HOLDS = Verdict(outcome=Outcome.HOLDS, sentence="fine", outputs={"page": "out/x.html"})
+
+
+def test_a_metrics_file_that_cannot_be_written_is_part_of_the_verdict(tmp_path: Path) -> None:
     path = tmp_path / "missing" / "probe.prom"
-    code, out, err = _run(_returning(holds), "--metrics-file", str(path))
+    code, out, _ = _run(_returning(HOLDS), "--metrics-file", str(path))
     assert code == 2
-    assert out.startswith("probe: holds: fine")
-    assert f"--metrics-file: cannot write {path}: No such file or directory" in err
+    assert out.splitlines() == [
+        "probe: could not tell: fine; but --metrics-file: cannot write"
+        f" {path}: No such file or directory",
+        "  page  out/x.html",
+    ]
+    code, out, _ = _run(_returning(HOLDS), "--json", "--metrics-file", str(path))
+    told = json.loads(out)
+    assert (code, told["exit_code"], told["outcome"]) == (2, 2, "unknown")
+    assert told["facts"] == {"error": "ConfigError", "found": "holds"}
+
+
+PROGRAM = """
+import sys
+from rmq.spark.pipelines.job import Pipeline, main
+from rmq.spark.pipelines.verdict import Outcome, Verdict
+
+sys.exit(main(Pipeline(
+    name="probe", help="", add_arguments=lambda parser: None, target=lambda args: "x",
+    run=lambda job, args: Verdict(outcome=Outcome.HOLDS, sentence="fine"),
+)))
+"""
+
+
+def run_program(program: str, redirect: str, *arguments: str) -> tuple[int, str]:
+    """Return exit code and standard error of a program whose output goes somewhere else."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {redirect}', "sh", sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stderr
+
+
+FULL = "probe: error: cannot write to standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("redirect", "code", "said"),
+    [
+        (">/dev/full", 2, FULL),
+        (">/dev/full 2>/dev/full", 2, ""),
+        # Closed by whoever started it: nobody wants to read it.
+        (">&-", 0, ""),
+    ],
+)
+def test_a_verdict_that_cannot_be_printed_is_not_a_verdict(
+    redirect: str, code: int, said: str
+) -> None:
+    assert run_program(PROGRAM, redirect) == (code, said)
+    assert run_program(PROGRAM, redirect, "--json") == (code, said)
+
+
+def test_a_reader_that_went_away_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    said = process.stderr.read().decode()
+    process.stderr.close()
+    assert (process.wait(60), said) == (141, "")
+
+
+def test_main_never_lets_an_error_out(capsys: pytest.CaptureFixture[str]) -> None:
+    def no_target(_args: Namespace) -> str:
+        raise ValueError("no name")
+
+    assert main(replace(_returning(VERDICT), target=no_target), []) == 2
+    assert "probe: error: unexpected ValueError: no name" in capsys.readouterr().err
+
+
+def test_without_the_packages_of_spark_the_verdict_says_how_to_install_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, out, _ = _run(_raising(AssertionError("it ran")), "--json")
+    told = json.loads(out)
+    assert (code, told["exit_code"]) == (2, 2)
+    assert told["verdict"] == (
+        "rmq[spark]: pipelines run on Spark, and pyspark, pyarrow and numpy are not installed"
+        " (hint: pip install 'rmq[spark]')"
+    )
 
 
 @pytest.mark.parametrize(
