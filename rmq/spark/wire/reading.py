@@ -17,8 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.errors import NoNameserverError, NoRouteError, OffsetOutOfRangeError, RmqError
+from rmq.errors import (
+    NoNameserverError,
+    NoRouteError,
+    OffsetOutOfRangeError,
+    ResponseError,
+    RmqError,
+)
 from rmq.model.properties import TAGS
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.expressions import build_subscription
 from rmq.spark.decoding.boundaries import chained
 from rmq.spark.decoding.heads import Heads
@@ -136,6 +143,11 @@ class RangeBatches:
                     )
                 self._lose(start, stop, why)
                 start = stop
+            except ResponseError as exc:
+                if exc.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise
+                self._lose(start, end, f"the topic was deleted while it was read ({exc.peer})")
+                return
 
     def _wait_for_route(self) -> None:
         client = self._consumer.client

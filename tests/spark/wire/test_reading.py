@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rmq.errors import ConnectFailedError
+from rmq.remoting.codes import ResponseCode
 from rmq.spark.schema import arrow_schema
 from rmq.spark.wire import clients, reading
 from rmq.spark.wire.data_loss import DataLossError
@@ -87,6 +88,29 @@ def test_an_end_that_is_lowered_while_it_is_read_is_a_loss() -> None:
         with pytest.raises(DataLossError, match=r"35 to 100 are missing: it ends at 35.*failover"):
             offsets(queue.options(), 0, 100)
         assert offsets(queue.options(failOnDataLoss="false"), 0, 100) == list(range(35))
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_a_loss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def deleted(link: Link, request: Command) -> None:
+        remark = "topic[Scripted] not exist, apply first please!"
+        link.answer(request, code=ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+
+    with played_queue() as queue:
+        queue.failures[30] = deleted
+        with pytest.raises(DataLossError) as caught:
+            offsets(queue.options(), 0, 100)
+        for words in (
+            "topic Scripted, broker a, queue 0",
+            "30 to 100",
+            "the topic was deleted",
+            "failOnDataLoss",
+        ):
+            assert words in str(caught.value)
+        queue.failures[30] = deleted
+        assert offsets(queue.options(failOnDataLoss="false"), 0, 100) == list(range(30))
+        assert "offsets 30 to 100 are missing: the topic was deleted" in caplog.text
 
 
 @pytest.mark.parametrize(
