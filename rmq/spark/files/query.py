@@ -6,12 +6,17 @@ import logging
 from typing import TYPE_CHECKING
 
 from rmq.errors import ConfigError
+from rmq.model.names import ALWAYS_SYSTEM_TOPICS, SYSTEM_TOPIC_PREFIX
+from rmq.model.setting import nearest_word
 from rmq.spark.files.planning import LogPart, bounds, gaps, parts
 from rmq.spark.files.scan import Damage, Scan, check_boundary
 from rmq.store.reader import Reader
 from rmq.store.reader_files import FilePool
+from rmq.store.verify import known_topics
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rmq.spark.files.planning import Bounds
     from rmq.spark.files.settings import StoreOptions
 
@@ -19,8 +24,39 @@ logger = logging.getLogger(__name__)
 
 
 def open_store(options: StoreOptions) -> Reader:
-    """Open the store of a query; raise `StorageError` if there is none."""
-    return Reader(options.root, commit_log_paths=options.log_paths)
+    """Open the store of a query.
+
+    Raises `StorageError` if there is none, and `ConfigError` for a topic that it does not know.
+    """
+    reader = Reader(options.root, commit_log_paths=options.log_paths)
+    _require_topics(reader, options.topics)
+    return reader
+
+
+def _require_topics(reader: Reader, topics: Collection[str]) -> None:
+    """Raise `ConfigError` for topics that the store does not know.
+
+    Where only the log was copied, nobody can tell which ones there are. Topics of the system are
+    there always.
+    """
+    if not topics:
+        return
+    known = {*reader.topics(), *(known_topics(reader.root) or ())}
+    unknown = sorted(name for name in topics if name not in known and not _is_of_brokers(name))
+    if not known or not unknown:
+        return
+    near = [word for name in unknown if (word := nearest_word(name, known))]
+    advice = f"did you mean {', '.join(near)}? " if near else ""
+    raise ConfigError(
+        "topics",
+        f"{reader.root} knows no topic {', '.join(unknown)}",
+        hint=f"{advice}records of a deleted topic are read without `topics`, with a filter on the"
+        " column topic",
+    )
+
+
+def _is_of_brokers(topic: str) -> bool:
+    return topic in ALWAYS_SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def plan(reader: Reader, options: StoreOptions) -> list[LogPart]:
