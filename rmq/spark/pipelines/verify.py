@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from rmq.model.words import count_text
 from rmq.spark.pipelines.arguments import amount, positive
 from rmq.spark.pipelines.job import Pipeline, main
-from rmq.spark.pipelines.paths import spark_path
 from rmq.spark.pipelines.results import write_json
 from rmq.spark.pipelines.verdict import Finding, Gauge, Json, Outcome, Verdict, bounded
 from rmq.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
@@ -55,6 +54,7 @@ def run(job: Job, args: Namespace) -> Verdict:
         index_slots=args.index_slots,
         index_entries=args.index_entries,
     )
+    from rmq.spark.jobs.outputs import write_table
     from rmq.spark.jobs.verify.job import Check, SparkTasks
     from rmq.spark.jobs.verify.pending import find_pending
 
@@ -75,8 +75,7 @@ def run(job: Job, args: Namespace) -> Verdict:
         outputs = {"findings": str(args.out / "findings"), "summary": str(args.out / "verify.json")}
         with job.step("writing findings"):
             table = job.spark.createDataFrame(rows, TABLE_SCHEMA)
-            path = spark_path(args.out / "findings")
-            table.coalesce(1).write.mode("overwrite").parquet(path)
+            write_table(table.coalesce(1), args.out / "findings", len(rows))
     verdict = make_verdict(check, pending, rows, outputs)
     if args.out is not None:
         write_json(args.out / "verify.json", {"verdict": verdict.sentence, **verdict.facts})

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import ConfigError, StorageError
+from rmq.spark.jobs import outputs
 from rmq.spark.jobs.audit.compare import differing
 from rmq.spark.jobs.audit.ends import SETTLE_S, look_at, open_pair
 from rmq.spark.jobs.audit.naming import DIFFERS, FOUND, LOST, UNREADABLE
@@ -308,7 +309,10 @@ def test_the_golden_pair_of_a_stock_cluster(tmp_path: Path) -> None:
 
 
 def test_the_whole_pipeline(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     numbers = list(range(60))
     placed = write_log(tmp_path / "master", numbers)
@@ -358,3 +362,9 @@ def test_the_whole_pipeline(
     assert main(PIPELINE, arguments) == 0
     assert json.loads(capsys.readouterr().out)["outcome"] == "holds"
     assert spark.read.parquet(str(out / "differences")).count() == 0
+    # As on a cluster without a shared disk: what tasks write is elsewhere under the same path.
+    monkeypatch.setattr(outputs, "spark_path", lambda path: f"{tmp_path}/executor/{path.name}")
+    arguments[arguments.index(str(out))] = str(tmp_path / "elsewhere")
+    assert main(PIPELINE, arguments) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert "differences is not on storage that all machines see" in told["verdict"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.spark.jobs import outputs
 from rmq.spark.jobs.report.data import (
     Delays,
     Limits,
@@ -278,7 +279,10 @@ def test_wrong_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
 
 
 def test_the_golden_store(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = golden.unpack(golden.CLEAN_MASTER, tmp_path)
     out = tmp_path / "out"
@@ -329,6 +333,13 @@ def test_the_golden_store(
         ("golden_sql", 25),
     ]
     assert len(list((out / "history").iterdir())) == 2
+    # As on a cluster without a shared disk: what tasks write is elsewhere under the same path.
+    monkeypatch.setattr(outputs, "spark_path", lambda path: f"{tmp_path}/executor/{path.name}")
+    arguments[arguments.index(str(out))] = str(tmp_path / "elsewhere")
+    assert main(PIPELINE, arguments) == 2
+    told = json.loads(capsys.readouterr().out)
+    assert "traffic is not on storage that all machines see" in told["verdict"]
+    assert not (tmp_path / "elsewhere" / "history").exists()
 
 
 def _minute(moment: datetime) -> int:

@@ -12,6 +12,7 @@ import pytest
 from rmq.errors import CorruptStoreError
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import encode_properties
+from rmq.spark.jobs import outputs
 from rmq.spark.jobs.store_offsets import delay_offsets, group_offsets
 from rmq.spark.jobs.verify.pending import find_pending
 from rmq.spark.pipelines.job import build_parser, run_pipeline
@@ -153,7 +154,9 @@ def run(*argv: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out.getvalue())
 
 
-def test_a_sound_and_a_damaged_store_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_sound_and_a_damaged_store_on_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = write_store(tmp_path / "store", 120)
     code, verdict = run("--store", str(root), *GEOMETRY)
     assert (code, verdict["outcome"], verdict["records"]) == (0, "holds", 120)
@@ -179,6 +182,11 @@ def test_a_sound_and_a_damaged_store_on_spark(spark: SparkSession, tmp_path: Pat
     summary = json.loads((tmp_path / "out" / "verify.json").read_text())
     assert summary["errors"] == verdict["facts"]["errors"] == 2
     assert sorted(row.severity for row in rows) == ["error", "error", "note"]
+    # As on a cluster without a shared disk: what tasks write is elsewhere under the same path.
+    monkeypatch.setattr(outputs, "spark_path", lambda path: f"{tmp_path}/executor/{path.name}")
+    code, verdict = run("--store", str(root), "--out", str(tmp_path / "elsewhere"), *GEOMETRY)
+    assert (code, verdict["outcome"]) == (2, "unknown")
+    assert "findings is not on storage that all machines see" in verdict["verdict"]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from rmq.spark.jobs.audit.naming import MASTER, Task, name_differences
 from rmq.spark.jobs.audit.plan import Range, by_segment, make_plan, merged, stretches
 from rmq.spark.jobs.audit.result import Audit, page_of, target_text, verdict_of
 from rmq.spark.jobs.audit.tables import KINDS, count_by_kind, first_of, put_together
+from rmq.spark.jobs.outputs import write_table
 from rmq.spark.pages.page import write_text
-from rmq.spark.pipelines.paths import spark_path
 from rmq.spark.pipelines.printing import Run, verdict_object
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ def _name(job: Job, out: Path | None, audit: Audit, folders: tuple[Path, Path]) 
         if out is not None:
             # An empty table too: what an earlier run found must not stay.
             with job.step("writing the differences"):
-                differences.write.mode("overwrite").parquet(spark_path(out / "differences"))
+                found = sum(audit.counts.values())
+                write_table(differences, out / "differences", found)
     finally:
         differences.unpersist()
     return audit

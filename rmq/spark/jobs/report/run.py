@@ -13,6 +13,7 @@ from pyarrow import parquet
 from pyspark.sql import functions as F
 
 from rmq.spark import schema
+from rmq.spark.jobs.outputs import write_table
 from rmq.spark.jobs.report.data import (
     NO_TRAFFIC,
     SKEW_MESSAGES_MIN,
@@ -48,7 +49,6 @@ from rmq.spark.jobs.report.tables import (
 from rmq.spark.pages.page import write_text
 from rmq.spark.pages.scales import time_step
 from rmq.spark.pipelines.cluster import cluster_config, cluster_options
-from rmq.spark.pipelines.paths import spark_path
 from rmq.spark.pipelines.printing import Run, verdict_object
 from rmq.spark.pipelines.results import write_json
 from rmq.store.reader import Reader
@@ -91,8 +91,8 @@ def run(job: Job, args: Namespace, target: str) -> Verdict:
             sums = rollups(counts, step_s)
             spread = skews(_queue_messages(sums[BY_QUEUE]), progress.queues)
             queues = _queue_rows(counts, spread, step_s)
-            traffic(counts).write.mode("overwrite").parquet(spark_path(args.out / "traffic"))
-            producers(counts).write.mode("overwrite").parquet(spark_path(args.out / "producers"))
+            write_table(traffic(counts), args.out / "traffic")
+            write_table(producers(counts), args.out / "producers")
     finally:
         counts.unpersist()
     _write_lag(args.out / "lag", progress.lags, now_s, job.started_s)
