@@ -1,8 +1,8 @@
 """One measured job of Spark in a process of its own: `python -m benchmarks.spark_jobs`.
 
-The job is a JSON object on standard input, what came of it one on standard output. Each kind of
-work is done once on little data first, so that Java has compiled it and the Python workers are
-there; then it is measured.
+The job is a JSON object on standard input, what came of it one on standard output. Work is done
+once before it is measured, so that Java has compiled it and the Python workers are there: reads as
+a whole, writes on a twentieth of the data.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.spark_naive import NaiveDataSource
-from benchmarks.spark_process import WorkerMemory, cpu_seconds, descendants
+from benchmarks.spark_naive import NaiveStoreSource, NaiveWireSource
+from benchmarks.spark_process import ExecutorMemory, cpu_seconds, descendants
 from rmq.spark import open_session
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Job = dict[str, Any]
-QUIET: Final = {"spark.driver.memory": "4g"}
+CONF: Final = {"spark.driver.memory": "4g"}
 
 
 def main() -> None:
@@ -31,8 +31,11 @@ def main() -> None:
     # Whatever else is printed must not be taken for the result.
     result_fd = os.dup(1)
     os.dup2(2, 1)
-    spark = open_session("bench", f"local[{job['cores']}]", QUIET, quiet=True)
-    spark.dataSource.register(NaiveDataSource)
+    spark = open_session(
+        "bench", f"local[{job['cores']}]", {**CONF, **job.get("conf", {})}, quiet=True
+    )
+    spark.dataSource.register(NaiveStoreSource)
+    spark.dataSource.register(NaiveWireSource)
     try:
         result = JOBS[job["kind"]](spark, job)
     finally:
@@ -42,22 +45,22 @@ def main() -> None:
 
 def read(spark: SparkSession, job: Job) -> Job:
     """Read a table and throw it away."""
-    to_noop(load(spark, {**job, **job["warm"]}))
+    to_noop(load(spark, job))
     return measured(lambda: to_noop(load(spark, job)))
 
 
 def memory(spark: SparkSession, job: Job) -> Job:
-    """Read a table several times in one query, and watch the workers."""
+    """Read a table several times in one query, and watch the processes of the executor."""
     table = load(spark, job)
     whole = table
     for _ in range(job["times"] - 1):
         whole = whole.union(table)
-    to_noop(load(spark, {**job, **job["warm"]}))
-    with WorkerMemory() as watched:
+    to_noop(table)
+    with ExecutorMemory() as watched:
         result = measured(lambda: to_noop(whole))
-    half = len(watched.samples) // 2
-    result["first_half_bytes"] = max(watched.samples[:half], default=0)
-    result["second_half_bytes"] = max(watched.samples[half:], default=0)
+    for name, samples in (("python", watched.python), ("java", watched.java)):
+        half = len(samples) // 2
+        result[f"{name}_bytes"] = [max(samples[:half], default=0), max(samples[half:], default=0)]
     return result
 
 
@@ -73,13 +76,14 @@ def write(spark: SparkSession, job: Job) -> Job:
         writer = rows.write.format("rocketmq").mode("append").option("topic", topic)
         writer.options(**job["options"]).save()
 
-    send(job["count"] // 20, job["topic"])
+    if job["warms_up"]:
+        send(job["count"] // 20, job["topic"])
     return measured(lambda: send(job["count"], job["topic"]))
 
 
 def save(spark: SparkSession, job: Job) -> Job:
     """Read a table and write it as Parquet."""
-    load(spark, {**job, **job["warm"]}).write.mode("overwrite").parquet(job["out"])
+    load(spark, job).write.mode("overwrite").parquet(job["out"])
     return measured(lambda: load(spark, job).write.mode("overwrite").parquet(job["out"]))
 
 

@@ -54,17 +54,22 @@ def resident_bytes(pid: int) -> int:
 
 
 @final
-class WorkerMemory:
-    """Watches the Python workers of this process's session, from time to time."""
+class ExecutorMemory:
+    """Watches the processes of this process's session, from time to time.
+
+    In local mode the Java process is driver and executor at once.
+    """
 
     def __init__(self, interval_s: float = 0.25) -> None:
-        self.samples: list[int] = []
-        """The largest worker's resident bytes, one after the other."""
+        self.python: list[int] = []
+        """The largest Python worker's resident bytes, one after the other."""
+        self.java: list[int] = []
+        """Likewise, of the Java process."""
         self._interval_s = interval_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> WorkerMemory:
+    def __enter__(self) -> ExecutorMemory:
         self._thread.start()
         return self
 
@@ -74,17 +79,19 @@ class WorkerMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._interval_s):
-            sizes = [
-                resident_bytes(pid)
-                for pid in descendants(os.getpid())
-                if pid != os.getpid() and _is_python(pid)
-            ]
-            if sizes:
-                self.samples.append(max(sizes))
+            others = [pid for pid in descendants(os.getpid()) if pid != os.getpid()]
+            for samples, program in ((self.python, b"pyspark"), (self.java, b"java")):
+                sizes = [resident_bytes(pid) for pid in others if _runs(pid, program)]
+                if sizes:
+                    samples.append(max(sizes))
 
 
-def _is_python(pid: int) -> bool:
+def _runs(pid: int, program: bytes) -> bool:
+    """Tell whether a process is a Python worker (`pyspark`) or Java."""
     try:
-        return b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b".daemon", b"")
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
+    if program == b"java":
+        return Path(os.fsdecode(command[0])).name == "java"
+    return any(word.startswith(program) for word in command[1:])

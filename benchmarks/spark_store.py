@@ -20,13 +20,13 @@ GROUP: Final = 256
 SEGMENT_BYTES: Final = 256 * MIB
 
 
-def fill_store(root: Path, count: int) -> int:
+def fill_store(root: Path, count: int, segment_bytes: int = SEGMENT_BYTES) -> int:
     """Make a store of so many messages; return how many bytes its log has."""
     chance = random.Random(14)
     pool = chance.randbytes(1 << 20)
     hosts = [pack_host(f"10.0.0.{number}", 40000 + number) for number in range(1, 9)]
     now_ms = time.time_ns() // 1_000_000
-    core = StoreCore(StoreConfig(root=root, segment_bytes=SEGMENT_BYTES))
+    core = StoreCore(StoreConfig(root=root, segment_bytes=segment_bytes))
     try:
         for start in range(0, count, GROUP):
             messages = []
