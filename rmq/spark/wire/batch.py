@@ -11,7 +11,7 @@ from rmq.spark.hints import hints_in_text
 from rmq.spark.wire.clients import borrowed_consumer
 from rmq.spark.wire.cluster import START_PATIENCE_S, Cluster
 from rmq.spark.wire.data_loss import DataLossError
-from rmq.spark.wire.places import resolve
+from rmq.spark.wire.places import doubts, resolve
 from rmq.spark.wire.planning import batch_ranges, split
 from rmq.spark.wire.reading import read_range
 
@@ -44,8 +44,9 @@ class RocketmqBatchReader(DataSourceReader):
         with hints_in_text(), borrowed_consumer(options.values) as consumer:
             cluster = Cluster(consumer, patience_s=START_PATIENCE_S)
             queues = cluster.queues(options.choice, with_system=options.includes_system_topics)
-            spans = cluster.spans(queues)
+            spans = cluster.spans(queues, prefers_masters=True)
             known = cluster.known(spans, (self._start, self._end), options.group)
+            settle(doubts(self._start, known), options)
             ranges, losses = batch_ranges(
                 resolve(self._start, known), resolve(self._end, known), spans
             )

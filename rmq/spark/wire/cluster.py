@@ -1,8 +1,12 @@
 """What the driver asks a cluster: which queues there are, where they begin and end, where groups
 are, what was stored when. All queues are asked at once.
 
-A broker that does not answer is asked again for a while, its slaves as well: a failover takes
-seconds, and a query should outlive it. What is wrong for good is an error at once.
+A broker that does not answer or is busy is asked again for a while, its slaves as well: a failover
+takes seconds, and a query should outlive it. What is wrong for good is an error at once. A query
+under way goes on without nameservers, by the routes that it knows.
+
+A queue that is missing is gone only if the master of its broker is there and does not have it. To a
+nameserver, a topic whose brokers are all down looks like one that was deleted.
 """
 
 from __future__ import annotations
@@ -10,15 +14,17 @@ from __future__ import annotations
 import difflib
 import logging
 import time
-from typing import TYPE_CHECKING, Final, TypeVar, final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 from rmq.client import offsets
 from rmq.client.admin_flows import list_system_topics, list_topics
 from rmq.client.blocking import BlockingConsumer
 from rmq.client.blocking.commits import Commits
+from rmq.client.busy import is_busy
 from rmq.client.routes import MASTER_ID
 from rmq.errors import (
     BrokersFailedError,
+    ClientError,
     ConfigError,
     ConnectFailedError,
     ConnectionLostError,
@@ -37,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rmq.client.flows import Flow
-    from rmq.client.routes import Address, RouteTable
-    from rmq.errors import ClientError
+    from rmq.client.routes import Address, RouteTable, TopicRoute
     from rmq.model.queues import MessageQueue
     from rmq.spark.wire.choice import Choice
     from rmq.spark.wire.places import Place
@@ -47,11 +52,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_monotonic = time.monotonic
+
 START_PATIENCE_S: Final = 10.0
 PATIENCE_S: Final = 60.0
-"""How long brokers that do not answer are asked again, when a query starts and from then on."""
-ABSENCE_S: Final = 15.0
-"""How long a topic or queue that a query has read is looked for before it counts as gone."""
+"""How long brokers that do not answer are asked again and missing queues are waited for, when a
+query starts and from then on."""
+LOOKUPS_MAX: Final = 256
+"""How many routes are asked for at the same time."""
 _NEAR_MAX: Final = 3
 _LOST: Final = (
     ConnectFailedError,
@@ -60,6 +68,15 @@ _LOST: Final = (
     NoRouteError,
     NoNameserverError,
 )
+
+
+class Present(NamedTuple):
+    """Which queues there are at the moment."""
+
+    queues: tuple[MessageQueue, ...]
+    away: frozenset[MessageQueue]
+    """Queues that are not there, and nobody knows that they are gone: their brokers are down, or do
+    not let them be read."""
 
 
 @final
@@ -77,14 +94,15 @@ class Cluster:
     def queues(self, choice: Choice, *, with_system: bool) -> tuple[MessageQueue, ...]:
         """Return the queues of a query that begins; raise `ConfigError` for what is not there."""
         found: list[MessageQueue] = []
-        for topic in self._topics(choice, with_system=with_system):
-            try:
-                route = self._client.refresh_route(topic)
-            except NoRouteError as exc:
+        topics = self._topics(choice, with_system=with_system)
+        routes = self._routes(topics, or_known=False)
+        for topic in topics:
+            route = routes.get(topic)
+            if route is None:
                 if choice.pattern:
                     # Deleted since it was listed.
                     continue
-                raise self._no_topic(choice, topic) from exc
+                raise self._no_topic(choice, topic)
             if not route.readable and not choice.pattern:
                 raise ConfigError(choice.key, f"topic {topic} has no queue that may be read")
             found += route.readable
@@ -102,38 +120,101 @@ class Cluster:
         choice: Choice,
         known: Iterable[MessageQueue],
         *,
+        with_new: bool,
         with_system: bool,
         waits: bool,
-    ) -> tuple[MessageQueue, ...]:
-        """Return the queues of a query under way: new ones, and without those that are gone.
+    ) -> Present:
+        """Return the queues of a query under way, without those that are not there.
 
-        `waits`: those of `known` that are missing are looked for a while, because brokers restart.
+        `with_new`: not only those of `known`. `waits`: those of `known` that are missing are waited
+        for, because brokers restart.
         """
-        expected = set(known)
-        until = time.monotonic() + ABSENCE_S
+        expected = frozenset(known)
+        until = _monotonic() + self._patience_s
         while True:
-            found: set[MessageQueue] | None = None
+            is_last = _monotonic() >= until
             try:
-                found = self._readable(choice, expected, with_system=with_system)
-            except NoNameserverError:
-                if time.monotonic() >= until:
+                topics = self._topics_now(
+                    choice, expected, with_new=with_new, with_system=with_system
+                )
+                routes = self._routes(topics, or_known=True)
+                found = {
+                    queue
+                    for route in routes.values()
+                    for queue in route.readable
+                    if queue in expected or (with_new and choice.has(queue))
+                }
+                missing = expected - found
+                away = missing - self._gone(missing, routes)
+            except ClientError as exc:
+                if is_last or not _may_pass(exc):
                     raise
-            is_last = not waits or time.monotonic() >= until
-            if found is not None and (is_last or expected <= found):
-                return tuple(sorted(queue for queue in found if choice.has(queue)))
+                logger.warning("queues are asked for again: %s", exc)
+            else:
+                if not missing or is_last or not waits:
+                    return Present(tuple(sorted(found)), away)
+                logger.warning("waiting for %s", names_of(missing))
             self._client.connections.sleep(PAUSE_S)
 
-    def _readable(
-        self, choice: Choice, expected: Iterable[MessageQueue], *, with_system: bool
-    ) -> set[MessageQueue]:
-        found: set[MessageQueue] = set()
+    def _topics_now(
+        self,
+        choice: Choice,
+        expected: Iterable[MessageQueue],
+        *,
+        with_new: bool,
+        with_system: bool,
+    ) -> set[str]:
         topics = {queue.topic for queue in expected}
-        topics.update(self._topics(choice, with_system=with_system))
-        for topic in sorted(topics):
+        if with_new:
             try:
-                found.update(self._client.refresh_route(topic).readable)
-            except NoRouteError:
-                logger.warning("no broker has topic %s at the moment", topic)
+                topics.update(self._topics(choice, with_system=with_system))
+            except NoNameserverError as exc:
+                if not topics:
+                    raise
+                logger.warning("new topics are not looked for now: %s", exc)
+        return topics
+
+    def _gone(
+        self, missing: frozenset[MessageQueue], routes: Mapping[str, TopicRoute]
+    ) -> frozenset[MessageQueue]:
+        """Return those of the missing queues that are gone for certain."""
+        if not missing:
+            return missing
+        brokers = self._client.run(self._client.nameservers.cluster()).broker_addr_table
+        masters = {name for name, data in brokers.items() if MASTER_ID in data.broker_addrs}
+        return frozenset(
+            queue
+            for queue in missing
+            if queue.broker_name in masters and not _may_come_back(queue, routes.get(queue.topic))
+        )
+
+    def _routes(self, topics: Iterable[str], *, or_known: bool) -> dict[str, TopicRoute]:
+        """Ask for the routes of topics, many at a time; topics that no broker has are left out.
+
+        `or_known`: what nameservers said before will do while they do not answer. Raises
+        `NoNameserverError`.
+        """
+        client, keeping = self._client, self._client.keeping
+        wanted = sorted(topics)
+        for topic in wanted:
+            # Before `tick`, which forgets routes that nobody has used for a while.
+            keeping.keep(topic)
+        found = {}
+        for first in range(0, len(wanted), LOOKUPS_MAX):
+            client.tick()
+            some = wanted[first : first + LOOKUPS_MAX]
+            for topic, task in [(topic, keeping.refresh_soon(topic)) for topic in some]:
+                try:
+                    found[topic] = client.wait(task)
+                except NoRouteError:
+                    # `tick` says so.
+                    continue
+                except ClientError as exc:
+                    known = client.routes.get(topic)
+                    if known is None or not or_known or not _may_pass(exc):
+                        raise
+                    found[topic] = known
+        client.tick()
         return found
 
     def _topics(self, choice: Choice, *, with_system: bool) -> tuple[str, ...]:
@@ -163,8 +244,14 @@ class Cluster:
 
     # --- places ------------------------------------------------------------------------------
 
-    def spans(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Span]:
-        """Return where queues begin and end."""
+    def spans(
+        self, queues: Iterable[MessageQueue], *, prefers_masters: bool = False
+    ) -> dict[MessageQueue, Span]:
+        """Return where queues begin and end.
+
+        What a slave says may not be all. `prefers_masters`: it counts only if the master has not
+        answered within the patience.
+        """
 
         def ask(routes: RouteTable, queue: MessageQueue, broker: Address) -> Flow[Span]:
             first = yield from offsets.min_offset(routes, queue, broker=broker)
@@ -172,7 +259,9 @@ class Cluster:
             # 4.9 answers -1 for the begin of a queue that nobody has written to.
             return Span(max(0, first), max(0, end), broker.broker_id == MASTER_ID)
 
-        return self._ask_all(queues, ask)
+        return self._ask_all(
+            queues, ask, is_final=lambda span: span.is_master or not prefers_masters
+        )
 
     def known(
         self, spans: Mapping[MessageQueue, Span], places: Iterable[Place], group: str
@@ -199,13 +288,30 @@ class Cluster:
 
         return self._ask_all(spans, ask)
 
-    def commit(self, group: str, places: Mapping[MessageQueue, int]) -> None:
-        """Tell brokers how far a group is; raise `ClientError`."""
-        Commits(self._client, group, interval_s=1.0).commit(places)
+    def commit(self, group: str, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """Tell brokers how far a group is; raise `ClientError`.
+
+        Topics that no broker has are logged and left out. Return what brokers were told.
+        """
+        topics = set()
+        for topic in sorted({queue.topic for queue in places}):
+            try:
+                self._client.route(topic)
+            except NoRouteError as exc:
+                logger.warning(
+                    "group %s was not told how far the query is in topic %s: %s", group, topic, exc
+                )
+            else:
+                topics.add(topic)
+        told = {queue: place for queue, place in places.items() if queue.topic in topics}
+        if not told:
+            return told
+        Commits(self._client, group, interval_s=1.0).commit(told)
         try:
             self._client.refresh_route(retry_topic(group))
         except NoRouteError:
             self._introduce(group)
+        return told
 
     def _introduce(self, group: str) -> None:
         """Have brokers know a group that has never had a consumer.
@@ -222,40 +328,69 @@ class Cluster:
         self,
         queues: Iterable[MessageQueue],
         flow: Callable[[RouteTable, MessageQueue, Address], Flow[T]],
+        *,
+        is_final: Callable[[T], bool] = lambda _: True,
     ) -> dict[MessageQueue, T]:
+        """Ask for all queues. Answers that are not final are taken when patience is at its end."""
         client = self._client
-        missing = sorted(queues)
+        wanted = sorted(queues)
         found: dict[MessageQueue, T] = {}
-        for topic in {queue.topic for queue in missing}:
+        for topic in {queue.topic for queue in wanted}:
             client.route(topic)
-        until = time.monotonic() + self._patience_s
+        until = _monotonic() + self._patience_s
         while True:
             tasks = {
-                queue: client.start(_at_any_broker(client.routes, queue, flow)) for queue in missing
+                queue: client.start(_at_any_broker(client.routes, queue, flow)) for queue in wanted
             }
             failures: dict[MessageQueue, ClientError] = {}
             for queue, task in tasks.items():
                 try:
                     found[queue] = client.wait(task)
-                except _LOST as exc:
+                except ClientError as exc:
+                    if not _may_pass(exc):
+                        raise
                     failures[queue] = exc
-            if not failures:
+            wanted = [queue for queue in wanted if queue not in found or not is_final(found[queue])]
+            is_last = _monotonic() >= until
+            if not wanted or (is_last and all(queue in found for queue in wanted)):
                 return dict(sorted(found.items()))
-            missing = list(failures)
-            if time.monotonic() >= until:
-                told = [(f"{queue.topic} {queue.queue_id}", failures[queue]) for queue in missing]
+            if is_last:
+                told = [
+                    (f"{queue.topic} {queue.queue_id}", error)
+                    for queue, error in failures.items()
+                    if queue not in found
+                ]
                 done = [f"{queue.topic} {queue.queue_id}" for queue in found]
                 raise BrokersFailedError("where queues begin and end", told, done)
-            logger.warning("%d queues are asked for again: %s", len(missing), failures[missing[0]])
+            why = failures.get(wanted[0], "only a slave has answered")
+            logger.warning("%d queues are asked for again: %s", len(wanted), why)
             client.connections.sleep(PAUSE_S)
-            self._refresh({queue.topic for queue in missing})
+            self._refresh({queue.topic for queue in wanted})
 
     def _refresh(self, topics: Iterable[str]) -> None:
-        for topic in topics:
-            try:
-                self._client.refresh_route(topic)
-            except _LOST as exc:
-                logger.warning("the route of %s is not known anew: %s", topic, exc)
+        try:
+            self._routes(topics, or_known=True)
+        except ClientError as exc:
+            if not _may_pass(exc):
+                raise
+            logger.warning("routes could not be refreshed: %s", exc)
+
+
+def _may_pass(error: ClientError) -> bool:
+    """Tell whether the same question may be answered later."""
+    return isinstance(error, _LOST) or is_busy(error)
+
+
+def _may_come_back(queue: MessageQueue, route: TopicRoute | None) -> bool:
+    """Tell whether a queue may be read again that is missing though its broker is there.
+
+    That is so if the topic may not be read there at all. Otherwise it is deleted, or has fewer
+    queues.
+    """
+    name = queue.broker_name
+    if route is None or name not in route.broker_names:
+        return False
+    return all(other.broker_name != name for other in route.readable)
 
 
 def _at_any_broker(

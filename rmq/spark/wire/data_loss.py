@@ -1,14 +1,14 @@
-"""Messages that a query should have read and that are not there any more."""
+"""Messages that a query should have read and that are not there: any more, or at the moment."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.errors import RmqError
-from rmq.spark.wire.positions import name_of
+from rmq.spark.wire.positions import name_of, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rmq.model.queues import MessageQueue
 
@@ -41,3 +41,22 @@ class DataLossError(RmqError):
         more = f" (and {len(losses) - _SHOWN_MAX} more)" if len(losses) > _SHOWN_MAX else ""
         super().__init__(f"messages are missing: {shown}{more}; {HINT}")
         self.losses = tuple(losses)
+
+
+class QueuesAwayError(RmqError):
+    """Queues cannot be read at the moment, and nobody knows that they are gone. Nothing is lost
+    yet, so this is an error whatever `failOnDataLoss` says.
+    """
+
+    hint = (
+        "start it again, or promote its slave, and run the query again with the same checkpoint;"
+        " if it never comes back, begin anew with a checkpointLocation of its own and"
+        " startingOffsets that name the queues that are left"
+    )
+
+    def __init__(self, queues: Iterable[MessageQueue]) -> None:
+        self.queues = tuple(sorted(queues))
+        super().__init__(
+            f"cannot be read at the moment: {names_of(self.queues)}; the broker is away, or the"
+            f" topic has no read permission there; {self.hint}"
+        )

@@ -6,6 +6,7 @@ import enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq.errors import ConfigError
+from rmq.spark.wire.data_loss import Loss
 from rmq.spark.wire.positions import EARLIEST, LATEST, name_of, names_of
 
 if TYPE_CHECKING:
@@ -68,6 +69,36 @@ def resolve(place: Place, known: Known) -> dict[MessageQueue, int]:
             return {queue: _read_by_group(known, queue) for queue in spans}
         case PlaceKind.TIME:
             return _by_time(place, spans, known.by_time[place.time_ms])
+
+
+def doubts(place: Place, known: Known) -> list[Loss]:
+    """Return queues that start where a slave says that they begin.
+
+    Their masters may have older messages: a slave that was added later begins later.
+    """
+    return [
+        Loss(
+            queue,
+            f"its master does not answer, and the slave that does begins at offset {span.first}:"
+            " older messages that only the master has would be left out",
+        )
+        for queue, span in known.spans.items()
+        if span.first > 0 and not span.is_master and _starts_at_begin(place, known, queue)
+    ]
+
+
+def _starts_at_begin(place: Place, known: Known, queue: MessageQueue) -> bool:
+    match place.kind:
+        case PlaceKind.EARLIEST:
+            return True
+        case PlaceKind.LATEST:
+            return False
+        case PlaceKind.OFFSETS:
+            return place.offsets.get(queue) == EARLIEST
+        case PlaceKind.GROUP:
+            return known.committed[queue] is None
+        case PlaceKind.TIME:
+            return known.by_time[place.time_ms][queue] == known.spans[queue].first
 
 
 def _read_by_group(known: Known, queue: MessageQueue) -> int:

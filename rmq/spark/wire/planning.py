@@ -3,9 +3,10 @@
 Whatever is missing is returned as a `Loss` beside the plan that goes on without it; the caller
 decides whether that is an error.
 
-What a master says of the end of a queue is final. What a slave says while its master is gone is
-not: the master, or another slave that takes its place, may have more. So a slave never makes an
-end go back.
+What a master says of a queue is final. What a slave says while its master is gone is not: the
+master, or another slave that takes its place, may have more, at the end and at the begin. So a
+slave never makes an end go back, and never makes messages count as deleted. A task that asks a
+slave for what it lacks waits for the master (`rmq.client.blocking.ranges`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from rmq.errors import ConfigError
 from rmq.spark.wire.data_loss import Loss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from rmq.model.queues import MessageQueue
 
@@ -26,7 +27,7 @@ _AFTER_FAILOVER: Final = (
     "after a failover to a slave that had not got them, or the topic was created anew"
 )
 _RETENTION: Final = "the broker has deleted them (fileReservedTime, or a full disk)"
-_GONE: Final = "the topic was deleted, has fewer queues now, or the broker is down"
+_GONE: Final = "the topic was deleted, or has fewer queues now"
 
 
 class Span(NamedTuple):
@@ -149,38 +150,45 @@ def stream_ends(
     starts: Mapping[MessageQueue, int],
     spans: Mapping[MessageQueue, Span],
     *,
+    away: Collection[MessageQueue] = (),
     pinned: Mapping[MessageQueue, int] | None = None,
     limit: int = 0,
 ) -> tuple[dict[MessageQueue, int], list[Loss]]:
     """Return where the next batch ends that starts at `starts`, and what is missing.
 
-    `spans` are the queues as they are now; those that are not in `starts` are new, and read from
-    their first message on. `pinned`: nothing behind these ends is read. `limit`: how many messages
-    at most, 0 for all there are.
+    `spans` are the queues as they are now. Those that are not in `starts` are new, and read from
+    their first message on: this batch ends there, which stores it, and the next one reads. Those
+    of `starts` that are not in `spans` are gone, or only `away`: they stay where they are.
+    `pinned`: nothing behind these ends is read. `limit`: how many messages at most, 0 for all there
+    are.
     """
     losses = []
     begins = {}
     ends = {}
+    brokers = {queue.broker_name for queue in starts}
     for queue in sorted({*starts, *spans}):
         start = starts.get(queue)
         span = spans.get(queue)
         if span is None:
             assert start is not None, f"{queue} comes from nowhere"
-            losses.append(Loss(queue, f"it is gone, read up to offset {start}: {_GONE}"))
+            if queue not in away:
+                losses.append(Loss(queue, f"it is gone, read up to offset {start}: {_GONE}"))
             begins[queue] = ends[queue] = start
             continue
         if start is None:
-            if pinned is not None and queue not in pinned:
+            if (pinned is not None and queue not in pinned) or not span.is_master:
                 continue
-            if span.first > 0:
+            # The query knows this broker, so it would have known the queue if it had been there.
+            if span.first > 0 and queue.broker_name in brokers:
                 losses.append(_new_queue_loss(queue, span))
-            start = span.first
+            begins[queue] = ends[queue] = span.first
+            continue
         until = None if pinned is None else max(start, pinned.get(queue, start))
         ends[queue], loss = _end(queue, start, span, until)
         if loss is not None:
             losses.append(loss)
         # What is deleted already does not count against the limit.
-        begins[queue] = max(start, min(span.first, ends[queue]))
+        begins[queue] = max(start, min(span.first, ends[queue])) if span.is_master else start
     if limit:
         ahead = {queue: end for queue, end in ends.items() if end >= begins[queue]}
         ends.update(limited(begins, ahead, limit))
@@ -202,22 +210,21 @@ def stream_ranges(
     ends: Mapping[MessageQueue, int],
     spans: Mapping[MessageQueue, Span],
 ) -> tuple[list[Range], list[Loss]]:
-    """Return what a batch of a stream reads, and what of it is missing by now."""
+    """Return what a batch of a stream reads, and what of it is missing by now.
+
+    Nothing is read of queues without a start: this batch has only stored where they begin.
+    """
     losses = []
     ranges = []
     for queue, end in sorted(ends.items()):
         start = starts.get(queue)
         span = spans.get(queue)
-        if start == end:
+        if start is None or start == end:
             continue
         if span is None:
             losses.append(Loss(queue, f"it is gone, offset {end} was to be read up to: {_GONE}"))
             continue
-        if start is None:
-            if span.first > 0:
-                losses.append(_new_queue_loss(queue, span))
-            start = min(span.first, end)
-        elif start > end:
+        if start > end:
             losses.append(
                 Loss(
                     queue,
@@ -226,7 +233,7 @@ def stream_ranges(
                 )
             )
             continue
-        if start < span.first:
+        if start < span.first and span.is_master:
             losses.append(
                 Loss(
                     queue,
@@ -244,7 +251,11 @@ def stream_ranges(
 
 
 def _new_queue_loss(queue: MessageQueue, span: Span) -> Loss:
-    return Loss(queue, f"it is new to this query, and begins at offset {span.first}: {_RETENTION}")
+    return Loss(
+        queue,
+        f"it is new to this query (created or chosen since it began), and begins at offset"
+        f" {span.first}: what was before that was never read, {_RETENTION}",
+    )
 
 
 def _lowered_loss(queue: MessageQueue, reached: int, span: Span) -> Loss:

@@ -34,7 +34,9 @@ def commit_progress(
     *,
     source: int = 0,
 ) -> dict[MessageQueue, int]:
-    """Tell a group where a query has ended; return these places.
+    """Tell a group where a query has ended; return the places that it was told.
+
+    Topics that no broker has any more are logged and left out.
 
     `query` is the query or its last progress; nothing is told if there is none. `options` are those
     of its source, and `group` is their `commitGroup` unless it is named. `source` is the number of
@@ -58,5 +60,4 @@ def commit_progress(
     places = read_offset(offset)
     wanted.choice.check(places)
     with borrowed_consumer(wanted.values) as consumer:
-        Cluster(consumer, patience_s=START_PATIENCE_S).commit(name, places)
-    return places
+        return Cluster(consumer, patience_s=START_PATIENCE_S).commit(name, places)

@@ -24,12 +24,13 @@ from rmq.spark.hints import hints_in_text
 from rmq.spark.wire.batch import partitions_of, read_partition, settle
 from rmq.spark.wire.clients import borrowed_consumer
 from rmq.spark.wire.cluster import PATIENCE_S, START_PATIENCE_S, Cluster
-from rmq.spark.wire.places import resolve
+from rmq.spark.wire.data_loss import QueuesAwayError
+from rmq.spark.wire.places import doubts, resolve
 from rmq.spark.wire.planning import stream_ends, stream_ranges
-from rmq.spark.wire.positions import as_offset, is_initial, read_offset
+from rmq.spark.wire.positions import as_offset, is_initial, names_of, read_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
@@ -48,6 +49,8 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._start = options.for_stream()
+        self._initial: dict[str, Any] | None = None
+        """Where the query starts: Spark asks more than once."""
         self._pinned: dict[MessageQueue, int] | None = None
         """Where queues ended when a query began that is to read what there is, and stop."""
         self._latest: dict[str, Any] | None = None
@@ -57,34 +60,68 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the query starts, marked as such: see `positions`."""
+        if self._initial is None:
+            self._initial = as_offset(self._first_places(), is_initial=True)
+        return self._initial
+
+    def _first_places(self) -> dict[MessageQueue, int]:
         options = self._options
         with hints_in_text(), borrowed_consumer(options.values) as consumer:
             cluster = Cluster(consumer, patience_s=START_PATIENCE_S)
             queues = cluster.queues(options.choice, with_system=options.includes_system_topics)
-            spans = cluster.spans(queues)
+            spans = cluster.spans(queues, prefers_masters=True)
             known = cluster.known(spans, (self._start,), options.group)
-            return as_offset(resolve(self._start, known), is_initial=True)
+            settle(doubts(self._start, known), options)
+            return resolve(self._start, known)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the batch ends that begins at `start`; `start` if there is nothing new.
 
-        The first batch ends where it starts, so that Spark stores that place.
+        The first batch ends where it starts, so that Spark stores that place. A new queue ends
+        where it begins in the batch that meets it, for the same reason.
         """
         with hints_in_text():
             places = read_offset(start)
             self._options.choice.check(places)
             if is_initial(start):
                 return as_offset(places)
-            spans = self._spans(places, with_new=True)
+            spans, away = self._look(places, with_new=True, waits=self._options.fails_on_data_loss)
+            self._tell_away(away)
+            if self._pinned is not None:
+                # Brokers that were away when the run began: it has their queues up to here.
+                for queue in places.keys() & spans.keys():
+                    self._pinned.setdefault(queue, spans[queue].end)
             ends, losses = stream_ends(
                 places,
                 spans,
+                away=away,
                 pinned=self._pinned,
                 limit=limit.max_rows if isinstance(limit, ReadMaxRows) else 0,
             )
             settle(losses, self._options)
+            self._tell_new(ends.keys() - places.keys(), spans.keys() - ends.keys())
             self._latest = as_offset({queue: span.end for queue, span in spans.items()})
             return as_offset(ends)
+
+    def _tell_away(self, away: Collection[MessageQueue]) -> None:
+        if not away:
+            return
+        if self._options.fails_on_data_loss:
+            raise QueuesAwayError(away)
+        logger.warning("the query goes on without these for now: %s", names_of(away))
+
+    def _tell_new(self, begun: Collection[MessageQueue], left: Collection[MessageQueue]) -> None:
+        if begun:
+            logger.warning(
+                "new to this query (created since, or their brokers were not there when it began),"
+                " and read from their first messages on: %s",
+                names_of(begun),
+            )
+        if left and self._pinned is None:
+            logger.warning(
+                "new to this query, and not read before their masters say where they begin: %s",
+                names_of(left),
+            )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return how much one batch reads."""
@@ -98,7 +135,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Remember where queues end now: the query stops there."""
         with hints_in_text():
-            spans = self._spans((), with_new=True)
+            spans, _ = self._look((), with_new=True, waits=False)
         self._pinned = {queue: span.end for queue, span in spans.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -111,24 +148,34 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._options.choice.check(ends)
             if is_initial(start) or starts == ends:
                 return []
-            wanted = [queue for queue, place in ends.items() if starts.get(queue) != place]
-            ranges, losses = stream_ranges(starts, ends, self._spans(wanted, with_new=False))
+            wanted = [queue for queue, place in starts.items() if ends.get(queue, place) != place]
+            # What is passed over here is never read: so that it is gone must be certain.
+            spans, away = self._look(wanted, with_new=False, waits=True)
+            if away:
+                raise QueuesAwayError(away)
+            ranges, losses = stream_ranges(starts, ends, spans)
             settle(losses, self._options)
             return partitions_of(ranges, self._options)
 
-    def _spans(self, known: Iterable[MessageQueue], *, with_new: bool) -> dict[MessageQueue, Span]:
-        """Ask for queues that the query has read, and for new ones if they are wanted."""
+    def _look(
+        self, known: Iterable[MessageQueue], *, with_new: bool, waits: bool
+    ) -> tuple[dict[MessageQueue, Span], frozenset[MessageQueue]]:
+        """Ask for queues that the query has read, and for new ones if they are wanted.
+
+        Return what they hold, and which of them are away. `waits`: those that are missing are
+        waited for.
+        """
         options = self._options
-        expected = set(known)
         with borrowed_consumer(options.values) as consumer:
             cluster = Cluster(consumer, patience_s=PATIENCE_S)
-            queues = cluster.queues_now(
+            present = cluster.queues_now(
                 options.choice,
-                expected,
+                known,
+                with_new=with_new,
                 with_system=options.includes_system_topics,
-                waits=options.fails_on_data_loss,
+                waits=waits,
             )
-            return cluster.spans(queue for queue in queues if with_new or queue in expected)
+            return cluster.spans(present.queues), present.away
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has stored the results up to `end`; tell `commitGroup`, if that can be done."""

@@ -6,7 +6,7 @@ import pytest
 
 from rmq.errors import ConfigError
 from rmq.model.queues import MessageQueue
-from rmq.spark.wire.places import Known, Place, PlaceKind, resolve
+from rmq.spark.wire.places import Known, Place, PlaceKind, doubts, resolve
 from rmq.spark.wire.planning import Span
 
 Q0, Q1 = (MessageQueue(topic="T", broker_name="a", queue_id=number) for number in range(2))
@@ -47,3 +47,29 @@ def test_a_time_behind_the_last_message_is_the_end_or_wrong() -> None:
         resolve(place, known)
     assert resolve(place._replace(is_end_if_none=True), known) == {Q0: 4, Q1: 0}
     assert resolve(place, Known({Q0: SPANS[Q0]}, by_time={77: {Q0: 4}})) == {Q0: 4}
+
+
+def test_a_start_where_a_slave_begins_is_in_doubt() -> None:
+    """A slave that was added later may begin behind its master."""
+    slave = {Q0: Span(2, 10, is_master=False), Q1: Span(0, 9, is_master=False)}
+    committed = Known(slave, committed={Q0: None, Q1: None}, by_time={77: {Q0: 2, Q1: 0}})
+    for place in (
+        Place(PlaceKind.EARLIEST, "startingOffsets"),
+        Place(PlaceKind.GROUP, "startingOffsets"),
+        Place(PlaceKind.OFFSETS, "startingOffsets", offsets={Q0: -2, Q1: -2}),
+        Place(PlaceKind.TIME, "startingTimestamp", time_ms=77),
+    ):
+        (loss,) = doubts(place, committed)
+        assert loss.queue == Q0, "nothing can be before offset 0"
+        assert "begins at offset 2" in loss.what
+        masters = {each: Span(span.first, span.end) for each, span in slave.items()}
+        assert doubts(place, committed._replace(spans=masters)) == [], "a master knows"
+    for place in (
+        Place(PlaceKind.LATEST, "startingOffsets"),
+        Place(PlaceKind.OFFSETS, "startingOffsets", offsets={Q0: 2, Q1: 0}),
+        Place(PlaceKind.OFFSETS, "startingOffsets", offsets={Q0: -1, Q1: -1}),
+    ):
+        assert doubts(place, committed) == []
+    read = Known(slave, committed={Q0: 5, Q1: 5}, by_time={77: {Q0: 3, Q1: 1}})
+    assert doubts(Place(PlaceKind.GROUP, "startingOffsets"), read) == []
+    assert doubts(Place(PlaceKind.TIME, "startingTimestamp", time_ms=77), read) == []

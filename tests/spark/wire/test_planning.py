@@ -143,11 +143,13 @@ def test_a_stream_reads_everything_once_and_comes_to_an_end(
     for _ in range(100):
         new = found.keys() - places.keys()
         ends, losses = stream_ends(places, found, pinned=pinned, limit=limit)
-        assert {loss.queue for loss in losses} == {each for each in new if found[each].first > 0}
+        # All of them have the same broker: it was there if any of its queues was.
+        lost = {each for each in new if places and found[each].first > 0}
+        assert {loss.queue for loss in losses} == lost
         if ends == places:
             break
         ranges, losses = stream_ranges(places, ends, found)
-        assert {loss.queue for loss in losses} <= new
+        assert not losses
         assert ranges or new
         assert sum(each.size for each in ranges) <= (limit or total)
         read += ranges
@@ -166,28 +168,45 @@ def test_a_queue_without_news_stays_where_it_is() -> None:
 
 def test_a_new_queue_is_read_from_its_first_message() -> None:
     found = {Q0: Span(0, 5), Q1: Span(0, 9)}
-    assert stream_ends({Q0: 5}, found) == ({Q0: 5, Q1: 9}, [])
-    assert stream_ranges({Q0: 5}, {Q0: 5, Q1: 9}, found) == ([Range(Q1, 0, 9)], [])
+    # Where it begins is stored first: whatever happens to it later can be noticed then.
+    assert stream_ends({Q0: 5}, found) == ({Q0: 5, Q1: 0}, [])
+    assert stream_ranges({Q0: 5}, {Q0: 5, Q1: 0}, {}) == ([], [])
+    assert stream_ends({Q0: 5, Q1: 0}, found) == ({Q0: 5, Q1: 9}, [])
+    assert stream_ranges({Q0: 5, Q1: 0}, {Q0: 5, Q1: 9}, found) == ([Range(Q1, 0, 9)], [])
     # It came after the query had begun, which is to stop where queues ended then.
     assert stream_ends({Q0: 5}, found, pinned={Q0: 5}) == ({Q0: 5}, [])
 
 
-def test_a_new_queue_that_has_lost_messages_is_a_loss() -> None:
-    found = {Q1: Span(4, 9)}
-    ends, losses = stream_ends({}, found)
-    assert ends == {Q1: 9}
+def test_a_new_queue_of_a_known_broker_that_has_lost_messages_is_a_loss() -> None:
+    ends, losses = stream_ends({Q0: 5}, {Q0: Span(0, 5), Q1: Span(4, 9)})
+    assert ends == {Q0: 5, Q1: 4}
     assert [loss.queue for loss in losses] == [Q1]
-    assert "begins at offset 4" in losses[0].what
-    ranges, losses = stream_ranges({}, ends, found)
-    assert ranges == [Range(Q1, 4, 9)]
-    assert len(losses) == 1
+    assert (
+        "new to this query (created or chosen since it began), and begins at offset 4"
+        in losses[0].what
+    )
+    # Once it is passed over it is no loss any more.
+    assert stream_ends(ends, {Q0: Span(0, 5), Q1: Span(4, 9)}) == ({Q0: 5, Q1: 9}, [])
+
+
+def test_what_a_broker_deleted_before_the_query_knew_it_is_no_loss() -> None:
+    other = MessageQueue(topic="T", broker_name="b", queue_id=0)
+    assert stream_ends({Q0: 5}, {Q0: Span(0, 5), other: Span(4, 9)}) == ({Q0: 5, other: 4}, [])
+
+
+def test_only_a_master_says_where_a_new_queue_begins() -> None:
+    slave = {Q0: Span(0, 5), Q1: Span(4, 9, is_master=False)}
+    assert stream_ends({Q0: 5}, slave) == ({Q0: 5}, [])
 
 
 def test_a_queue_that_is_gone_is_a_loss_and_keeps_its_place() -> None:
     ends, losses = stream_ends({Q0: 5, Q1: 7}, {Q0: Span(0, 6)})
     assert ends == {Q0: 6, Q1: 7}
     assert [loss.queue for loss in losses] == [Q1]
-    assert "broker is down" in losses[0].what
+    assert "it is gone, read up to offset 7: the topic was deleted" in losses[0].what
+    # Its broker is only away.
+    found = {Q0: Span(0, 6)}
+    assert stream_ends({Q0: 5, Q1: 7}, found, away={Q1}) == ({Q0: 6, Q1: 7}, [])
     # It had a part in a batch that is planned again.
     ranges, losses = stream_ranges({Q0: 5, Q1: 7}, {Q0: 6, Q1: 9}, {Q0: Span(0, 6)})
     assert ranges == [Range(Q0, 5, 6)]
@@ -232,6 +251,14 @@ def test_a_slave_is_never_believed_that_the_end_has_gone_back() -> None:
     assert stream_ends({Q0: 50}, slave) == ({Q0: 80}, [])
     assert stream_ends({Q0: 50}, slave, pinned={Q0: 100}) == ({Q0: 100}, [])
     assert stream_ranges({Q0: 50}, {Q0: 100}, slave) == ([Range(Q0, 50, 100)], [])
+
+
+def test_a_slave_is_never_believed_that_messages_are_deleted() -> None:
+    """A slave that was added later may begin behind its master."""
+    slave = {Q0: Span(60, 80, is_master=False)}
+    assert stream_ranges({Q0: 50}, {Q0: 70}, slave) == ([Range(Q0, 50, 70)], [])
+    assert stream_ends({Q0: 50}, slave, limit=5) == ({Q0: 55}, []), "all of it counts"
+    assert batch_ranges({Q0: 50}, {Q0: 70}, slave) == ([Range(Q0, 50, 70)], [])
 
 
 # --- batches ---------------------------------------------------------------------------------

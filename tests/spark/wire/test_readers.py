@@ -17,7 +17,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from rmq.errors import ClientError, ConfigError, NoNameserverError
 from rmq.spark.schema import arrow_schema
-from rmq.spark.wire import cluster as asking
+from rmq.spark.wire import batch as batches
+from rmq.spark.wire import stream
 from rmq.spark.wire.batch import RocketmqBatchReader
 from rmq.spark.wire.data_loss import DataLossError
 from rmq.spark.wire.planning import Range
@@ -28,7 +29,7 @@ from rmq.spark.wire.settings import SourceOptions
 from rmq.spark.wire.stream import RocketmqStreamReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql.datasource import InputPartition
 
@@ -371,7 +372,7 @@ def test_a_group_that_cannot_be_told_is_no_reason_to_fail(
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing is not waited for."""
-    monkeypatch.setattr(asking, "ABSENCE_S", 0.0)
+    monkeypatch.setattr(stream, "PATIENCE_S", 0.0)
 
 
 @pytest.mark.usefixtures("no_patience")
@@ -409,6 +410,28 @@ def test_a_topic_that_is_deleted_is_a_loss(cluster: WireCluster) -> None:
     assert Query(lenient, checkpoint).run() == [*range(105, 110)]
 
 
+def test_a_topic_that_is_deleted_while_a_task_reads_it_is_a_loss(cluster: WireCluster) -> None:
+    for topic in ("Dying", "Dead"):
+        cluster.create_topic(topic)
+        cluster.send(topic, numbers(0, 3000))
+
+    def reading(topic: str, fails: str) -> Iterator[pa.RecordBatch]:
+        options = cluster.source(
+            subscribe=topic, batchRows="32", pullBatchSize="32", failOnDataLoss=fails
+        )
+        yield from read_range(options, Range(cluster.queue(topic), 0, 3000))
+
+    dying = reading("Dying", "true")
+    assert next(dying).num_rows == 32
+    cluster.delete_topic("Dying")
+    with pytest.raises(DataLossError, match=r"topic Dying, .* missing: the topic was deleted"):
+        list(dying)
+    dead = reading("Dead", "false")
+    assert next(dead).num_rows == 32
+    cluster.delete_topic("Dead")
+    assert sum(each.num_rows for each in dead) < 2900, "only what was under way already"
+
+
 def test_a_topic_that_is_away_for_a_moment_is_waited_for(
     cluster: WireCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,7 +457,9 @@ def test_a_topic_that_is_away_for_a_moment_is_waited_for(
 # --- failover: last, because it takes the master away ----------------------------------------
 
 
-def test_reading_goes_on_at_the_slave_and_at_the_new_master(cluster: WireCluster) -> None:
+def test_reading_goes_on_at_the_slave_and_at_the_new_master(
+    cluster: WireCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster.create_topic("Failover", queues=2)
     cluster.send("Failover", numbers(0, 5000), 0)
     cluster.send("Failover", numbers(5000, 10_000), 1)
@@ -458,6 +483,7 @@ def test_reading_goes_on_at_the_slave_and_at_the_new_master(cluster: WireCluster
         rows += rest.column("queueOffset").to_pylist()
     assert rows == [*range(5000)], "the slave is read where the master was"
     # The driver asks the slave, too: for offsets, times and groups.
+    monkeypatch.setattr(batches, "START_PATIENCE_S", 0.0)
     more = query.step()
     assert more is not None
     found += more
