@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rmq.spark.bundle import bundle_of, own_bundle
 from rmq.spark.java import use_java
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, MutableMapping
 
     from pyspark.sql import SparkSession
 
@@ -39,6 +40,10 @@ _LOCAL_DEFAULTS: Final = {
 """Likewise, where everything runs on this machine."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_PYTHON: Final = "spark.pyspark.python"
+_DRIVER_PYTHON: Final = "spark.pyspark.driver.python"
+_sent_to: Final[set[str]] = set()
+"""Applications whose workers get rmq from us."""
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 """What Spark logs in a local session: errors, on standard error."""
 
@@ -53,7 +58,8 @@ def open_session(
     """Return a session in which the formats `rocketmq` and `rocketmq-store` are known.
 
     Under `spark-submit` its `--master` and `--conf` count, and `master` does only if it is not the
-    default. A session that this process has already is taken as it is, and `conf` is added to it.
+    default. Without it, rmq itself is sent to the workers of a cluster. A session that this process
+    has already is taken as it is, and `conf` is added to it.
     With `quiet`, Java says nothing at its start, and lacks a module that speeds up linear algebra.
     Raises `ConfigError` if there is no Java to run Spark on.
     """
@@ -71,6 +77,8 @@ def open_session(
             settings.update(_LOCAL_DEFAULTS)
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        else:
+            use_python(os.environ, conf or {})
     settings.update(conf or {})
     if not is_submitted() and master.startswith("local"):
         logs = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
@@ -82,6 +90,8 @@ def open_session(
         for key, value in DEFAULTS.items():
             if spark.conf.get(key, None) is None and spark.conf.isModifiable(key):
                 spark.conf.set(key, value)
+    else:
+        send_bundle(spark)
     register(spark)
     return spark
 
@@ -101,9 +111,36 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(StoreDataSource)
 
 
-def bundle_of(module: Path) -> Path | None:
-    """Return the zip file that a module was imported from, if it was."""
-    return next((parent for parent in module.parents if parent.is_file()), None)
+def send_bundle(spark: SparkSession) -> None:
+    """Have rmq sent to the workers of a session, once, unless they are on this machine."""
+    context = spark.sparkContext
+    if (context.master or "local").startswith("local") or context.applicationId in _sent_to:
+        return
+    context.addPyFile(str(own_bundle()))
+    _sent_to.add(context.applicationId)
+
+
+def use_python(
+    environ: MutableMapping[str, str],
+    conf: Mapping[str, str],
+    python: Path = Path(sys.executable),
+) -> None:
+    """Have Spark plan with this Python, and run tasks with one of the same version.
+
+    Spark has one name for both: the driver plans reads and writes in processes of PYSPARK_PYTHON,
+    which workers start as well (4.3). A path to this Python may lead nowhere on a worker. So it is
+    a name that workers look up on their path, and that leads to this Python on the path of the
+    driver. Whoever sets PYSPARK_PYTHON decides for both.
+    """
+    environ.setdefault("PYSPARK_DRIVER_PYTHON", conf.get(_DRIVER_PYTHON) or str(python))
+    if _PYTHON in conf:
+        environ.setdefault("PYSPARK_PYTHON", conf[_PYTHON])
+    if "PYSPARK_PYTHON" in environ:
+        return
+    versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    is_there = os.access(python.parent / versioned, os.X_OK)
+    environ["PYSPARK_PYTHON"] = versioned if is_there else python.name
+    environ["PATH"] = os.pathsep.join(filter(None, (str(python.parent), environ.get("PATH"))))
 
 
 def with_path(paths: str, path: Path) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.spark.session import bundle_of, open_session, register, with_path
+from rmq.spark.bundle import bundle_of, own_bundle
+from rmq.spark.session import open_session, register, send_bundle, use_python, with_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +61,74 @@ def test_processes_of_spark_are_led_to_rmq_in_a_zip_file(tmp_path: Path) -> None
     assert with_path("", bundle) == str(bundle)
     assert with_path("/a:/b", bundle) == f"/a:/b:{bundle}"
     assert with_path(f"{bundle}:/b", bundle) == f"{bundle}:/b"
+
+
+class _Context:
+    """Of Spark's context what sending needs; a real one on a cluster needs a cluster."""
+
+    def __init__(self, master: str, number: str) -> None:
+        self.master = master
+        self.applicationId = number
+        self.added: list[str] = []
+
+    def addPyFile(self, path: str) -> None:
+        self.added.append(path)
+
+
+class _Session:
+    def __init__(self, master: str, number: str) -> None:
+        self.sparkContext = _Context(master, number)
+
+
+def test_rmq_is_sent_to_a_cluster_once() -> None:
+    near, far = _Session("local[*]", "app-near"), _Session("spark://host:7077", "app-far")
+    for session in (near, far, near, far):
+        send_bundle(session)  # type: ignore[arg-type]
+    assert near.sparkContext.added == []
+    (sent,) = far.sparkContext.added
+    assert sent == str(own_bundle())
+    with zipfile.ZipFile(sent) as bundle:
+        assert {"rmq/spark/wire/source.py", "pyspark_rmq/__init__.py"} <= set(bundle.namelist())
+
+
+def test_rmq_that_is_in_a_zip_file_is_sent_as_that_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.zip"
+    path.write_bytes(own_bundle().read_bytes())
+    code = "import rmq.spark.bundle; print(rmq.spark.bundle.own_bundle())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": str(path)},
+        cwd=tmp_path,
+    )
+    assert done.stdout == f"{path}\n"
+
+
+def test_workers_get_a_python_of_the_same_version_and_the_driver_plans_with_this_one(
+    tmp_path: Path,
+) -> None:
+    python = tmp_path / "python"
+    named = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    environ = {"PATH": "/bin"}
+    use_python(environ, {}, python)
+    expected = {"PYSPARK_DRIVER_PYTHON": str(python), "PATH": f"{tmp_path}:/bin"}
+    assert environ == {**expected, "PYSPARK_PYTHON": "python"}
+    (tmp_path / named).touch(mode=0o755)
+    environ = {"PATH": "/bin"}
+    use_python(environ, {}, python)
+    assert environ == {**expected, "PYSPARK_PYTHON": named}
+
+
+def test_a_python_that_was_chosen_counts(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    environ = {"PYSPARK_PYTHON": "/opt/python", "PYSPARK_DRIVER_PYTHON": "mine"}
+    use_python(environ, {"spark.pyspark.python": "other"}, python)
+    assert environ == {"PYSPARK_PYTHON": "/opt/python", "PYSPARK_DRIVER_PYTHON": "mine"}
+    environ = {}
+    use_python(environ, {"spark.pyspark.python": "a", "spark.pyspark.driver.python": "b"}, python)
+    assert environ == {"PYSPARK_PYTHON": "a", "PYSPARK_DRIVER_PYTHON": "b"}
 
 
 def test_nothing_but_results_is_printed(tmp_path: Path) -> None:
