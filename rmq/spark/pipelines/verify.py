@@ -86,7 +86,7 @@ def make_verdict(
     check: StoreCheck, pending: Pending, rows: Sequence[Row], outputs: dict[str, str]
 ) -> Verdict:
     """Return what came of a check."""
-    errors = check.found.errors + len(pending.overdue)
+    errors = check.found.errors + pending.overdue_total
     looked_at = (
         f"{count_text(check.records, 'record')} up to physical offset {check.log_end:,},"
         f" {check.queue_entries:,} of them in {count_text(check.queues, 'queue')},"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,9 +15,12 @@ from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import encode_properties
 from rmq.spark.jobs import outputs
 from rmq.spark.jobs.store_offsets import delay_offsets, group_offsets
+from rmq.spark.jobs.verify import pending as verify_pending
 from rmq.spark.jobs.verify.pending import find_pending
 from rmq.spark.pipelines.job import build_parser, run_pipeline
 from rmq.spark.pipelines.verify import PIPELINE
+from rmq.store.config import StoreConfig
+from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
 from rmq.store.record import NewMessage
 from tests.spark.pipelines.verify_kit import (
@@ -81,8 +85,75 @@ def with_transactions(tmp_path: Path) -> Path:
 
 
 def test_half_messages_are_settled_by_op_messages_and_by_copies(with_transactions: Path) -> None:
+    write_config(with_transactions, "consumerOffset.json", {})
     found = pending(with_transactions, after_minutes=10)
-    assert (found.half_messages, found.overdue) == (3, ())
+    assert (found.half_messages, found.overdue, found.unknown) == (3, (), ())
+
+
+def test_a_copy_that_is_decided_settles_those_before_it(tmp_path: Path) -> None:
+    write(tmp_path, [half("a"), half("a"), half("b"), message(OP_HALF_TOPIC, b"1", TAGS="d")])
+    write_config(tmp_path, "consumerOffset.json", {})
+    found = pending(tmp_path, after_minutes=45)
+    assert [each.queue_offset for each in found.overdue] == [2]
+
+
+def test_without_the_progress_of_transactions_nothing_is_claimed(with_transactions: Path) -> None:
+    """A broker gives up what nobody decides, and its progress is all that tells."""
+    found = pending(with_transactions, after_minutes=600)
+    assert (found.half_messages, found.overdue) == (0, ())
+    assert found.unknown == (
+        "whether transactions were decided: there is no config/consumerOffset.json",
+    )
+
+
+@pytest.mark.parametrize(
+    ("ops", "halves", "topic"), [(3, 1, OP_HALF_TOPIC), (1, 3, HALF_TOPIC), (3, 3, OP_HALF_TOPIC)]
+)
+def test_nothing_is_overdue_where_decisions_may_be_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ops: int, halves: int, topic: str
+) -> None:
+    """The op message, or the copy, that settles a half message may be behind the limit."""
+    told = [message(OP_HALF_TOPIC, b"%d" % number, TAGS="d") for number in range(7, 7 + ops)]
+    write(tmp_path, [half(str(number)) for number in range(halves)] + told)
+    write_config(tmp_path, "consumerOffset.json", {})
+    found = pending(tmp_path, after_minutes=45)
+    assert (len(found.overdue), found.unknown) == (halves, ())
+    monkeypatch.setattr(verify_pending, "ENTRIES_MAX", 2)
+    found = pending(tmp_path, after_minutes=45)
+    assert (found.half_messages, found.overdue) == (0, ())
+    (unknown,) = found.unknown
+    assert unknown == (
+        "whether transactions of queue 0 were decided: there are more than 2 messages to look at in"
+        f" {topic}"
+    )
+
+
+def test_bodies_of_undecided_messages_are_not_kept(tmp_path: Path) -> None:
+    body = bytes(64 * 1024)
+    store = StoreCore(StoreConfig(root=tmp_path, segment_bytes=1 << 24), now_ms=lambda: START_MS)
+    for number in range(200):
+        pairs = encode_properties({"UNIQ_KEY": str(number), "REAL_TOPIC": "Orders"})
+        store.append([NewMessage(HALF_TOPIC, 0, body, pairs, born_ms=START_MS)])
+    store.close()
+    write_config(tmp_path, "consumerOffset.json", {})
+    tracemalloc.start()
+    try:
+        found = pending(tmp_path, after_minutes=45)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found.overdue) == 200
+    # A block of the file is read at once.
+    assert most < 80 * len(body)
+
+
+def test_of_many_overdue_messages_the_first_are_kept_and_all_counted(
+    with_transactions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(with_transactions, "consumerOffset.json", {})
+    monkeypatch.setattr(verify_pending, "OVERDUE_MAX", 2)
+    found = pending(with_transactions, after_minutes=45)
+    assert (len(found.overdue), found.overdue_left_out, found.overdue_total) == (2, 1, 3)
 
 
 def test_what_the_broker_has_passed_is_settled(with_transactions: Path) -> None:

@@ -4,7 +4,8 @@ A half message is settled when an op message names its queue offset, when the br
 (its progress is that of group CID_RMQ_SYS_TRANS), or when a later copy stands for it: brokers make
 one each time they ask the producer. A delayed message is delivered when the progress of its level
 has passed it. What is unsettled although its time was over long ago is a finding; what is merely
-young or not yet due is counted.
+young or not yet due is counted. Where it cannot be told whether something is settled, nothing is
+claimed: the store has no file of that progress, or more messages than are looked at.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group under which brokers read half and op messages."""
 ENTRIES_MAX: Final = 1_000_000
-"""How many unsettled messages of a queue are looked at."""
+"""How many messages of a queue are looked at."""
+OVERDUE_MAX: Final = 10_000
+"""How many overdue messages are kept; the others are counted."""
 _REAL_TOPIC: Final = "REAL_TOPIC"
 
 
@@ -44,6 +47,19 @@ class Overdue(NamedTuple):
     text: str
 
 
+class Half(NamedTuple):
+    """A half message, without its body: there may be very many."""
+
+    entry: QueueEntry
+    born_ms: int
+    topic: str
+    """Where it goes if it is committed."""
+
+
+class TooManyError(Exception):
+    """A queue has more messages to look at than `ENTRIES_MAX`; the argument is its topic."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """What a broker still has to deal with."""
@@ -51,14 +67,21 @@ class Pending:
     half_messages: int
     delayed_messages: int
     overdue: tuple[Overdue, ...]
+    overdue_left_out: int
+    """How many more there are than `overdue` has."""
     unknown: tuple[str, ...]
     """What could not be told, and why."""
+
+    @property
+    def overdue_total(self) -> int:
+        return len(self.overdue) + self.overdue_left_out
 
 
 def find_pending(reader: Reader, log_end: int, now_ms: int, overdue_ms: int) -> Pending:
     """Return what is unsettled at a time; overdue is what should be settled for `overdue_ms`."""
     look = _Look(reader, log_end, now_ms, overdue_ms)
-    return Pending(look.half(), look.delayed(), tuple(look.overdue), tuple(look.unknown))
+    half, delayed = look.half(), look.delayed()
+    return Pending(half, delayed, tuple(look.overdue), look.overdue_left_out, tuple(look.unknown))
 
 
 class _Look:
@@ -66,6 +89,7 @@ class _Look:
 
     def __init__(self, reader: Reader, log_end: int, now_ms: int, overdue_ms: int) -> None:
         self.overdue: list[Overdue] = []
+        self.overdue_left_out = 0
         self.unknown: list[str] = []
         self._reader = reader
         self._log_end = log_end
@@ -76,40 +100,59 @@ class _Look:
 
     def half(self) -> int:
         """Return how many half messages are undecided."""
-        offsets = group_offsets(self._reader.root) or {}
+        queue_ids = self._reader.queue_ids(HALF_TOPIC)
+        offsets = group_offsets(self._reader.root)
+        if queue_ids and offsets is None:
+            self.unknown.append(
+                "whether transactions were decided: there is no config/consumerOffset.json"
+            )
+            return 0
+        passed = (offsets or {}).get((HALF_TOPIC, TRANSACTION_GROUP), {})
+        op_passed = (offsets or {}).get((OP_HALF_TOPIC, TRANSACTION_GROUP), {})
         count = 0
-        for queue_id in self._reader.queue_ids(HALF_TOPIC):
-            start = offsets.get((HALF_TOPIC, TRANSACTION_GROUP), {}).get(queue_id, 0)
-            op_start = offsets.get((OP_HALF_TOPIC, TRANSACTION_GROUP), {}).get(queue_id, 0)
-            undecided = self._undecided(queue_id, start, op_start)
+        for queue_id in queue_ids:
+            try:
+                undecided = self._undecided(
+                    queue_id, passed.get(queue_id, 0), op_passed.get(queue_id, 0)
+                )
+            except TooManyError as exc:
+                self.unknown.append(
+                    f"whether transactions of queue {queue_id} were decided: there are more than"
+                    f" {ENTRIES_MAX:,} messages to look at in {exc}"
+                )
+                continue
             count += len(undecided)
-            for entry, record in undecided:
-                age_ms = self._now_ms - record.born_ms
+            for each in undecided:
+                age_ms = self._now_ms - each.born_ms
                 if age_ms > self._overdue_ms:
-                    topic = record.properties.get(_REAL_TOPIC, "an unknown topic")
                     self._add(
                         "transaction",
                         HALF_TOPIC,
                         queue_id,
-                        entry,
-                        f"a half message of {topic} is undecided after {ms_text(age_ms)}",
+                        each.entry,
+                        f"a half message of {each.topic} is undecided after {ms_text(age_ms)}",
                     )
         return count
 
-    def _undecided(
-        self, queue_id: int, start: int, op_start: int
-    ) -> list[tuple[QueueEntry, StoredRecord]]:
+    def _undecided(self, queue_id: int, start: int, op_start: int) -> list[Half]:
+        """Return what is not decided; raise `TooManyError` if not all could be looked at."""
         decided = {
             int(record.body)
             for _, record in self._records(OP_HALF_TOPIC, queue_id, op_start)
             if record.body.isdigit() and len(record.body) < 20
         }
-        last: dict[str, tuple[QueueEntry, StoredRecord]] = {}
+        last: dict[str, Half] = {}
+        topics: dict[str, str] = {}
         for entry, record in self._records(HALF_TOPIC, queue_id, start):
+            properties = record.properties
             # Without a name of its own a message has no copies that could be told.
-            name = record.properties.get(UNIQ_KEY) or str(entry.queue_offset)
-            last[name] = entry, record
-        return [each for each in last.values() if each[0].queue_offset not in decided]
+            name = properties.get(UNIQ_KEY) or str(entry.queue_offset)
+            if entry.queue_offset in decided:
+                last.pop(name, None)
+                continue
+            topic = properties.get(_REAL_TOPIC, "an unknown topic")
+            last[name] = Half(entry, record.born_ms, topics.setdefault(topic, topic))
+        return list(last.values())
 
     # --- delays ------------------------------------------------------------------------------
 
@@ -125,39 +168,49 @@ class _Look:
         count = 0
         for queue_id in queue_ids:
             level = queue_id + 1
-            start = (offsets or {}).get(level, 0)
-            for entry in self._entries(SCHEDULE_TOPIC, queue_id, start):
-                count += 1
-                late_ms = self._now_ms - entry.tags_code
-                if late_ms > self._overdue_ms:
-                    self._add(
-                        "schedule",
-                        SCHEDULE_TOPIC,
-                        queue_id,
-                        entry,
-                        f"a delayed message of level {level} was due {ms_text(late_ms)} ago"
-                        " and is not delivered",
-                    )
+            try:
+                for entry in self._entries(SCHEDULE_TOPIC, queue_id, (offsets or {}).get(level, 0)):
+                    count += 1
+                    self._judge_delayed(queue_id, entry)
+            except TooManyError:
+                self.unknown.append(
+                    f"all delayed messages of level {level} that are not delivered: there are more"
+                    f" than {ENTRIES_MAX:,}"
+                )
         return count
+
+    def _judge_delayed(self, queue_id: int, entry: QueueEntry) -> None:
+        late_ms = self._now_ms - entry.tags_code
+        if late_ms > self._overdue_ms:
+            self._add(
+                "schedule",
+                SCHEDULE_TOPIC,
+                queue_id,
+                entry,
+                f"a delayed message of level {queue_id + 1} was due {ms_text(late_ms)} ago"
+                " and is not delivered",
+            )
 
     # --- both --------------------------------------------------------------------------------
 
     def _add(self, kind: str, topic: str, queue_id: int, entry: QueueEntry, text: str) -> None:
+        if len(self.overdue) >= OVERDUE_MAX:
+            self.overdue_left_out += 1
+            return
         path = self._reader.queue_files(topic, queue_id).path_of(entry.queue_offset)
         self.overdue.append(Overdue(kind, path, entry.physical_offset, entry.queue_offset, text))
 
     def _entries(self, topic: str, queue_id: int, start: int) -> Iterator[QueueEntry]:
-        """Yield the entries from a queue offset on whose records the log has."""
+        """Yield the entries from a queue offset on whose records the log has.
+
+        Raises `TooManyError` where there are more than are looked at.
+        """
         files = self._reader.queue_files(topic, queue_id)
         for count, entry in enumerate(files.entries(start, files.file_end)):
             if not is_written(entry):
                 return
             if count == ENTRIES_MAX:
-                self.unknown.append(
-                    f"all that is unsettled in queue {queue_id} of {topic}: more than"
-                    f" {ENTRIES_MAX:,} messages"
-                )
-                return
+                raise TooManyError(topic)
             if entry.physical_offset + entry.size <= self._log_end and not is_gone(
                 entry, self._reader.min_offset
             ):
