@@ -32,7 +32,9 @@ _NO_MODULE: Final = re.compile(r"No module named '(\w+)")
 _LOST_TASK: Final = re.compile(
     r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \((\S+) executor (\w+)\)"
 )
-_WRONG_PYTHON: Final = ("PYTHON_VERSION_MISMATCH", "Cannot run program")
+_TASK_FRAME: Final = "org.apache.spark.executor.Executor$TaskRunner"
+_NO_PROGRAM: Final = re.compile(r'Cannot run program "([^"]*)"')
+_OTHER_PYTHON: Final = "PYTHON_VERSION_MISMATCH"
 _OURS: Final = ("rmq", "pyspark_rmq", "pyspark_rmq_store")
 _NEEDED: Final = ("numpy", "pyarrow", "msgspec", "construct", "prometheus_client")
 """Packages that rmq needs where tasks run, and that are not in its bundle."""
@@ -70,10 +72,18 @@ def _disk_hint(text: str) -> str | None:
 
 def _python_hint(text: str) -> str | None:
     """Return what to do about a Python that lacks a package, or is not there itself."""
-    if any(sign in text for sign in _WRONG_PYTHON):
+    not_started = _NO_PROGRAM.search(text)
+    if not_started or _OTHER_PYTHON in text:
+        place = _place(text)
+        fault = (
+            f"{not_started[1]} does not run on {place}"
+            if not_started
+            else f"the Python on {place} is of another version"
+        )
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
         return (
-            f"PYSPARK_PYTHON must lead to a Python of the driver's version on {_place(text)}"
-            f" ({sys.version_info.major}.{sys.version_info.minor})"
+            f"{fault}: PYSPARK_PYTHON must lead to a Python of the driver's version there"
+            f" ({version})"
         )
     missing = _NO_MODULE.findall(text)
     package = missing[-1] if missing else ""
@@ -93,10 +103,12 @@ def _python_hint(text: str) -> str | None:
 
 
 def _place(text: str) -> str:
-    """Return the host of the task that was lost; without one it happened here."""
+    """Return where it happened: the host of the task that was lost, if Spark tells it."""
     lost = _LOST_TASK.findall(text)
-    host, executor = lost[-1] if lost else ("", "driver")
-    return "this machine" if executor == "driver" else host
+    if not lost:
+        return "a worker" if _TASK_FRAME in text else "this machine"
+    host, executor = lost[-1]
+    return "this machine" if executor == "driver" else str(host)
 
 
 def spark_reason(text: str) -> str:

@@ -124,18 +124,28 @@ def test_modules_of_others_and_other_errors_have_no_hint() -> None:
     assert hint_of(TASK) is None
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_task_whose_host_spark_does_not_tell_was_on_a_worker() -> None:
+    """As an action of RDDs says it: only the exception of the worker is kept."""
+    text = (
+        "[PYTHON_EXCEPTION] An exception was thrown from the Python worker:\n"
+        "Traceback (most recent call last):\nModuleNotFoundError: No module named 'rmq'\n\n"
+        "\tat org.apache.spark.executor.Executor$TaskRunner.run(Executor.scala:906)\n"
+    )
+    assert (hint_of(text) or "").startswith("rmq is not on a worker: ")
+
+
+def test_a_worker_with_another_python_is_named() -> None:
+    mismatch = (
         "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in"
-        " worker has different version: 3.10 than that in driver: 3.11",
-        'java.io.IOException: Cannot run program "/opt/py/bin/python": error=2, No such file',
-    ],
-)
-def test_a_worker_with_another_python_is_named(line: str) -> None:
-    hint = hint_of(on_worker(line)) or ""
-    assert hint.startswith(
-        "PYSPARK_PYTHON must lead to a Python of the driver's version on 10.0.0.7"
+        " worker has different version: 3.10 than that in driver: 3.11"
+    )
+    must = "must lead to a Python of the driver's version there"
+    assert (hint_of(on_worker(mismatch)) or "").startswith(
+        f"the Python on 10.0.0.7 is of another version: PYSPARK_PYTHON {must} ("
+    )
+    missing = 'java.io.IOException: Cannot run program "/opt/py": error=2, No such file'
+    assert (hint_of(on_worker(missing)) or "").startswith(
+        f"/opt/py does not run on 10.0.0.7: PYSPARK_PYTHON {must} ("
     )
 
 
