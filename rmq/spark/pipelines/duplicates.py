@@ -1,7 +1,8 @@
 """`rmq pipeline duplicates`: which messages are there more than once, why, and which are missing.
 
 Duplicates are found by message id (UNIQ_KEY), copies by the id of what they are a copy of; the
-likely cause of each is told (`rmq.spark.jobs.duplicates.causes`). With a ledger of
+likely cause of each is told (`rmq.spark.jobs.duplicates.causes`). A redrive or a replay is the
+cause of one copy for each COPY_KEY; what is there more often was sent twice. With a ledger of
 the keys that a producer says it has sent, keys that no message has are missing: delivery at least
 once did not hold.
 
@@ -141,7 +142,7 @@ def _findings(result: Duplicates) -> Iterator[Finding]:
         )
         yield Finding(
             f"{row['topic']}: message {row['id']} is there {row['copies']} times"
-            f" ({row['cause']}): {places}",
+            f" ({', '.join(each['cause'] for each in row['extra'])}): {places}",
             {
                 "kind": "duplicate",
                 "topic": row["topic"],
@@ -176,6 +177,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--store", type=Path, metavar="DIR", help="look at the log of a store instead of a cluster"
+    )
+    parser.add_argument(
+        "--skip-corrupt",
+        action="store_true",
+        help="pass over damage to the store; messages in it count as not there",
     )
     parser.add_argument(
         "--since",

@@ -11,6 +11,7 @@ import pytest
 
 from rmq.errors import ConfigError
 from rmq.model.properties import encode_properties
+from rmq.spark.jobs import outputs
 from rmq.spark.jobs.copy_names import COPY_KEY, COPY_OF
 from rmq.spark.jobs.duplicates.causes import Cause
 from rmq.spark.jobs.duplicates.run import Duplicates, read_ledger
@@ -21,7 +22,7 @@ from rmq.spark.pipelines.verdict import Outcome
 from rmq.spark.schema import spark_schema
 from rmq.store.record import NewMessage, pack_host
 from tests.spark.pipelines.pipeline_cluster import run_json
-from tests.spark.pipelines.verify_kit import START_MS, open_store
+from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store, patch, write_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,6 +188,81 @@ def test_each_duplicate_has_its_cause(spark: SparkSession) -> None:
     assert found["failover"]["brokers"] == ["broker-a", "broker-b"]
 
 
+REDRIVEN = {COPY_OF: "dead", COPY_KEY: "redrive/%DLQ%g/b/0/1/dead"}
+REPLAYED = {COPY_OF: "dead", COPY_KEY: "replay/run/Orders/b/0/1"}
+MUCH_LATER = NOON + timedelta(hours=5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "extra"),
+    [
+        pytest.param(
+            [row(0, "dead"), row(1, "new", properties=REDRIVEN)], {"redrive": 1}, id="redriven"
+        ),
+        pytest.param(
+            [
+                row(0, "dead"),
+                row(1, "new1", properties=REDRIVEN, bornTimestamp=MUCH_LATER),
+                row(2, "new2", properties=REPLAYED),
+                row(3, "new3", properties=REDRIVEN | {COPY_KEY: "redrive/%DLQ%g/b/0/7/new1"}),
+            ],
+            {"redrive": 2, "replay": 1},
+            id="copies of copies",
+        ),
+        pytest.param(
+            [
+                row(0, "dead"),
+                row(1, "new1", properties=REDRIVEN),
+                row(2, "new2", properties=REDRIVEN),
+            ],
+            {"producer-retry": 1, "redrive": 1},
+            id="redriven twice",
+        ),
+        pytest.param(
+            [
+                row(0, "dead"),
+                row(1, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
+                row(2, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
+                row(3, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
+            ],
+            {"sink-retry": 2, "redrive": 1},
+            id="task run again",
+        ),
+        pytest.param(
+            [
+                row(0, "dead"),
+                row(1, "dead"),
+                row(2, "new", properties=REDRIVEN, bornTimestamp=MUCH_LATER, bornHost="9.9.9.9:1"),
+            ],
+            {"producer-retry": 1, "redrive": 1},
+            id="sent twice and redriven",
+        ),
+        pytest.param(
+            [row(0, "new1", properties=REPLAYED), row(1, "new2", properties=REPLAYED)],
+            {"producer-retry": 1},
+            id="replayed twice to another topic",
+        ),
+        pytest.param(
+            [row(0, "new1", properties=REPLAYED), row(1, "new2", properties=REDRIVEN)],
+            {"redrive": 1},
+            id="copies only",
+        ),
+        pytest.param(
+            [row(0, "own", properties={COPY_KEY: "x"}), row(1, "own", properties={COPY_KEY: "y"})],
+            {"producer-retry": 1},
+            id="keys of somebody else",
+        ),
+    ],
+)
+def test_only_one_copy_for_each_key_was_made_on_purpose(
+    spark: SparkSession, rows: list[tuple[Any, ...]], extra: dict[str, int]
+) -> None:
+    (found,) = find_duplicates(spark.createDataFrame(rows, spark_schema(READ_COLUMNS))).collect()
+    assert {each["cause"]: each["copies"] for each in found["extra"]} == extra
+    assert found["copies"] == 1 + sum(extra.values()) == len(found["places"])
+    assert found["cause"] == next(iter(extra)), "what was not made on purpose comes first"
+
+
 def test_a_ledger_is_read_from_any_kind_of_file(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("when,key\n1,k1\n2, k2 \n3,\n")
     (tmp_path / "b.jsonl").write_text('{"order": 7}\n{"order": 8}\n')
@@ -248,3 +324,57 @@ def test_a_store_with_duplicates_and_a_ledger(spark: SparkSession, tmp_path: Pat
     assert sorted(each[0] for each in missing) == ["id99", "order30"]
     assert spark.read.parquet(verdict["outputs"]["duplicates"]).count() == 3
     assert json.loads((tmp_path / "out" / "duplicates.json").read_text())["missing"] == 2
+
+
+def store_with_a_redrive(root: Path, copies: int) -> None:
+    """Make a store with a message that was redriven so many times under one key."""
+    store = open_store(root)
+    pairs = [{"UNIQ_KEY": "first"}] + [
+        {"UNIQ_KEY": f"copy{number}", COPY_OF: "first", COPY_KEY: "redrive/%DLQ%g/b/0/1/first"}
+        for number in range(copies)
+    ]
+    for each in pairs:
+        store.append([NewMessage("Orders", 0, b"body", encode_properties(each), born_ms=START_MS)])
+    store.close()
+
+
+def test_what_is_allowed_does_not_hide_other_duplicates(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store_with_a_redrive(tmp_path / "once", 1)
+    store_with_a_redrive(tmp_path / "twice", 2)
+    allow = ("--allow", "redrive,replay")
+    code, verdict = run_json(PIPELINE, "--store", str(tmp_path / "once"), *allow)
+    assert (code, verdict["facts"]["extra_copies_by_cause"]) == (0, {"redrive": 1})
+    code, verdict = run_json(PIPELINE, "--store", str(tmp_path / "twice"), *allow)
+    assert code == 1
+    assert verdict["facts"]["extra_copies_by_cause"] == {"redrive": 1, "producer-retry": 1}
+    assert (verdict["facts"]["duplicated"], verdict["facts"]["extra_copies_not_allowed"]) == (1, 1)
+    assert any(
+        "message first is there 3 times (producer-retry, redrive)" in finding["text"]
+        for finding in verdict["findings"]
+    )
+
+
+def test_damage_to_a_store_is_passed_over_if_that_is_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = write_store(tmp_path / "store", 100)
+    segments = files_below(root, "commitlog")
+    patch(segments[0], 4, b"\xff" * 4)  # the magic number of the first record
+    code, verdict = run_json(PIPELINE, "--store", str(root))
+    assert (code, verdict["outcome"]) == (2, "unknown")
+    code, verdict = run_json(PIPELINE, "--store", str(root), "--skip-corrupt")
+    assert code == 0, verdict
+    assert 90 < verdict["facts"]["messages"] < 100
+
+
+def test_tables_on_the_disks_of_executors_are_not_taken_for_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_with_a_redrive(tmp_path / "store", 1)
+    monkeypatch.setattr(outputs, "spark_path", lambda _: f"file://{tmp_path}/executor")
+    out = tmp_path / "out"
+    code, verdict = run_json(PIPELINE, "--store", str(tmp_path / "store"), "--out", str(out))
+    assert code == 2
+    assert f"--out: {out}/duplicates is not on storage that all machines" in verdict["verdict"]

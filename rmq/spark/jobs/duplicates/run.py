@@ -20,6 +20,7 @@ from rmq.spark.jobs.duplicates.tables import (
     find_duplicates,
     find_missing,
 )
+from rmq.spark.jobs.outputs import write_table
 from rmq.spark.pipelines.cluster import cluster_options
 from rmq.spark.pipelines.failures import spark_reason
 from rmq.spark.pipelines.paths import spark_path
@@ -49,7 +50,7 @@ class Duplicates:
 
     messages: int = 0
     duplicated: dict[str, int] = field(default_factory=dict)
-    """By cause, how many messages are there more than once."""
+    """By main cause, how many messages are there more than once."""
     extra: dict[str, int] = field(default_factory=dict)
     """By cause, how many copies there are too many."""
     shown: list[dict[str, Any]] = field(default_factory=list)
@@ -71,13 +72,11 @@ def look(job: Job, args: Namespace) -> Duplicates:
     found = find_duplicates(messages).persist()
     try:
         with job.step("looking for duplicates"):
-            for row in (
-                found.groupBy("cause")
-                .agg(F.count("*").alias("messages"), F.sum(F.col("copies") - 1).alias("extra"))
-                .collect()
-            ):
-                result.duplicated[row["cause"]] = int(row["messages"])
-                result.extra[row["cause"]] = int(row["extra"])
+            for row in found.groupBy("cause").count().collect():
+                result.duplicated[row["cause"]] = int(row["count"])
+            extra = found.select(F.explode("extra").alias("extra")).select("extra.*")
+            for row in extra.groupBy("cause").agg(F.sum("copies").alias("copies")).collect():
+                result.extra[row["cause"]] = int(row["copies"])
         with job.step("counting messages"):
             result.messages = messages.count()
         order = (F.desc("copies"), F.col(schema.TOPIC), F.col(ID))
@@ -88,7 +87,7 @@ def look(job: Job, args: Namespace) -> Duplicates:
             _look_for_missing(job, args, messages, ledger, result)
         if args.out is not None:
             with job.step("writing tables"):
-                _write(found, args.out / "duplicates")
+                write_table(found, args.out / "duplicates", sum(result.duplicated.values()))
     finally:
         found.unpersist()
         messages.unpersist()
@@ -106,12 +105,8 @@ def _look_for_missing(
             row[LEDGER_KEY] for row in missing.orderBy(LEDGER_KEY).limit(SHOWN_MAX).collect()
         ]
         if args.out is not None:
-            _write(missing, args.out / "missing")
+            write_table(missing, args.out / "missing", result.missing)
         missing.unpersist()
-
-
-def _write(table: DataFrame, path: Path) -> None:
-    table.write.mode("overwrite").parquet(spark_path(path))
 
 
 def read_messages(spark: SparkSession, args: Namespace) -> DataFrame:
@@ -129,6 +124,7 @@ def read_messages(spark: SparkSession, args: Namespace) -> DataFrame:
         options["startingTimestamp"] = str(since_ms)
     if args.store is not None:
         options["path"] = str(args.store)
+        options["skipCorrupt"] = str(args.skip_corrupt).lower()
         if args.topics is not None:
             options["topics"] = ",".join(args.topics)
         return spark.read.format("rocketmq-store").options(**options).load()

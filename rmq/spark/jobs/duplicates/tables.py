@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from rmq.spark import schema
@@ -41,11 +42,59 @@ RETRY_WINDOW_S: Final = 60
 PLACES_MAX: Final = 20
 """How many places of one message are listed."""
 ID: Final = "id"
+_COPY_KEY: Final = "copyKey"
+_SPARK_KEY: Final = "sparkKey"
 LEDGER_KEY: Final = "ledgerKey"
 
 
 def find_duplicates(messages: DataFrame) -> DataFrame:
-    """Return one row for each message that is in its topic more than once."""
+    """Return one row for each message that is in its topic more than once.
+
+    What has the same COPY_KEY, or has none, is one part. One of the parts is the message itself,
+    the others are copies that were made on purpose, by a redrive or a replay. Whatever a part has
+    more than once has a cause of its own.
+    """
+    parts = _parts(_more_than_once(messages))
+    together = parts.groupBy(schema.TOPIC, ID).agg(
+        F.sum("copies").alias("copies"),
+        F.array_sort(
+            F.collect_list(F.struct("isCopy", "firstStored", "madeBy", "again", "cause"))
+        ).alias("parts"),
+        F.min("firstStored").alias("firstStored"),
+        F.max("lastStored").alias("lastStored"),
+        F.array_sort(F.array_distinct(F.flatten(F.collect_list("brokers")))).alias("brokers"),
+        F.slice(F.array_sort(F.flatten(F.collect_list("places"))), 1, PLACES_MAX).alias("places"),
+    )
+    return together.withColumn("extra", _extra()).select(
+        schema.TOPIC,
+        ID,
+        "copies",
+        F.element_at("extra", 1)["cause"].alias("cause"),
+        "extra",
+        "firstStored",
+        "lastStored",
+        "brokers",
+        "places",
+    )
+
+
+def _more_than_once(messages: DataFrame) -> DataFrame:
+    """Return what shares its id with others. They are few, as a rule: all else is about them."""
+    copy_key = _property(COPY_KEY)
+    is_ours = copy_key.startswith(REDRIVE) | copy_key.startswith(REPLAY)
+    same = Window.partitionBy(schema.TOPIC, ID)
+    return (
+        messages.withColumn(ID, first_id())
+        .withColumn(_COPY_KEY, F.when(is_ours, copy_key))
+        .withColumn(_SPARK_KEY, _property(SPARK_KEY))
+        .drop(schema.PROPERTIES, schema.KEYS, schema.MSG_ID)
+        .withColumn("together", F.count("*").over(same))
+        .filter(F.col("together") > 1)
+    )
+
+
+def _parts(messages: DataFrame) -> DataFrame:
+    """Return one row for all messages that have the same id and the same COPY_KEY."""
     place = F.struct(
         schema.BROKER_NAME,
         schema.QUEUE_ID,
@@ -53,13 +102,11 @@ def find_duplicates(messages: DataFrame) -> DataFrame:
         schema.COMMIT_LOG_OFFSET,
         schema.STORE_TIMESTAMP,
     )
-    together = messages.groupBy(schema.TOPIC, first_id().alias(ID)).agg(
+    parts = messages.groupBy(schema.TOPIC, ID, _COPY_KEY).agg(
         F.count("*").alias("copies"),
         *_bounds("crc", F.col(schema.BODY_CRC)),
-        *_bounds("sparkKey", _property(SPARK_KEY)),
-        F.count(_property(SPARK_KEY)).alias("sparkKeys"),
-        F.count_if(_property(COPY_KEY).startswith(REDRIVE)).alias("redriven"),
-        F.count_if(_property(COPY_KEY).startswith(REPLAY)).alias("replayed"),
+        *_bounds("sparkKey", F.col(_SPARK_KEY)),
+        F.count(_SPARK_KEY).alias("sparkKeys"),
         *_bounds("reconsumed", F.col(schema.RECONSUME_TIMES)),
         *_bounds("prepared", F.col(schema.PREPARED_TRANSACTION_OFFSET)),
         *_bounds("host", F.regexp_replace(schema.BORN_HOST, ":[0-9]+$", "")),
@@ -69,15 +116,42 @@ def find_duplicates(messages: DataFrame) -> DataFrame:
         F.collect_set(schema.BROKER_NAME).alias("brokers"),
         F.slice(F.array_sort(F.collect_list(place)), 1, PLACES_MAX).alias("places"),
     )
-    return together.filter(F.col("copies") > 1).select(
-        schema.TOPIC,
-        ID,
-        "copies",
-        _cause().alias("cause"),
-        "firstStored",
-        "lastStored",
-        F.array_sort("brokers").alias("brokers"),
-        "places",
+    made_by = F.when(F.col(_COPY_KEY).startswith(REDRIVE), Cause.REDRIVE.value).otherwise(
+        Cause.REPLAY.value
+    )
+    return (
+        parts.withColumn("isCopy", F.col(_COPY_KEY).isNotNull())
+        .withColumn("madeBy", made_by)
+        .withColumn("again", F.col("copies") - 1)
+        .withColumn("cause", _cause())
+    )
+
+
+def _extra() -> Column:
+    """Return how many copies are too many by cause, those made on purpose last."""
+    again = F.transform(
+        F.filter("parts", lambda part: part["again"] > 0),
+        lambda part: F.struct(part["cause"].alias("cause"), part["again"].alias("copies")),
+    )
+    # The first part is the message: one that is no copy, or else the copy that was stored first.
+    made = F.transform(
+        F.slice("parts", 2, F.size("parts")),
+        lambda part: F.struct(
+            part["madeBy"].alias("cause"), F.lit(1).cast("BIGINT").alias("copies")
+        ),
+    )
+    every = F.concat(again, made)
+    causes = F.array_distinct(F.transform(every, lambda each: each["cause"]))
+
+    def total(cause: Column) -> Column:
+        return F.aggregate(
+            F.filter(every, lambda each: each["cause"] == cause),
+            F.lit(0).cast("BIGINT"),
+            lambda sum_, each: sum_ + each["copies"],
+        )
+
+    return F.transform(
+        causes, lambda cause: F.struct(cause.alias("cause"), total(cause).alias("copies"))
     )
 
 
@@ -87,13 +161,14 @@ def first_id() -> Column:
 
 
 def _cause() -> Column:
-    """Return the likely cause. The first that fits counts: those that leave a mark come first."""
+    """Return why a part is there more than once, most likely.
+
+    The first cause that fits counts: those that leave a mark come first.
+    """
     born_s = F.unix_seconds("bornMax") - F.unix_seconds("bornMin")
     is_retry = _is_same("host") & (born_s <= RETRY_WINDOW_S)
     return (
-        F.when(F.col("redriven") > 0, Cause.REDRIVE.value)
-        .when(F.col("replayed") > 0, Cause.REPLAY.value)
-        .when(~_is_same("crc"), Cause.REUSED_ID.value)
+        F.when(~_is_same("crc"), Cause.REUSED_ID.value)
         .when((F.col("sparkKeys") == F.col("copies")) & _is_same("sparkKey"), Cause.SINK.value)
         .when(F.col("reconsumedMax") > 0, Cause.CONSUMER.value)
         .when(_is_same("prepared") & (F.col("preparedMin") > 0), Cause.COMMIT.value)
