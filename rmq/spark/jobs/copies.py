@@ -17,19 +17,23 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from rmq.client.blocking.consumer import BlockingConsumer
 from rmq.client.messages import RESERVED
+from rmq.errors import NoRouteError
 from rmq.model.properties import KEY_SEPARATOR
 from rmq.spark import schema
 from rmq.spark.jobs.copy_names import COPY_KEY, COPY_OF
-from rmq.spark.jobs.topic_ranges import read_range
+from rmq.spark.jobs.topic_ranges import CONSUMER_GROUP, read_range
 from rmq.spark.sink.columns import SHARDING_KEY
 from rmq.spark.sink.identity import SPARK_KEY
+from rmq.spark.wire.positions import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from rmq.client.config import ClientConfig
     from rmq.model.queues import MessageQueue
 
 KEY: Final = "copyKey"
@@ -43,6 +47,7 @@ FOUND_COLUMNS: Final = (
     schema.PROPERTIES,
 )
 CONTENT_COLUMNS: Final = (schema.BODY, schema.TAGS, schema.KEYS, schema.FLAG, schema.PROPERTIES)
+PARTS_SHOWN_MAX: Final = 5
 CONTENT: Final = "content"
 """The column with the hash of what a message and its copy have in common."""
 
@@ -119,6 +124,44 @@ def joined_keys(table: DataFrame) -> Column:
     """Return the keys of messages as one text, be they a text or a list."""
     is_list = table.schema[schema.KEYS].dataType.simpleString().startswith("array")
     return F.array_join(schema.KEYS, KEY_SEPARATOR) if is_list else F.col(schema.KEYS)
+
+
+def first_offsets(config: ClientConfig, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    """Return where queues begin now; those that nobody has are left out."""
+    wanted = set(queues)
+    there: list[MessageQueue] = []
+    with BlockingConsumer(config, CONSUMER_GROUP) as consumer:
+        for topic in sorted({queue.topic for queue in wanted}):
+            try:
+                there += wanted.intersection(consumer.queues(topic))
+            except NoRouteError:
+                continue
+        return dict(sorted(consumer.begin_offsets(there).items()))
+
+
+def lost_parts(starts: Mapping[MessageQueue, int], firsts: Mapping[MessageQueue, int]) -> list[str]:
+    """Name what cannot be read any more of queues from `starts` on.
+
+    `firsts` is where they begin now. A copy that was there may have been sent all the same: whoever
+    sends what is not found must stop here.
+    """
+    parts = []
+    for queue, start in sorted(starts.items()):
+        first = firsts.get(queue)
+        if first is None:
+            parts.append(
+                f"{name_of(queue)}, which is not there: its broker is down, or the topic was"
+                " deleted"
+            )
+        elif first > max(0, start):
+            parts.append(f"{name_of(queue)} before offset {first}, where it begins now")
+    return parts
+
+
+def parts_text(parts: Sequence[str]) -> str:
+    """Return lost parts as one text, not all of them if they are many."""
+    more = f" (and {len(parts) - PARTS_SHOWN_MAX} more)" if len(parts) > PARTS_SHOWN_MAX else ""
+    return "; ".join(parts[:PARTS_SHOWN_MAX]) + more
 
 
 def find_copies(

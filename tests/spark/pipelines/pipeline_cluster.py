@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
 from rmq.client.flows import ask
+from rmq.client.messages import Message
 from rmq.errors import NoRouteError
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.headers import ConsumerSendMsgBackRequest
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from rmq.client.messages import Message
     from rmq.client.received import ReceivedMessage
+    from rmq.model.queues import MessageQueue
     from rmq.spark.pipelines.job import Pipeline
 
 DEAD_LEVEL: Final = -1
@@ -42,6 +43,36 @@ class PipelineCluster:
         with BlockingAdmin(self.nameserver) as admin:
             admin.create_group(group, broker=self.processes.address())
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and wait until nobody knows it."""
+        with BlockingAdmin(self.nameserver) as admin:
+            admin.delete_topic(topic)
+            deadline = time.monotonic() + WAIT_S
+            while True:
+                try:
+                    admin.client.refresh_route(topic)
+                except NoRouteError:
+                    return
+                assert time.monotonic() < deadline, f"{topic} is still known"
+                admin.client.connections.sleep(0.02)
+
+    def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        with BlockingConsumer(self.nameserver, group) as consumer:
+            consumer.commit({queue: offset})
+
+    def fill_segment(self) -> None:
+        """Send to topic Filler until what follows is in another segment of the log."""
+        log = self.processes.root / "broker-a" / "store" / "commitlog"
+        before = len(_written(log))
+        while len(_written(log)) == before:
+            self.send([Message("Filler", bytes(8192))] * 4)
+
+    def expire_segment(self) -> None:
+        """Lose the oldest segment of the log, as retention does it. The broker is restarted."""
+        self.processes.stop()
+        _written(self.processes.root / "broker-a" / "store" / "commitlog")[0].unlink()
+        self.processes.start()
+
     def send(self, messages: Iterable[Message]) -> None:
         with BlockingProducer(self.nameserver, "tests") as producer:
             for message in messages:
@@ -52,10 +83,11 @@ class PipelineCluster:
         with BlockingConsumer(self.nameserver, "tests") as consumer:
             queues = consumer.queues(topic)
             ends = consumer.end_offsets(queues)
+            starts = consumer.begin_offsets(queues)
             return [
                 message
                 for queue in queues
-                for message in consumer.read_range(queue, 0, ends[queue])
+                for message in consumer.read_range(queue, starts[queue], ends[queue])
             ]
 
     def wait_for(self, topic: str, count: int) -> None:
@@ -84,11 +116,16 @@ class PipelineCluster:
                 admin.run(ask(self.processes.address(), RequestCode.CONSUMER_SEND_MSG_BACK, header))
 
 
+def _written(log: Path) -> list[Path]:
+    """Return the segments that have messages, the oldest first; a broker makes one ahead."""
+    return [path for path in sorted(log.iterdir()) if path.read_bytes().strip(b"\0")]
+
+
 @contextmanager
-def pipeline_cluster(root: Path) -> Iterator[PipelineCluster]:
+def pipeline_cluster(root: Path, **settings: str) -> Iterator[PipelineCluster]:
     """Run a nameserver and a broker for the length of a block."""
     root.mkdir(parents=True, exist_ok=True)
-    with process_cluster(root) as processes:
+    with process_cluster(root, ("broker-a",), **settings) as processes:
         yield PipelineCluster(processes)
 
 

@@ -6,7 +6,9 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 from pyspark.sql import functions as F
 
 from rmq.client.messages import Message
@@ -14,13 +16,14 @@ from rmq.errors import ConfigError, CorruptStoreError
 from rmq.model.queues import MessageQueue
 from rmq.spark import schema
 from rmq.spark.jobs.archive.table import read_archive
-from rmq.spark.jobs.copies import CONTENT, KEY, Comparison, compare, content_hash
+from rmq.spark.jobs.copies import CONTENT, KEY, Comparison, compare, content_hash, lost_parts
 from rmq.spark.jobs.copy_names import COPY_KEY, COPY_OF
-from rmq.spark.jobs.replay.run import Replayed, ReplayState, read_source, run_name
+from rmq.spark.jobs.replay.run import Replayed, ReplayState, read_source, run_name, send_name
 from rmq.spark.pipelines.archive import PIPELINE as ARCHIVE
 from rmq.spark.pipelines.duplicates import PIPELINE as DUPLICATES
 from rmq.spark.pipelines.replay import PIPELINE, make_verdict
 from rmq.spark.pipelines.verdict import Outcome
+from rmq.spark.sink.identity import SPARK_KEY
 from tests.spark.pipelines.pipeline_cluster import pipeline_cluster, run_json
 
 if TYPE_CHECKING:
@@ -38,6 +41,23 @@ def test_the_name_of_a_run_follows_from_what_is_sent_where() -> None:
     name = run_name("T", 5, -7)
     assert name == run_name("T", 5, -7)
     assert len({name, run_name("U", 5, -7), run_name("T", 6, -7), run_name("T", 5, 7)}) == 4
+
+
+def test_what_is_left_of_a_run_has_ids_of_its_own() -> None:
+    assert send_name("replay-1", 0) == "replay-1"
+    assert send_name("replay-1", 7) == send_name("replay-1", 7)
+    assert len({send_name("replay-1", already) for already in (0, 7, 8)}) == 3
+
+
+def test_what_cannot_be_looked_for_any_more_is_named() -> None:
+    other = MessageQueue(topic="Copy", broker_name="broker-a", queue_id=2)
+    assert lost_parts({QUEUE: 5, other: 0}, {QUEUE: 5, other: 0}) == []
+    assert lost_parts({QUEUE: 5}, {QUEUE: 2, other: 8}) == []
+    assert lost_parts({QUEUE: 5, other: 0}, {QUEUE: 8}) == [
+        "topic Copy, broker broker-a, queue 1 before offset 8, where it begins now",
+        "topic Copy, broker broker-a, queue 2, which is not there: its broker is down, or the topic"
+        " was deleted",
+    ]
 
 
 def test_where_a_topic_ended_is_kept_for_the_next_run(tmp_path: Path) -> None:
@@ -107,6 +127,30 @@ def test_any_parquet_table_with_bodies_is_a_source(spark: SparkSession, tmp_path
         read_source(spark, tmp_path / "empty", None)
     with pytest.raises(ConfigError, match="no column topic"):
         read_source(spark, tmp_path / "table", ["Orders"])
+
+
+@pytest.mark.parametrize("name", ["table", "a table+b %41 ü"])
+def test_rows_of_files_with_the_same_name_are_told_apart(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    """Spark names files of different partitions alike if one task wrote them."""
+    root = tmp_path / name
+    for day in (1, 2):
+        folder = root / f"day={day}"
+        folder.mkdir(parents=True)
+        rows = {"body": [f"{day}/{row}" for row in range(3)]}
+        pq.write_table(pa.table(rows), folder / "part-0.parquet")
+    for path in (root, root / "day=1" / ".."):
+        source = read_source(spark, path, None)
+        found = source.table.select("place", "queue", "body").collect()
+        assert {row.place: row.body for row in found} == {
+            f"day={day}/part-0.parquet/{row}": f"{day}/{row}" for day in (1, 2) for row in range(3)
+        }
+        assert len({row.queue for row in found}) == 2
+    file = read_source(spark, root / "day=1" / "part-0.parquet", None)
+    assert {row.place for row in file.table.select("place").collect()} == {
+        f"part-0.parquet/{row}" for row in range(3)
+    }
 
 
 def test_what_is_missing_doubled_or_changed_is_counted(spark: SparkSession) -> None:
@@ -186,9 +230,26 @@ def test_archive_replay_and_archive_give_the_same_content(
         code, verdict = run_json(PIPELINE, *argv)
         assert (code, verdict["facts"]["sent_before"], verdict["facts"]["sent"]) == (0, 56, 4)
         assert verdict["facts"]["found"] == 60
-        assert len(cluster.messages("Copy")) == 64
         assert "56 of them by an earlier run" in verdict["verdict"]
+        # Whoever drops what has an id that was there before must not drop others for it.
+        messages = cluster.messages("Copy")
+        assert len(messages) == 64
+        for names in (
+            {message.message_id for message in messages},
+            {message.properties[SPARK_KEY] for message in messages},
+        ):
+            assert len(names) == 64
 
-        # Copies are told from messages that were sent twice.
+        # Copies that should have been made once are duplicates, be they of a replay or not.
         code, verdict = run_json(DUPLICATES, *nameserver, "--topic", "Copy", "--allow", "replay")
-        assert (code, verdict["facts"]["extra_copies_by_cause"]) == (0, {"replay": 4})
+        assert (code, verdict["facts"]["extra_copies_not_allowed"]) == (1, 4)
+        assert "replay" not in verdict["facts"]["extra_copies_by_cause"]
+
+        # As if a broker were down that has a part of what was sent.
+        value["starts"]["Copy"]["broker-b"] = {"0": 7}
+        path.write_text(json.dumps(value))
+        code, verdict = run_json(PIPELINE, *argv)
+        assert code == 2
+        assert "can no longer be looked for in topic Copy, broker broker-b" in verdict["verdict"]
+        assert path.name in verdict["facts"]["hint"]
+        assert len(cluster.messages("Copy")) == 64

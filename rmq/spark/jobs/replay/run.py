@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import AnalysisException
@@ -21,7 +23,10 @@ from rmq.spark.jobs.copies import (
     compare,
     content_hash,
     find_copies,
+    first_offsets,
     joined_keys,
+    lost_parts,
+    parts_text,
     place_of,
 )
 from rmq.spark.jobs.copy_names import REPLAY
@@ -35,10 +40,10 @@ from rmq.spark.wire.positions import as_offset, read_offset
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from rmq.client.config import ClientConfig
     from rmq.model.queues import MessageQueue
     from rmq.spark.jobs.copies import Comparison
     from rmq.spark.pipelines.job import Job
@@ -106,6 +111,7 @@ def replay(job: Job, args: Namespace) -> Replayed:
     known = state.read()
     if known is not None:
         starts = known
+        _require_readable(config, starts, state, args.topic)
         with job.step("looking for what an earlier run has sent"):
             ends = end_offsets(config, [args.topic])
             done = find_copies(spark, cluster, starts, ends, prefix).select(KEY).distinct()
@@ -116,7 +122,7 @@ def replay(job: Job, args: Namespace) -> Replayed:
         return Replayed(run, rows, int(facts["bytes"]), queues, already, 0, None)
     if already < rows:
         state.begin(starts)
-        options = {**cluster, "runId": run}
+        options = {**cluster, "runId": send_name(run, already)}
         if args.rate is not None:
             options["maxMessagesPerSecond"] = str(args.rate)
             options["parallelTasks"] = str(min(tasks, spark.sparkContext.defaultParallelism))
@@ -124,10 +130,31 @@ def replay(job: Job, args: Namespace) -> Replayed:
         with job.step(f"sending {rows - already:,} messages"):
             _as_messages(in_order).write.format("rocketmq").options(**options).mode("append").save()
     with job.step("looking for what was sent"):
+        _require_readable(config, starts, state, args.topic)
         ends = end_offsets(config, [args.topic])
         found = find_copies(spark, cluster, starts, ends, prefix, with_content=True)
         comparison = compare(copies, found)
     return Replayed(run, rows, int(facts["bytes"]), queues, already, rows - already, comparison)
+
+
+def _require_readable(
+    config: ClientConfig, starts: dict[MessageQueue, int], state: ReplayState, topic: str
+) -> None:
+    """Raise `ConfigError` if a part of what was sent cannot be read, for whatever reason."""
+    lost = lost_parts(starts, first_offsets(config, starts))
+    if not lost:
+        return
+    hint = "a longer retention (fileReservedTime) leaves time to look for what was sent"
+    if state.path is not None:
+        hint = (
+            f"if a broker is down, start it; to send everything to {topic} again, remove"
+            f" {state.path}"
+        )
+    raise ConfigError(
+        "--topic",
+        f"what run {state.run} sent can no longer be looked for in {parts_text(lost)}",
+        hint=hint,
+    )
 
 
 _ORDER: Final = ("orderA", "orderB")
@@ -155,7 +182,7 @@ def read_source(spark: SparkSession, path: Path, topics: list[str] | None) -> So
         table = table.filter(F.col(schema.TOPIC).isin(*topics))
     if set(PLACE_COLUMNS) <= set(table.columns):
         return _with_places(table)
-    return _with_rows(table)
+    return _with_rows(table, path)
 
 
 def is_archive(path: Path) -> bool:
@@ -174,9 +201,9 @@ def _with_places(table: DataFrame) -> Source:
     return Source(table, has_queues=True)
 
 
-def _with_rows(table: DataFrame) -> Source:
+def _with_rows(table: DataFrame, root: Path) -> Source:
     """Number the rows of files: that is the same whenever and wherever they are read."""
-    file, row = F.col("_metadata.file_name"), F.col("_metadata.row_index")
+    file, row = _path_below(root), F.col("_metadata.row_index")
     if SHARDING_KEY in table.columns:
         queue: Column = F.coalesce(SHARDING_KEY, F.lit(""))
     else:
@@ -188,6 +215,19 @@ def _with_rows(table: DataFrame) -> Source:
         .withColumn(_ORDER[1], file)
     )
     return Source(table, has_queues=SHARDING_KEY in table.columns)
+
+
+def _path_below(root: Path) -> Column:
+    """Return the path of the file that a row is from, below the directory that is read.
+
+    The name alone does not do: files in the folders of several partitions may have the same.
+    """
+    # Spark escapes characters of paths, so parts are counted and not compared. It normalizes paths
+    # as text.
+    normal = Path(os.path.normpath(root.absolute()))
+    depth = len((normal.parent if root.is_file() else normal).parts) - 1
+    parts = F.split(F.regexp_replace("_metadata.file_path", "^[a-z]+:/+", ""), "/")
+    return F.array_join(F.slice(parts, depth + 1, F.size(parts)), "/")
 
 
 def _copies(source: Source, topic: str, prefix: str) -> DataFrame:
@@ -208,28 +248,38 @@ def run_name(topic: str, rows: int, fingerprint: int) -> str:
     return f"replay-{digest.hexdigest()}"
 
 
+def send_name(run: str, already: int) -> str:
+    """Return the name under which a run sends what is left when it has sent some already.
+
+    Message ids follow from this name and from the number of a row (`rmq.spark.sink.identity`), and
+    what is left is numbered from 0 again: under the same name it would get ids of others. The name
+    is the same again if nothing was sent meanwhile.
+    """
+    return f"{run}.{already}" if already else run
+
+
 class ReplayState:
     """Where the topic ended before a replay began, kept so that another run can go on with it."""
 
     def __init__(self, folder: Path | None, run: str) -> None:
-        self._path = None if folder is None else folder / f"{run}.json"
-        self._run = run
+        self.path = None if folder is None else folder / f"{run}.json"
+        self.run = run
 
     def begin(self, starts: dict[MessageQueue, int]) -> None:
         """Write it down, if there is a folder for it."""
-        if self._path is not None:
-            write_json(self._path, {"run": self._run, "starts": as_offset(starts)})
+        if self.path is not None:
+            write_json(self.path, {"run": self.run, "starts": as_offset(starts)})
 
     def read(self) -> dict[MessageQueue, int] | None:
         """Return where it ended; None if no run has begun."""
-        if self._path is None or not self._path.exists():
+        if self.path is None or not self.path.exists():
             return None
         try:
-            value: dict[str, Any] = json.loads(self._path.read_text(encoding="utf-8"))
+            value: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
             return read_offset(value["starts"])
         except (OSError, ValueError, KeyError, TypeError, ConfigError) as exc:
             raise CorruptStoreError(
-                str(self._path),
+                str(self.path),
                 f"this is not what a replay wrote: {exc}",
                 hint="remove the file, and everything is sent again",
             ) from exc
