@@ -13,6 +13,7 @@ from rmq.spark.java import use_java
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*]"
@@ -103,10 +104,7 @@ def register(spark: SparkSession) -> None:
 
     bundle = bundle_of(Path(__file__))
     if bundle is not None:
-        # Spark leads its Python processes to what `--py-files` brought, except for the one that
-        # plans a stream (4.3).
-        environment = spark.sparkContext.environment
-        environment["PYTHONPATH"] = with_path(environment.get("PYTHONPATH", ""), bundle)
+        _lead_to(bundle, spark.sparkContext)
     spark.dataSource.register(RocketmqDataSource)
     spark.dataSource.register(StoreDataSource)
 
@@ -116,7 +114,9 @@ def send_bundle(spark: SparkSession) -> None:
     context = spark.sparkContext
     if (context.master or "local").startswith("local") or context.applicationId in _sent_to:
         return
-    context.addPyFile(str(own_bundle()))
+    bundle = own_bundle()
+    context.addPyFile(str(bundle))
+    _lead_to(bundle, context)
     _sent_to.add(context.applicationId)
 
 
@@ -141,6 +141,15 @@ def use_python(
     is_there = os.access(python.parent / versioned, os.X_OK)
     environ["PYSPARK_PYTHON"] = versioned if is_there else python.name
     environ["PATH"] = os.pathsep.join(filter(None, (str(python.parent), environ.get("PATH"))))
+
+
+def _lead_to(bundle: Path, context: SparkContext) -> None:
+    """Have Python processes of this machine find rmq in a zip file.
+
+    Spark leads them to the files that it was given, except for the one that plans a stream (4.3).
+    """
+    environment = context.environment
+    environment["PYTHONPATH"] = with_path(environment.get("PYTHONPATH", ""), bundle)
 
 
 def with_path(paths: str, path: Path) -> str:

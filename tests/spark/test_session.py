@@ -70,6 +70,7 @@ class _Context:
         self.master = master
         self.applicationId = number
         self.added: list[str] = []
+        self.environment = {"PYTHONPATH": "/mine"}
 
     def addPyFile(self, path: str) -> None:
         self.added.append(path)
@@ -85,8 +86,11 @@ def test_rmq_is_sent_to_a_cluster_once() -> None:
     for session in (near, far, near, far):
         send_bundle(session)  # type: ignore[arg-type]
     assert near.sparkContext.added == []
+    assert near.sparkContext.environment["PYTHONPATH"] == "/mine"
     (sent,) = far.sparkContext.added
     assert sent == str(own_bundle())
+    # The process that plans a stream does not look among the files that were added.
+    assert far.sparkContext.environment["PYTHONPATH"] == f"/mine:{sent}"
     with zipfile.ZipFile(sent) as bundle:
         assert {"rmq/spark/wire/source.py", "pyspark_rmq/__init__.py"} <= set(bundle.namelist())
 
