@@ -2,8 +2,9 @@
 
 A copy carries two properties of its own:
 
-    COPY_KEY   why and of what it was made, `replay/<run>/<place>` or `redrive/<place>`, where a
-               place is `topic/broker/queue/offset`: no two copies that should be made have the same
+    COPY_KEY   why and of what it was made, `replay/<run>/<place>` or `redrive/<place>/<id>`, where
+               a place is `topic/broker/queue/offset`, or file and row, and the id that of the dead
+               letter: no two copies that should be made have the same
     COPY_OF    the message id of the message that was sent first, also in a copy of a copy
 
 By the first a run that was interrupted finds out what it has done, and every run proves what it

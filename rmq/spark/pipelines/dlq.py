@@ -108,14 +108,10 @@ def make_verdict(result: Triage, args: Namespace, outputs: Mapping[str, str]) ->
         size_bytes=result.size_bytes,
         gauges=(
             Gauge("dead_letters", "Dead letters that are there.", result.dead),
-            Gauge("dead_letters_open", "Dead letters that nobody redrove.", _still_open(result)),
+            Gauge("dead_letters_open", "Dead letters that nobody redrove.", result.open),
             Gauge("retrying_messages", "Messages to be tried again.", result.retrying),
         ),
     )
-
-
-def _still_open(result: Triage) -> int:
-    return result.open - (result.sent.comparison.found if result.sent is not None else 0)
 
 
 def _open_sentence(result: Triage) -> str:
@@ -139,8 +135,7 @@ def _redriven(result: Triage) -> tuple[Outcome, str]:
         told += f", {comparison.doubled:,} of them more than once"
     if result.unsendable:
         told += f", {sum(result.unsendable.values()):,} cannot be"
-    left = _still_open(result)
-    told += f"; {left:,} are left" if left else ""
+    told += f"; {result.open:,} are left" if result.open else ""
     is_done = comparison.is_exact and not result.unsendable
     return (Outcome.HOLDS if is_done else Outcome.FAILS), told
 
@@ -191,7 +186,7 @@ def _readers(groups: Sequence[str]) -> str:
 def _facts(result: Triage) -> dict[str, Json]:
     facts: dict[str, Json] = {
         "dead_letters": result.dead,
-        "dead_letters_open": _still_open(result),
+        "dead_letters_open": result.open,
         "retrying": result.retrying,
         "groups": len(result.groups),
         "chosen": result.chosen,

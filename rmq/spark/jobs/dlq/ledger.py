@@ -11,7 +11,8 @@ In the directory of the pipeline:
 A run that finds a file which is not done reads the topics from there on, adds the copies that it
 finds to the ledger, and only then decides what is left to send. So a dead letter is sent twice only
 if a request of the killed run is stored after the next run has looked: it would have to stay on its
-way for longer than it takes to start the next run.
+way for longer than it takes to start the next run. If a part of the topics cannot be read any more,
+nothing is sent until somebody who knows what that run did has removed its file.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.errors import ConfigError, CorruptStoreError, StorageError
+from rmq.spark.jobs.outputs import write_table
 from rmq.spark.pipelines.paths import spark_path
 from rmq.spark.pipelines.results import write_json
 from rmq.spark.wire.positions import as_offset, read_offset
@@ -96,9 +98,13 @@ class Ledger:
         """Return the runs that may have sent what is not in the table, the oldest first."""
         return [each for each in self._all() if each.state != _DONE]
 
+    def path_of(self, redrive: Redrive) -> Path:
+        """Return the file of a run."""
+        return self._runs / f"{redrive.run}.json"
+
     def _write(self, redrive: Redrive, state: str) -> None:
         write_json(
-            self._runs / f"{redrive.run}.json",
+            self.path_of(redrive),
             {
                 "run": redrive.run,
                 "state": state,
@@ -139,10 +145,17 @@ class Ledger:
             return None
         return spark.read.schema(LEDGER_SCHEMA).parquet(spark_path(self.table))
 
-    def add(self, found: DataFrame, run: str) -> None:
-        """Add copies that were found in their topics."""
+    def require_shared(self, spark: SparkSession) -> None:
+        """Raise `ConfigError` if what executors write is not seen here; nothing is sent then."""
+        nothing = spark.createDataFrame([], LEDGER_SCHEMA)
+        write_table(nothing, self.table, 0, mode="append")
+
+    def add(self, found: DataFrame, run: str, rows: int) -> None:
+        """Add copies that were found in their topics; raise `ConfigError` if they are not there
+        afterwards. `rows` is how many they are.
+        """
         from pyspark.sql import functions as F
 
         names = [part.split()[0] for part in LEDGER_SCHEMA.split(", ")]
-        rows = found.withColumn("run", F.lit(run)).select(*names)
-        rows.coalesce(1).write.mode("append").parquet(spark_path(self.table))
+        table = found.withColumn("run", F.lit(run)).select(*names)
+        write_table(table.coalesce(1), self.table, rows, mode="append")

@@ -13,7 +13,15 @@ from rmq.client.blocking.admin import BlockingAdmin
 from rmq.errors import ConfigError
 from rmq.model.words import count_text
 from rmq.spark import schema
-from rmq.spark.jobs.copies import KEY, as_copies, compare, find_copies
+from rmq.spark.jobs.copies import (
+    KEY,
+    as_copies,
+    compare,
+    find_copies,
+    first_offsets,
+    lost_parts,
+    parts_text,
+)
 from rmq.spark.jobs.copy_names import REDRIVE
 from rmq.spark.jobs.dlq.ledger import Ledger, Redrive
 from rmq.spark.jobs.dlq.tables import (
@@ -27,14 +35,15 @@ from rmq.spark.jobs.dlq.tables import (
     summary_of,
 )
 from rmq.spark.jobs.dlq.topics import DeadLetterQueues, find_queues
+from rmq.spark.jobs.outputs import write_table
 from rmq.spark.jobs.topic_ranges import end_offsets, read_range
 from rmq.spark.pipelines.cluster import cluster_config, cluster_options
 from rmq.spark.pipelines.failures import spark_reason
-from rmq.spark.pipelines.paths import spark_path
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+    from pathlib import Path
 
     from pyspark.sql import DataFrame
 
@@ -63,7 +72,7 @@ class Triage:
 
     dead: int = 0
     open: int = 0
-    """Dead letters that were not redriven when the run began."""
+    """Dead letters that nobody has redriven; neither did this run."""
     retrying: int = 0
     size_bytes: int = 0
     groups: tuple[str, ...] = ()
@@ -112,39 +121,48 @@ class _Run:
 
     def report(self) -> Triage:
         """Read and report; what would be sent is only counted."""
+        result = self._nothing_yet()
         letters = self._letters()
         try:
-            result = self._look(letters)
+            self._look(letters, result)
             if self._args.redrive:
                 self._choose(letters, result)
                 result.audience = _audience(self._config, result.chosen_by_topic)
-            self._write_tables(letters)
+            self._write_tables(letters, result)
         finally:
             letters.unpersist()
         return result
 
     def redrive(self) -> Triage:
-        """Read, report and send."""
+        """Read, send, and report how things are then."""
+        result = self._nothing_yet()
         recovered = self._recover()
         letters = self._letters()
         try:
-            result = self._look(letters)
             chosen = self._choose(letters, result)
             result.sent = self._send(chosen, result)
             result.sent.recovered = recovered
-            self._write_tables(self._mark(letters.drop("isRedriven")))
+            after = self._mark(letters.drop("isRedriven")).persist()
+            try:
+                self._look(after, result)
+                self._write_tables(after, result)
+            finally:
+                after.unpersist()
         finally:
             letters.unpersist()
         return result
+
+    def _nothing_yet(self) -> Triage:
+        return Triage(groups=self._queues.groups, failures=list(self._queues.failures))
 
     # --- reading -----------------------------------------------------------------------------
 
     def _letters(self) -> DataFrame:
         spark, queues = self._job.spark, self._queues
-        dead = read_range(spark, self._cluster, queues.dead_starts, queues.dead_ends, READ_COLUMNS)
-        retrying = read_range(
-            spark, self._cluster, queues.retry_starts, queues.retry_ends, READ_COLUMNS
-        )
+        # What retention deletes while this runs is no dead letter any more.
+        cluster = {**self._cluster, "failOnDataLoss": "false"}
+        dead = read_range(spark, cluster, queues.dead_starts, queues.dead_ends, READ_COLUMNS)
+        retrying = read_range(spark, cluster, queues.retry_starts, queues.retry_ends, READ_COLUMNS)
         letters = letters_of(dead.unionByName(retrying), int(self._job.started_s * 1000))
         if self._args.since is not None:
             since = F.timestamp_millis(F.lit(self._args.since))
@@ -155,7 +173,8 @@ class _Run:
     def _mark(self, letters: DataFrame) -> DataFrame:
         return marked(letters, self._ledger.read(self._job.spark))
 
-    def _look(self, letters: DataFrame) -> Triage:
+    def _look(self, letters: DataFrame, result: Triage) -> None:
+        """Note what there is."""
         with self._job.step("reading dead letters"):
             is_dead = F.col("kind") == DEAD
             (row,) = letters.agg(
@@ -169,24 +188,18 @@ class _Run:
             for name in ("firstStored", "lastStored"):
                 # As a datetime it would get the time zone of this machine.
                 kinds = kinds.withColumn(name, F.unix_millis(name))
-            summary = [each.asDict() for each in kinds.limit(SUMMARY_MAX).collect()]
-            ages = ages_of(letters)
-        return Triage(
-            dead=int(row["dead"]),
-            open=int(row["open"]),
-            retrying=int(row["retrying"]),
-            size_bytes=int(row["bytes"]),
-            groups=self._queues.groups,
-            summary=summary,
-            ages=ages,
-            failures=list(self._queues.failures),
-        )
+            result.summary = [each.asDict() for each in kinds.limit(SUMMARY_MAX).collect()]
+            result.ages = ages_of(letters)
+        result.dead = int(row["dead"])
+        result.open = int(row["open"])
+        result.retrying = int(row["retrying"])
+        result.size_bytes = int(row["bytes"])
 
-    def _write_tables(self, letters: DataFrame) -> None:
+    def _write_tables(self, letters: DataFrame, result: Triage) -> None:
+        out: Path = self._args.out
         with self._job.step("writing tables"):
-            for name, table in (("letters", letters), ("summary", summary_of(letters))):
-                path = spark_path(self._args.out / name)
-                table.coalesce(_FILES).write.mode("overwrite").parquet(path)
+            write_table(letters.coalesce(_FILES), out / "letters", result.dead + result.retrying)
+            write_table(summary_of(letters).coalesce(_FILES), out / "summary")
 
     # --- choosing ----------------------------------------------------------------------------
 
@@ -217,18 +230,43 @@ class _Run:
         recovered = 0
         for redrive in self._ledger.unfinished():
             with self._job.step(f"looking for what run {redrive.run} has sent"):
-                found = self._found_since(redrive.starts).persist()
-                count = found.count()
-                if count:
-                    self._ledger.add(found, redrive.run)
+                found = self._found_of(redrive).persist()
+                recovered += self._settle(redrive, found)
                 found.unpersist()
-                self._ledger.finish(redrive)
-                recovered += count
         return recovered
 
-    def _found_since(self, starts: Mapping[Any, int]) -> DataFrame:
+    def _found_of(self, redrive: Redrive) -> DataFrame:
+        """Return the copies that are in the topics of a run since it began."""
+        firsts = first_offsets(self._config, redrive.starts)
+        starts = {
+            queue: max(start, firsts.get(queue, start)) for queue, start in redrive.starts.items()
+        }
         ends = end_offsets(self._config, sorted({queue.topic for queue in starts}))
         return find_copies(self._job.spark, self._cluster, starts, ends, REDRIVE)
+
+    def _settle(self, redrive: Redrive, found: DataFrame) -> int:
+        """Add what a run has sent to the ledger; return how much that is.
+
+        Raises `ConfigError` if a part of it may be where nobody can read it: the run stays open,
+        and nothing is sent before that is cleared up.
+        """
+        count = found.count()
+        if count:
+            self._ledger.add(found, redrive.run, count)
+        # Asked behind the reading: what was deleted meanwhile is found out, too.
+        lost = lost_parts(redrive.starts, first_offsets(self._config, redrive.starts))
+        if lost:
+            path = self._ledger.path_of(redrive)
+            raise ConfigError(
+                "--redrive",
+                f"what was sent by run {redrive.run} can no longer be looked for in"
+                f" {parts_text(lost)}",
+                hint=f"if a broker is down, start it; otherwise find out what the run has sent, and"
+                f" remove {path}: dead letters that the ledger does not have are sent again then,"
+                " unless --where leaves them out",
+            )
+        self._ledger.finish(redrive)
+        return count
 
     def _send(self, chosen: DataFrame, result: Triage) -> Sent:
         topics = sorted(result.chosen_by_topic)
@@ -241,6 +279,7 @@ class _Run:
         copies = as_copies(chosen, F.col(KEY), F.col("originTopic"), None)
         if not result.chosen:
             return Sent(redrive.run, compare(copies, copies), {})
+        self._ledger.require_shared(self._job.spark)
         self._ledger.begin(redrive)
         options = {**self._cluster, "runId": redrive.run}
         messages = copies.drop(KEY)
@@ -251,11 +290,10 @@ class _Run:
         with self._job.step(f"sending {count_text(result.chosen, 'dead letter')} again"):
             messages.write.format("rocketmq").options(**options).mode("append").save()
         with self._job.step("looking for what was sent"):
-            found = self._found_since(redrive.starts).persist()
+            found = self._found_of(redrive).persist()
             comparison = compare(copies, found)
-            self._ledger.add(found, redrive.run)
+            self._settle(redrive, found)
             found.unpersist()
-            self._ledger.finish(redrive)
         return Sent(redrive.run, comparison, dict(result.chosen_by_topic))
 
 

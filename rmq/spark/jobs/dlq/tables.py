@@ -39,6 +39,9 @@ OWN_COLUMNS: Final = {
 ALIKE: Final = ("group", "kind", "originTopic", "tags", "signature")
 """What messages have in common that are counted together."""
 
+CLOCKS_APART_S: Final = 60
+"""By how much the clocks of two brokers may differ."""
+
 _PREFIXES: Final = f"^({DLQ_PREFIX}|{RETRY_PREFIX})"
 
 
@@ -53,8 +56,13 @@ def letters_of(messages: DataFrame, now_ms: int) -> DataFrame:
         .withColumn("originMessageId", _property("ORIGIN_MESSAGE_ID"))
         .withColumn("ageSeconds", F.floor((F.lit(now_ms) - stored_ms) / 1000))
         .withColumn("signature", body_signature(F.col(schema.BODY)))
-        .withColumn(KEY, F.concat(F.lit(REDRIVE), place_of()))
+        .withColumn(KEY, F.concat_ws("/", _place_key(), F.col(schema.MSG_ID)))
     )
+
+
+def _place_key() -> Column:
+    """Return the key of a letter without its id, which says only where it is."""
+    return F.concat(F.lit(REDRIVE), place_of())
 
 
 def _origin_topic() -> Column:
@@ -68,12 +76,25 @@ def _property(name: str) -> Column:
 
 
 def marked(letters: DataFrame, redriven: DataFrame | None) -> DataFrame:
-    """Return letters with whether they were redriven, as the ledger says."""
+    """Return letters with whether they were redriven, as the ledger says.
+
+    A topic that is deleted and created again has other letters at the same offsets, so a key holds
+    the id of the letter as well. The first ledgers had keys without ids: such a row counts for the
+    letter at its place if the copy was stored after the letter.
+    """
     if redriven is None:
         return letters.withColumn("isRedriven", F.lit(False))
-    known = redriven.select(KEY).distinct().withColumn("isRedriven", F.lit(True))
-    return letters.join(known, KEY, "left").withColumn(
-        "isRedriven", F.coalesce("isRedriven", F.lit(False))
+    copies = redriven.groupBy(KEY).agg(F.max(schema.STORE_TIMESTAMP).alias("copied"))
+    by_key = copies.select(KEY, F.lit(True).alias("hasKey"))
+    by_place = copies.withColumnRenamed(KEY, "placeKey")
+    stored = F.col(schema.STORE_TIMESTAMP)
+    is_after = F.col("copied") + F.expr(f"INTERVAL {CLOCKS_APART_S} SECONDS") >= stored
+    return (
+        letters.withColumn("placeKey", _place_key())
+        .join(by_key, KEY, "left")
+        .join(by_place, "placeKey", "left")
+        .withColumn("isRedriven", F.coalesce("hasKey", is_after, F.lit(False)))
+        .drop("placeKey", "hasKey", "copied")
     )
 
 
@@ -87,7 +108,7 @@ def summary_of(letters: DataFrame) -> DataFrame:
         F.max(schema.STORE_TIMESTAMP).alias("lastStored"),
         F.sum(F.length(schema.BODY)).alias("bytes"),
         F.min_by(schema.MSG_ID, schema.STORE_TIMESTAMP).alias("exampleMsgId"),
-        F.min_by(KEY, schema.STORE_TIMESTAMP).alias("examplePlace"),
+        F.min_by(place_of(), schema.STORE_TIMESTAMP).alias("examplePlace"),
     )
 
 

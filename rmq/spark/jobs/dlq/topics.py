@@ -30,7 +30,7 @@ class DeadLetterQueues:
     dead_starts: dict[MessageQueue, int] = field(default_factory=dict)
     dead_ends: dict[MessageQueue, int] = field(default_factory=dict)
     retry_starts: dict[MessageQueue, int] = field(default_factory=dict)
-    """Where groups go on in their retry topics."""
+    """Where groups go on in their retry topics, as far as that is still there."""
     retry_ends: dict[MessageQueue, int] = field(default_factory=dict)
     groups: tuple[str, ...] = ()
     """The groups that have one or the other topic."""
@@ -61,9 +61,9 @@ def find_queues(config: ClientConfig, group: str | None) -> DeadLetterQueues:
             dead = _queues(consumer, (dlq_topic(each) for each in found.groups), topics)
             found.dead_starts = consumer.begin_offsets(dead)
             found.dead_ends = consumer.end_offsets(dead)
-        for each in found.groups:
-            if retry_topic(each) in topics:
-                _add_retries(admin, each, found)
+            for each in found.groups:
+                if retry_topic(each) in topics:
+                    _add_retries(admin, consumer, each, found)
     return found
 
 
@@ -80,17 +80,27 @@ def _queues(
     return queues
 
 
-def _add_retries(admin: BlockingAdmin, group: str, found: DeadLetterQueues) -> None:
+def _add_retries(
+    admin: BlockingAdmin, consumer: BlockingConsumer, group: str, found: DeadLetterQueues
+) -> None:
     topic = retry_topic(group)
     try:
         progress = admin.group_progress(group, topic=topic)
+        behind = {
+            queue: known
+            for queue, known in progress.queues.items()
+            if queue.topic == topic and known.lag > 0
+        }
+        firsts = consumer.begin_offsets(behind)
     except ClientError as exc:
         found.failures.append(f"how far group {group} is in {topic}: {exc}")
         return
     found.failures += [f"how far group {group} is: {failure}" for failure in progress.failures]
-    for queue, known in progress.queues.items():
-        if queue.topic == topic and known.lag > 0:
-            found.retry_starts[queue] = max(0, known.consumer_offset)
+    for queue, known in behind.items():
+        # Of a group that stopped long ago, retention has deleted what it goes on with.
+        start = max(firsts[queue], known.consumer_offset)
+        if start < known.broker_offset:
+            found.retry_starts[queue] = start
             found.retry_ends[queue] = known.broker_offset
 
 
