@@ -62,10 +62,12 @@ def _table(settings: Iterable[Setting]) -> str:
     lines = ["| option | default | meaning |", "| --- | --- | --- |"]
     for setting in settings:
         default = format_value(setting.default)
-        if setting.default == -1:
-            # What stands for "not set" where a number is wanted.
-            default = ""
         shown = f"`{default}`" if default else ""
+        if setting.default_text is not None:
+            shown = setting.default_text
+        elif setting.default == -1:
+            # What stands for "not set" where a number is wanted.
+            shown = ""
         meaning = setting.help.replace("|", "\\|")
         if setting.choices:
             meaning += f" ({', '.join(f'`{choice}`' for choice in setting.choices)})"

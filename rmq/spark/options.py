@@ -63,7 +63,12 @@ CLUSTER_SETTINGS: Final = (
         default=None,
         help="`host:port` of the nameservers, several joined by `;`",
     ),
-    Setting(key="accessKey", default=None, help="account at brokers with access control"),
+    Setting(
+        key="accessKey",
+        default=None,
+        default_text=f"`${ACCESS_KEY_VARIABLE}`",
+        help="account at brokers with access control",
+    ),
     Setting(
         key="secretKey",
         default=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,11 @@ _LOCAL_DEFAULTS: Final = {
     "spark.ui.enabled": "false",
 }
 """Likewise, where everything runs on this machine."""
+_LOCAL_MASTER: Final = re.compile(r"local\[(?P<cores>\*|\d+)")
+SHUFFLE: Final = "spark.sql.shuffle.partitions"
+_SHUFFLES_PER_CORE: Final = 2
+"""Of a local session. Spark's own 200 are meant for clusters: each costs a task, also an empty one,
+and most of the time of a small query goes to them."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _PYTHON: Final = "spark.pyspark.python"
@@ -76,6 +82,7 @@ def open_session(
         builder = builder.master(master)
         if master.startswith("local"):
             settings.update(_LOCAL_DEFAULTS)
+            settings[SHUFFLE] = str(_SHUFFLES_PER_CORE * local_cores(master))
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
@@ -95,6 +102,14 @@ def open_session(
         send_bundle(spark)
     register(spark)
     return spark
+
+
+def local_cores(master: str) -> int:
+    """Return how many tasks a local master (`local`, `local[4]`, `local[*,2]`) runs at once."""
+    named = _LOCAL_MASTER.match(master)
+    if named is None:
+        return 1
+    return (os.cpu_count() or 1) if named["cores"] == "*" else int(named["cores"])
 
 
 def register(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -10,7 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.spark.bundle import bundle_of, own_bundle
-from rmq.spark.session import open_session, register, send_bundle, use_python, with_path
+from rmq.spark.session import (
+    local_cores,
+    open_session,
+    register,
+    send_bundle,
+    use_python,
+    with_path,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,13 +30,28 @@ import sys
 from rmq.spark import open_session
 
 spark = open_session("quiet", "local[1]", {"spark.sql.session.timeZone": "Asia/Tokyo"}, quiet=True)
-print(spark.conf.get("spark.sql.session.timeZone"), spark.range(7).count())
+shuffles = spark.conf.get("spark.sql.shuffle.partitions")
+print(spark.conf.get("spark.sql.session.timeZone"), shuffles, spark.range(7).count())
 """
 
 
 def test_a_session_has_our_defaults(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "10000"
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[4]", 4),
+        ("local[3,2]", 3),
+        ("local[*]", os.cpu_count()),
+        ("local[*,4]", os.cpu_count()),
+    ],
+)
+def test_local_sessions_have_few_shuffle_partitions(master: str, cores: int) -> None:
+    assert local_cores(master) == cores
 
 
 def test_a_session_that_is_there_is_taken_with_what_is_added(spark: SparkSession) -> None:
@@ -144,4 +167,4 @@ def test_nothing_but_results_is_printed(tmp_path: Path) -> None:
         cwd=tmp_path,
         timeout=120,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Asia/Tokyo 7\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Asia/Tokyo 2 7\n", "")

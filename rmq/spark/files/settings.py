@@ -62,9 +62,7 @@ STORE_SETTINGS: Final = (
         ),
     ),
     _optional("fromOffset", "physical offset to start with, which must be where a record begins"),
-    _optional(
-        "toOffset", "physical offset to end with; a record that does not end before it is left out"
-    ),
+    _optional("toOffset", "physical offset to end at; a record that goes beyond it is left out"),
     _optional(
         "startingTimestamp", "messages stored at this time or later are read, in ms since 1970"
     ),

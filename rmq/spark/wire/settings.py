@@ -58,8 +58,7 @@ def _time(key: str, what: str) -> Setting:
         default_text="not set",
         minimum=_NOT_SET,
         maximum=LONG_MAX,
-        help=f"{what} with the first message that was stored at this time or later, in ms"
-        " since 1970",
+        help=f"{what} the first message that was stored at this time or later, in ms since 1970",
     )
 
 
@@ -104,7 +103,7 @@ _SETTINGS: Final = (
         default_text="latest",
         help="where a batch ends, likewise; the message at this offset is not read",
     ),
-    _time("startingTimestamp", "start"),
+    _time("startingTimestamp", "start with"),
     _time("endingTimestamp", "end a batch before"),
     Setting(
         key="startingOffsetsByTimestampStrategy",
