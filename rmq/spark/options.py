@@ -49,7 +49,7 @@ COLUMN_SETTINGS: Final = (
     ),
     Setting(
         key="batchRows",
-        default=10_000,
+        default=20_000,
         minimum=1,
         maximum=1_000_000,
         help="rows of one Arrow batch",

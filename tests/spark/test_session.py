@@ -12,6 +12,7 @@ import pytest
 
 from rmq.spark.bundle import bundle_of, own_bundle
 from rmq.spark.session import (
+    java_options,
     local_cores,
     open_session,
     register,
@@ -38,6 +39,13 @@ print(spark.conf.get("spark.sql.session.timeZone"), shuffles, spark.range(7).cou
 def test_a_session_has_our_defaults(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "10000"
+
+
+def test_options_of_java_can_be_added_and_another_collector_chosen() -> None:
+    assert "-XX:+UseParallelGC" in java_options("")
+    mine = java_options("-XX:+UseG1GC -Xss4m")
+    assert mine.endswith("-XX:+UseG1GC -Xss4m")
+    assert "ParallelGC" not in mine
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def test_defaults_read_everything_but_system_topics() -> None:
     assert (options.from_offset, options.to_offset) == (None, None)
     assert (options.from_ms, options.to_ms) == (None, None)
     assert (options.decompress, options.verify_crc) == (True, True)
-    assert (options.batch_rows, options.split_bytes) == (10_000, SPLIT_BYTES)
+    assert (options.batch_rows, options.split_bytes) == (20_000, SPLIT_BYTES)
     assert (options.skips_corrupt, options.fails_on_data_loss) == (False, True)
     assert pickle.loads(pickle.dumps(options)) == options
 
