@@ -26,6 +26,7 @@ TOGETHER: Final = (
 
 LONG: Final = (
     "tests/spark/",
+    "tests/cli/test_pipeline_demo.py",
     "tests/cli/test_dev.py",
     "tests/cli/test_consume.py",
     "tests/cli/test_produce.py",
