@@ -25,8 +25,8 @@ from rmq.model.words import count_text
 from rmq.spark.pipelines.arguments import moment_ms, positive
 from rmq.spark.pipelines.cluster import cluster_target
 from rmq.spark.pipelines.job import Pipeline, main
-from rmq.spark.pipelines.printing import time_text
-from rmq.spark.pipelines.results import write_json
+from rmq.spark.pipelines.printing import Run, time_text
+from rmq.spark.pipelines.results import write_verdict
 from rmq.spark.pipelines.verdict import Finding, Gauge, Json, Outcome, Verdict, bounded
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ def run(job: Job, args: Namespace) -> Verdict:
     if result.sent is not None:
         outputs["ledger"] = str(out / "redriven")
     verdict = make_verdict(result, args, outputs)
-    write_json(
-        out / "dlq.json",
-        {"verdict": verdict.sentence, **verdict.facts, "kinds": _kinds(result)},
-    )
+    run = Run.of(job, cluster_target(args))
+    write_verdict(out / "dlq.json", run, verdict, kinds=_kinds(result))
     write_text(out / "dlq.html", dlq_page(cluster_target(args), job.started_s, verdict, result))
     return verdict
 

@@ -24,7 +24,8 @@ from rmq.spark.jobs.duplicates.causes import Cause
 from rmq.spark.pipelines.arguments import moment_ms, names
 from rmq.spark.pipelines.cluster import cluster_options, cluster_target
 from rmq.spark.pipelines.job import Pipeline, main
-from rmq.spark.pipelines.results import write_json
+from rmq.spark.pipelines.printing import Run
+from rmq.spark.pipelines.results import write_verdict
 from rmq.spark.pipelines.verdict import Finding, Gauge, Json, Outcome, Verdict, bounded
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run(job: Job, args: Namespace) -> Verdict:
         outputs["json"] = str(args.out / "duplicates.json")
     verdict = make_verdict(result, args.allow, outputs)
     if args.out is not None:
-        write_json(args.out / "duplicates.json", {"verdict": verdict.sentence, **verdict.facts})
+        write_verdict(args.out / "duplicates.json", Run.of(job, target(args)), verdict)
     return verdict
 
 

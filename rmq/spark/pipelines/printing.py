@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from rmq.model.words import seconds_text
 from rmq.spark.pipelines.verdict import Outcome
 
 if TYPE_CHECKING:
+    from rmq.spark.pipelines.job import Job
     from rmq.spark.pipelines.verdict import Json, Verdict
 
 TEXT_FINDINGS_MAX: Final = 20
@@ -33,6 +35,11 @@ class Run:
     """What was looked at: a cluster, a store."""
     started_s: float
     ended_s: float
+
+    @classmethod
+    def of(cls, job: Job, target: str) -> Run:
+        """Return the run of a job that ends now."""
+        return cls(job.name, target, job.started_s, time.time())
 
     @property
     def duration_s(self) -> float:

@@ -22,7 +22,8 @@ from rmq.model.words import count_text, size_text
 from rmq.spark.pipelines.arguments import names, positive
 from rmq.spark.pipelines.cluster import cluster_options, cluster_target
 from rmq.spark.pipelines.job import Pipeline, main
-from rmq.spark.pipelines.results import write_json
+from rmq.spark.pipelines.printing import Run
+from rmq.spark.pipelines.results import write_verdict
 from rmq.spark.pipelines.verdict import Finding, Gauge, Json, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def run(job: Job, args: Namespace) -> Verdict:
         outputs["json"] = str(args.out / "replay.json")
     verdict = make_verdict(result, args.topic, outputs, is_dry=args.dry_run)
     if args.out is not None:
-        write_json(args.out / "replay.json", {"verdict": verdict.sentence, **verdict.facts})
+        write_verdict(args.out / "replay.json", Run.of(job, target(args)), verdict)
     return verdict
 
 

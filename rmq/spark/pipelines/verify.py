@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from rmq.model.words import count_text
 from rmq.spark.pipelines.arguments import amount, positive
 from rmq.spark.pipelines.job import Pipeline, main
-from rmq.spark.pipelines.results import write_json
+from rmq.spark.pipelines.printing import Run
+from rmq.spark.pipelines.results import write_verdict
 from rmq.spark.pipelines.verdict import Finding, Gauge, Json, Outcome, Verdict, bounded
 from rmq.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 
@@ -78,7 +79,7 @@ def run(job: Job, args: Namespace) -> Verdict:
             write_table(table.coalesce(1), args.out / "findings", len(rows))
     verdict = make_verdict(check, pending, rows, outputs)
     if args.out is not None:
-        write_json(args.out / "verify.json", {"verdict": verdict.sentence, **verdict.facts})
+        write_verdict(args.out / "verify.json", Run.of(job, target(args)), verdict)
     return verdict
 
 

@@ -323,7 +323,7 @@ def test_a_store_with_duplicates_and_a_ledger(spark: SparkSession, tmp_path: Pat
     missing = spark.read.parquet(verdict["outputs"]["missing"]).collect()
     assert sorted(each[0] for each in missing) == ["id99", "order30"]
     assert spark.read.parquet(verdict["outputs"]["duplicates"]).count() == 3
-    assert json.loads((tmp_path / "out" / "duplicates.json").read_text())["missing"] == 2
+    assert json.loads((tmp_path / "out" / "duplicates.json").read_text())["facts"]["missing"] == 2
 
 
 def store_with_a_redrive(root: Path, copies: int) -> None:

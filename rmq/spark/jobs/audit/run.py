@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,7 +15,8 @@ from rmq.spark.jobs.audit.result import Audit, page_of, target_text, verdict_of
 from rmq.spark.jobs.audit.tables import KINDS, count_by_kind, first_of, put_together
 from rmq.spark.jobs.outputs import write_table
 from rmq.spark.pages.page import write_text
-from rmq.spark.pipelines.printing import Run, verdict_object
+from rmq.spark.pipelines.printing import Run
+from rmq.spark.pipelines.results import write_verdict
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -151,9 +150,7 @@ def _write(job: Job, out: Path, audit: Audit) -> Verdict:
     paths = {"differences": "differences", "json": "audit.json", "page": "audit.html"}
     audit = replace(audit, outputs={name: str(out / path) for name, path in paths.items()})
     verdict = verdict_of(audit)
-    ended_s = time.time()
-    run = Run(job.name, target_text(audit.master.root, audit.slave.root), job.started_s, ended_s)
-    write_text(out / "audit.html", page_of(audit, verdict, ended_s))
-    content = json.dumps(verdict_object(run, verdict), ensure_ascii=False, indent=2)
-    write_text(out / "audit.json", f"{content}\n")
+    run = Run.of(job, target_text(audit.master.root, audit.slave.root))
+    write_text(out / "audit.html", page_of(audit, verdict, run.ended_s))
+    write_verdict(out / "audit.json", run, verdict)
     return verdict

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -34,8 +33,8 @@ from rmq.spark.jobs.report.lag import by_group
 from rmq.spark.jobs.report.sources import cluster_progress, store_progress
 from rmq.spark.pages.page import write_text
 from rmq.spark.pipelines.cluster import cluster_config, cluster_options
-from rmq.spark.pipelines.printing import Run, verdict_object
-from rmq.spark.pipelines.results import write_json
+from rmq.spark.pipelines.printing import Run
+from rmq.spark.pipelines.results import write_verdict
 from rmq.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -203,7 +202,6 @@ def _write(job: Job, out: Path, forecast: Forecast) -> Verdict:
     outputs = {"json": str(out / "forecast.json"), "page": str(out / "forecast.html")}
     forecast = replace(forecast, outputs=outputs)
     verdict = verdict_of(forecast)
-    run = Run(job.name, forecast.seen.target, job.started_s, time.time())
     write_text(out / "forecast.html", page_of(forecast, verdict, job.started_s))
-    write_json(out / "forecast.json", verdict_object(run, verdict))
+    write_verdict(out / "forecast.json", Run.of(job, forecast.seen.target), verdict)
     return verdict

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -49,8 +48,8 @@ from rmq.spark.jobs.report.tables import (
 from rmq.spark.pages.page import write_text
 from rmq.spark.pages.scales import time_step
 from rmq.spark.pipelines.cluster import cluster_config, cluster_options
-from rmq.spark.pipelines.printing import Run, verdict_object
-from rmq.spark.pipelines.results import write_json
+from rmq.spark.pipelines.printing import Run
+from rmq.spark.pipelines.results import write_verdict
 from rmq.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -315,9 +314,8 @@ def _write(job: Job, out: Path, report: Report) -> Verdict:
     outputs |= {"json": str(out / "report.json"), "page": str(out / "report.html")}
     report = replace(report, outputs=outputs)
     verdict = verdict_of(report)
-    run = Run(job.name, report.target, job.started_s, time.time())
     write_text(out / "report.html", page_of(report, verdict))
-    write_json(out / "report.json", verdict_object(run, verdict))
+    write_verdict(out / "report.json", Run.of(job, report.target), verdict)
     sizes = {topic: (each.messages, each.size_bytes) for topic, each in report.topics.items()}
     write_run(
         out / "history",
