@@ -6,6 +6,7 @@ in ms.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
@@ -32,17 +33,24 @@ _TIMES: Final = ("bornTimestamp", "storeTimestamp")
 
 @final
 class SparkSide:
-    """Runs one call of Spark at a time. A call that is given up goes on in its thread."""
+    """Runs one call of Spark at a time. A call that is given up goes on in its thread.
 
-    def __init__(self, spark: SparkSession, nameserver: str) -> None:
+    All calls are made in the thread that has opened the session: Spark 4.3 does not find the
+    format of a table that another thread writes.
+    """
+
+    def __init__(self, spark: SparkSession, nameserver: str, thread: ThreadPoolExecutor) -> None:
         self._spark = spark
         self._nameserver = nameserver
+        self._thread = thread
         self._one = trio.CapacityLimiter(1)
 
     async def do(self, call: Callable[[SparkSession], T]) -> T:
         """Return what a call returns."""
         return await trio.to_thread.run_sync(
-            call, self._spark, abandon_on_cancel=True, limiter=self._one
+            lambda: self._thread.submit(call, self._spark).result(),
+            abandon_on_cancel=True,
+            limiter=self._one,
         )
 
     # ---- batches ---------------------------------------------------------------------------------
@@ -133,11 +141,12 @@ async def open_spark(folder: Path, nameserver: str) -> AsyncIterator[SparkSide]:
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     }
-    spark = await trio.to_thread.run_sync(
-        lambda: open_session("rmq interop", "local[2]", settings, quiet=True)
-    )
+    thread = ThreadPoolExecutor(1, "spark")
+    opened = thread.submit(open_session, "rmq interop", "local[2]", settings, quiet=True)
+    spark = await trio.to_thread.run_sync(opened.result)
     try:
-        yield SparkSide(spark, nameserver)
+        yield SparkSide(spark, nameserver, thread)
     finally:
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(spark.stop)
+        thread.shutdown(wait=False, cancel_futures=True)

@@ -14,6 +14,7 @@ from interop.support.expectations import expect_sent, numbered
 from interop.support.printed import table
 from interop.support.waiting import wait_until
 from rmq.client.blocking import BlockingAdmin
+from rmq.spark.wire.cluster import PATIENCE_S
 from rmq.spark.wire.progress import commit_progress
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ TOPIC: Final = "SparkStream"
 GROUP: Final = "spark-stream"
 ENDURING: Final = "SparkEnduring"
 ENDURING_COUNT: Final = 4000
-BROKER_BACK_S: Final = 180
+BROKER_BACK_S: Final = 120 + PATIENCE_S
+"""As long as the query waits for the broker, and time for everything else."""
 
 
 async def run_stream_cases(session: StockSession) -> None:
@@ -139,8 +141,12 @@ async def _broker_dies(session: StockSession) -> None:
         query = await session.spark.do(partial(_begin, session, folder))
         await _wait_batches(folder, 3)
         await session.cluster.kill_broker(session.broker)
+        killed = trio.current_time()
         done = len(_batches(folder))
         await session.cluster.start_broker(session.broker, BROKER_SETTINGS)
+        away_s = trio.current_time() - killed
+        # No query would wait for a broker that takes longer than that: then this shows nothing.
+        expect_true(f"a broker back after {PATIENCE_S:g} s, not {away_s:.0f}", away_s < PATIENCE_S)
         await session.spark.do(lambda _: query.awaitTermination())
         case.note(expect_same_rows(await session.spark.copied(folder), wanted))
         batches = len(_batches(folder))
