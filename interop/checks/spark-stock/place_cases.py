@@ -10,6 +10,7 @@ from seen_rows import expect_same_rows
 
 from interop.support.cases import expect, expect_true
 from interop.support.expectations import expect_sent, numbered
+from interop.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from stock_session import StockSession
@@ -131,9 +132,14 @@ async def _groups(session: StockSession, everything: list[Row]) -> None:
     queues = await session.reader.queues(TOPIC)
 
     with session.operation(PART, "where a stock pull consumer has committed; nothing in a queue"):
-        async with session.driver.pull_consumer("places", group="spark-places") as consumer:
-            await consumer.commit(queues[0], 11)
-            expect("committed", await consumer.committed(queues[0]), 11)
+        async with session.driver.pull_consumer("places", group="spark-places") as pulling:
+            await pulling.commit(queues[0], 11)
+
+            async def is_committed() -> bool:
+                return await pulling.committed(queues[0]) == 11
+
+            # The stock client does not wait for an answer.
+            await wait_until("offset 11 at the broker", is_committed)
         rows = await session.spark.rows(
             subscribe=TOPIC, startingOffsets="group", group="spark-places"
         )
@@ -158,7 +164,7 @@ async def _groups(session: StockSession, everything: list[Row]) -> None:
         expect("bodies", bodies, sorted(message.body for message in later))
 
     with session.operation(PART, "reading has moved nobody's offsets"):
-        async with session.driver.pull_consumer("places", group="spark-places") as consumer:
-            expect("committed", await consumer.committed(queues[0]), 11)
+        async with session.driver.pull_consumer("places", group="spark-places") as pulling:
+            expect("committed", await pulling.committed(queues[0]), 11)
         progress = await session.mqadmin.run("consumerProgress")
         expect_true("no group of ours", "rmq-spark" not in progress)

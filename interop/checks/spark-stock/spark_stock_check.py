@@ -78,6 +78,7 @@ async def main(table: CaseTable, folder: Path, *, parts: Sequence[str]) -> None:
                 spark,
                 folder / "spark",
             )
+            await session.fill_first()
             for name in parts:
                 say(f"{name} ...")
                 with operations.group(name):

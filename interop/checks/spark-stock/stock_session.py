@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from seen_rows import our_row, stock_row
 
+from interop.support.cluster import CLUSTER
 from interop.support.java_messages import Queue
 from interop.support.mqadmin import Mqadmin
 from interop.support.topics import create_topics, max_offset
@@ -47,6 +48,7 @@ BROKER_SETTINGS: Final[Mapping[str, str]] = {
     "waitTimeMillsInSendQueue": "20000",
     "osPageCacheBusyTimeOutMills": "20000",
 }
+FIRST: Final = "SparkFirst"
 _BATCH: Final = 500
 _VISIBLE_WITHIN_S: Final = 20
 
@@ -90,6 +92,17 @@ class StockSession:
         """Create a topic on the first broker; return its queues."""
         await create_topics(self.cluster, self.broker, {topic: queues})
         return [Queue(topic, self.broker.name, queue_id) for queue_id in range(queues)]
+
+    async def fill_first(self) -> None:
+        """Store a message of a topic that is deleted then: the first one in the log.
+
+        When its segment is gone, a stock broker gives out other bytes in its place (it reads
+        physical offset 0 in the first segment that is left), which is no message.
+        """
+        await self.create_topic(FIRST, queues=1)
+        await self.fill(FIRST, [b"first"])
+        await self.wait_visible(FIRST, [1])
+        await self.mqadmin.run("deleteTopic", "-c", CLUSTER, "-t", FIRST)
 
     async def fill(self, topic: str, bodies: Sequence[bytes], queue_id: int = 0) -> None:
         """Send plain messages to one queue of the first broker, with our client, many at once."""
