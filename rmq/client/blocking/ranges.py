@@ -250,9 +250,15 @@ class RangeReader:
         """Raise if the answer does not bring us on."""
         address = pull.ask.address
         header = parts.header
-        has_nothing = parts.status in (PullStatus.NO_NEW, PullStatus.OFFSET_ILLEGAL)
         stands = header.next_begin_offset <= pull.offset
-        if (has_nothing or stands) and pull.broker.broker_id != MASTER_ID:
+        # A stock broker may still tell an offset as the first whose file of the queue it has
+        # deleted: it answers that nothing is new, and where the next file begins.
+        is_gap = pull.offset < header.next_begin_offset <= header.max_offset
+        has_nothing = parts.status is PullStatus.OFFSET_ILLEGAL or (
+            parts.status is PullStatus.NO_NEW and not is_gap
+        )
+        is_doubtful = has_nothing or stands or parts.status is PullStatus.NO_NEW
+        if is_doubtful and pull.broker.broker_id != MASTER_ID:
             raise self._slave_lags(pull, f"does not have offset {pull.offset}")
         if has_nothing:
             queue = self._queue

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.client.offsets import offset_at
-from rmq.client.pulls import PullStatus, pull
+from rmq.client.pulls import pull
 from rmq.errors import BadAnswerError
 from rmq.remoting.bodies import SUBSCRIBE_ALL
 from rmq.remoting.expressions import build_subscription
@@ -112,7 +112,8 @@ def _stored_ms(
     )
     if result.messages and result.messages[0].queue_offset == offset:
         return result.messages[0].stored_at_ms
-    if result.status is PullStatus.NO_NEW or result.max_offset <= offset:
+    # A stock broker may still tell an offset as the first whose file of the queue it has deleted.
+    if result.max_offset <= offset:
         raise BadAnswerError(
             broker.address,
             "PULL_MESSAGE",

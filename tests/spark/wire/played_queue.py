@@ -13,6 +13,7 @@ from rmq.remoting.headers import (
     PullMessageRequest,
     PullMessageResponse,
     QueryConsumerOffsetResponse,
+    SearchOffsetResponse,
 )
 from rmq.spark.wire.settings import SourceOptions
 from tests.client.blocking.scripted_cluster import TOPIC, scripted_cluster
@@ -43,6 +44,8 @@ class PlayedQueue:
         self.end = end
         self.missing: set[int] = set()
         """Offsets that have entries and no messages any more."""
+        self.deleted = range(0)
+        """Offsets whose file of the queue is gone, though a stock broker begins the queue there."""
         self.record: Callable[[int], bytes] = record
         self.failures: dict[int, Play] = {}
         """What to do at the pull from this offset, once."""
@@ -61,6 +64,8 @@ class PlayedQueue:
                 link.answer(request, header=GetMinOffsetResponse(offset=self.first))
             case RequestCode.GET_MAX_OFFSET:
                 link.answer(request, header=GetMaxOffsetResponse(offset=self.end))
+            case RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+                link.answer(request, header=SearchOffsetResponse(offset=self.first))
             case RequestCode.QUERY_CONSUMER_OFFSET:
                 link.answer(request, header=QueryConsumerOffsetResponse(offset=0))
             case RequestCode.PULL_MESSAGE:
@@ -75,6 +80,9 @@ class PlayedQueue:
         start = asked.queue_offset
         if not self.first <= start < self.end:
             self._say(link, request, ResponseCode.PULL_OFFSET_MOVED, self.first)
+            return
+        if start in self.deleted:
+            self._say(link, request, ResponseCode.PULL_NOT_FOUND, self.deleted.stop)
             return
         stop = min(start + PULLED, start + asked.max_msg_nums, self.end)
         body = b"".join(self.record(at) for at in range(start, stop) if at not in self.missing)

@@ -83,6 +83,16 @@ def test_messages_that_are_deleted_while_they_are_read_are_a_loss() -> None:
         assert found == [*range(30), *range(47, 100)]
 
 
+def test_a_queue_that_begins_with_a_deleted_file_is_read_on_behind_it() -> None:
+    """A stock broker whose queue has lost all messages keeps its first offset, deletes the file of
+    the queue, and answers PULL_NOT_FOUND with the next file; new messages may come behind it."""
+    with played_queue() as queue:
+        queue.deleted, queue.missing = range(30), set(range(30, 60))
+        assert offsets(queue.options(failOnDataLoss="false"), 0, 100) == list(range(60, 100))
+        with pytest.raises(DataLossError, match=r"offsets 0 to 60 are missing"):
+            offsets(queue.options(), 0, 100)
+
+
 def test_an_end_that_is_lowered_while_it_is_read_is_a_loss() -> None:
     with played_queue(end=35) as queue:
         with pytest.raises(DataLossError, match=r"35 to 100 are missing: it ends at 35.*failover"):

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq.client.blocking import BlockingConsumer
+from rmq.spark.wire.cluster import Cluster
+from rmq.spark.wire.places import Place, PlaceKind
 from rmq.spark.wire.time_search import first_from
+from tests.spark.wire.played_queue import QUEUE, played_queue, record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,3 +57,18 @@ def test_a_good_hint_makes_it_quick() -> None:
         found, looks = search([5] * 10**6, 0, hint, 5)
         assert found == 0
         assert looks <= 42
+
+
+def test_files_of_a_queue_that_are_deleted_are_old() -> None:
+    """A stock broker that has deleted all messages of a queue still begins it where it did."""
+    with played_queue() as queue:
+        assert queue.cluster is not None
+        queue.record = lambda offset: record(offset, store_ms=1_000 + offset)
+        queue.deleted, queue.missing = range(30), set(range(30, 60))
+        with BlockingConsumer(queue.cluster.nameserver, "tests") as consumer:
+            cluster = Cluster(consumer, patience_s=0.0)
+            spans = cluster.spans([QUEUE])
+            for time_ms, found in ((0, 60), (1_060, 60), (1_080, 80), (9_999, 100)):
+                place = Place(PlaceKind.TIME, "startingTimestamp", time_ms=time_ms)
+                known = cluster.known(spans, [place], "")
+                assert known.by_time[time_ms] == {QUEUE: found}
