@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.spark_process import cpu_seconds, descendants  # noqa: E402 - needs the path above
+from benchmarks.spark_jobs import WARM_READS  # noqa: E402 - needs the path above
+from benchmarks.spark_process import cpu_seconds, descendants  # noqa: E402
 from benchmarks.spark_store import fill_store  # noqa: E402
 from rmq.client.blocking import BlockingAdmin, BlockingProducer  # noqa: E402
 from rmq.client.messages import Message  # noqa: E402
@@ -52,6 +53,8 @@ JOB_TIMEOUT_S: Final = 1_800.0
 WIRE_TOPIC: Final = "BenchWire"
 SINK_TOPIC: Final = "BenchSink"
 SMALL_HEAP: Final = {"spark.driver.memory": "1g"}
+UNIX_SOCKETS: Final = {"spark.python.unix.domain.socket.enabled": "true"}
+"""Between Java and its Python workers, instead of loopback."""
 DEAD_LETTERS: Final = 20_000
 NAIVE_SEGMENT_BYTES: Final = 16 * 1024**2
 """The naive source reads a segment per task: enough of them for all cores."""
@@ -154,6 +157,7 @@ def bench_store(bench: Bench, store: Path, records: int, log_bytes: int) -> None
             ("store, CRC unchecked", {"verifyCrc": "false"}),
         ):
             row(name, cores, records, log_bytes, **table, options=options)
+        row("store, Unix sockets", cores, records, log_bytes, **table, conf=UNIX_SOCKETS)
         row("store to Parquet", cores, records, log_bytes, kind="save", **table, out=parquet)
         row("Parquet, by Spark", cores, records, log_bytes, format="parquet", path=parquet)
         naive = {"format": "naive-store", "path": str(small)}
@@ -273,8 +277,8 @@ def bench_wire(bench: Bench) -> None:
                     before = cpu_seconds(broker)
                     options = {"nameservers": nameserver, "subscribe": WIRE_TOPIC}
                     done = run_job("read", cores, format=name, options=options)
-                    # It was read twice, once to warm up.
-                    used = (cpu_seconds(broker) - before) / 2
+                    # It was read before, to warm up.
+                    used = (cpu_seconds(broker) - before) / (1 + WARM_READS)
                     shown = "wire" if name == "rocketmq" else "one tuple per record"
                     row = Row(
                         f"{shown}, {pulled:,} messages a pull",

@@ -94,4 +94,5 @@ def _runs(pid: int, program: bytes) -> bool:
         return False
     if program == b"java":
         return Path(os.fsdecode(command[0])).name == "java"
-    return any(word.startswith(program) for word in command[1:])
+    # Java's own command names pyspark-shell.
+    return any(word.startswith(b"pyspark.") for word in command[1:])
