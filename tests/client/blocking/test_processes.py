@@ -281,10 +281,18 @@ def test_ctrl_c_ends_a_send_to_a_broker_that_says_nothing() -> None:
         assert interrupt(script, lambda: cluster["a"].peer.wait_requests(1)) == b"left\n"  # type: ignore[union-attr]
 
 
+_HEARS_CTRL_C = """
+import signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+"""A process that was started in the background of a shell ignores the signal otherwise."""
+
+
 def interrupt(script: str, is_time: Callable[[], object] = lambda: None) -> bytes:
     """Run a script until it says that it waits, interrupt it, and return what it says then."""
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)],
+        [sys.executable, "-c", _HEARS_CTRL_C + textwrap.dedent(script)],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(Path(rmq.__file__).parents[1])},
     )
