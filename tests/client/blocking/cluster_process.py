@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import rmq
 from rmq.client.blocking.client import BlockingClient
+from rmq.client.config import ClientConfig
 from rmq.client.flows import ask
 from rmq.errors import NoRouteError
 from rmq.remoting.codes import RequestCode
@@ -30,6 +31,8 @@ from tests.ha.pair_kit import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rmq.remoting.tls_config import TlsClientConfig
 
 WAIT_S: Final = 30.0
 """How long a process may take to start or stop, and a route to be known."""
@@ -47,8 +50,9 @@ _STORE: Final = {
 class ProcessCluster:
     """What runs, by name."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, tls: TlsClientConfig | None = None) -> None:
         self.root = root
+        self._tls = tls
         self._port = free_port()
         self._ports: dict[str, int] = {}
         self._settings: dict[str, dict[str, str]] = {}
@@ -57,6 +61,9 @@ class ProcessCluster:
     @property
     def nameserver(self) -> str:
         return f"127.0.0.1:{self._port}"
+
+    def _client(self) -> BlockingClient:
+        return BlockingClient(ClientConfig(nameservers=self.nameserver, tls=self._tls))
 
     def address(self, name: str = "broker-a") -> str:
         return f"127.0.0.1:{self._ports[name]}"
@@ -73,6 +80,8 @@ class ProcessCluster:
         }
         if cert:
             wanted |= {"tls.server.certPath": cert, "tls.server.keyPath": key}
+        if self._tls is not None:
+            wanted |= {"tls.server.mode": "enforcing"}
         conf.write_text("".join(f"{name}={value}\n" for name, value in wanted.items()))
         self._run("namesrv", "rmq", "namesrv", "-c", str(conf))
 
@@ -167,14 +176,17 @@ class ProcessCluster:
             perm=perm,
             topic_filter_type="SINGLE_TAG",
         )
-        with BlockingClient(self.nameserver) as client:
+        with self._client() as client:
             client.run(ask(self.address(broker), RequestCode.UPDATE_AND_CREATE_TOPIC, header))
         self._wait_for_route(topic, self.address(broker))
 
-    def _wait_for_route(self, topic: str, address: str) -> None:
+    def wait_for_route(self, topic: str, broker: str = "broker-a") -> None:
         """Wait until the nameserver knows of a topic at a broker. Brokers' names are topics."""
+        self._wait_for_route(topic, self.address(broker))
+
+    def _wait_for_route(self, topic: str, address: str) -> None:
         deadline = time.monotonic() + WAIT_S
-        with BlockingClient(self.nameserver) as client:
+        with self._client() as client:
             while True:
                 try:
                     route = client.refresh_route(topic)
@@ -193,12 +205,25 @@ def process_cluster(
     *,
     cert: str = "",
     key: str = "",
+    tls: TlsClientConfig | None = None,
     **settings: str,
 ) -> Iterator[ProcessCluster]:
-    """Run a nameserver and some masters for the length of a block; with TLS if asked to."""
+    """Run a nameserver and some masters for the length of a block.
+
+    With a certificate they speak TLS, and with `tls`, which says how to reach them, nothing else.
+    """
     if cert:
         settings = {"tls.server.certPath": cert, "tls.server.keyPath": key, **settings}
-    it = ProcessCluster(root)
+    if tls is not None:
+        trust = str(tls.trust_cert_path)
+        settings = {
+            "tls.server.mode": "enforcing",
+            "useTLS": "true",
+            "tls.client.authServer": "true",
+            "tls.client.trustCertPath": trust,
+            **settings,
+        }
+    it = ProcessCluster(root, tls)
     try:
         it.start_nameserver(cert=cert, key=key)
         for name in brokers:
