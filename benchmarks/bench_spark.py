@@ -54,7 +54,7 @@ WIRE_TOPIC: Final = "BenchWire"
 SINK_TOPIC: Final = "BenchSink"
 SMALL_HEAP: Final = {"spark.driver.memory": "1g"}
 TCP: Final = {"spark.python.unix.domain.socket.enabled": "false"}
-"""Between Java and its Python workers, instead of loopback."""
+"""Loopback between Java and its Python workers, instead of Unix sockets."""
 DEAD_LETTERS: Final = 20_000
 NAIVE_SEGMENT_BYTES: Final = 16 * 1024**2
 """The naive source reads a segment per task: enough of them for all cores."""

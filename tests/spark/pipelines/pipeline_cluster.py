@@ -125,7 +125,7 @@ def _written(log: Path) -> list[Path]:
 def pipeline_cluster(root: Path, **settings: str) -> Iterator[PipelineCluster]:
     """Run a nameserver and a broker for the length of a block."""
     root.mkdir(parents=True, exist_ok=True)
-    with process_cluster(root, ("broker-a",), **settings) as processes:
+    with process_cluster(root, ("broker-a",), tls=None, **settings) as processes:
         yield PipelineCluster(processes)
 
 
