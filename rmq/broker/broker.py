@@ -65,7 +65,7 @@ from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
-from rmq.ha.identity import load_identity
+from rmq.ha.identity import load_identity, reborn, save_identity
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.model.topic_flags import PERM_READ_WRITE, UNIT_SUB_FLAG
 from rmq.remoting.client import RemotingClient
@@ -83,6 +83,7 @@ from rmq.store.truncation import Truncation, request_truncation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration import Registered
@@ -180,7 +181,8 @@ async def _serve_in_turn(
         async with open_store(
             config.store, store_host=store_host, now_ms=now_ms, on_progress=on_progress
         ) as store:
-            identity = await trio.to_thread.run_sync(load_identity, config.store.root)
+            was_saved = store.core.recovery.was_clean
+            identity = await trio.to_thread.run_sync(_identify, config.store.root, was_saved)
             broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=now_ms)
             present[:] = [broker]
             if previous is None:
@@ -194,6 +196,15 @@ async def _serve_in_turn(
             return
         previous = broker
         live.forget_subscribers()
+
+
+def _identify(root: Path, was_saved: bool) -> HaIdentity:
+    """Return who the store is, and as whom it counts: another one if it may have lost bytes."""
+    identity = load_identity(root)
+    if not was_saved:
+        identity = reborn(identity)
+        save_identity(root, identity)
+    return identity
 
 
 @final
@@ -295,6 +306,7 @@ class Broker:
             self.delay,
             self.transaction_checks,
         )
+        siblings = Siblings(live, self._client)
         self.replication = Replication(
             live,
             store,
@@ -304,6 +316,7 @@ class Broker:
             self.duties,
             identity,
             self.store_stats,
+            siblings,
             request_reopen=self._reopen_soon,
             in_round=lambda: self.server.in_round or self.vip_server.in_round,
             in_one_round=self._in_one_round,
@@ -313,7 +326,7 @@ class Broker:
             store,
             self.replication,
             self.registration,
-            Siblings(live, self._client),
+            siblings,
             request_reopen=self._reopen,
             now_ms=now_ms,
         )
@@ -465,6 +478,8 @@ class Broker:
         """Have the log cut at `end`, or begun anew: the order is on disk when this returns."""
         truncation = Truncation(end, reason, self._now_ms())
         root = self.live.current.store.root
+        # Whoever counted on this log must not count on what is left of it.
+        await self.replication.count_as_another()
         await trio.to_thread.run_sync(request_truncation, root, truncation)
         logger.warning("the store is opened again, its log cut: %s", reason)
         self._truncation = truncation

@@ -364,6 +364,15 @@ class Registration:
             raise _FencedError
         nameserver.made_sure_at = trio.current_time()
 
+    async def ask_whether_deposed(self, address: str) -> bool:
+        """Ask the broker at `address` whether it is master by now; stop being one if it is."""
+        assert self._client is not None, "register_once comes first"
+        config = self._live.current
+        found = await ask_listed(self._client, address, config, self._epoch(), timeout_s=PROBE_S)
+        if found is not None:
+            self._fenced_by(found)
+        return self.fence is not None
+
     def _fenced_by(self, fence: Fence) -> None:
         """Another broker is master, unless this one was promoted or made a slave meanwhile."""
         before, self._fence = self.fence, fence

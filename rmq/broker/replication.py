@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from rmq.broker.config import BrokerRole
+from rmq.broker.record_keeping import RecordKeeping
 from rmq.errors import RmqError
 from rmq.ha.follower import Follower
 from rmq.ha.follower_status import FollowerState
-from rmq.ha.identity import save_identity, with_epoch, with_role
+from rmq.ha.identity import reborn, save_identity, with_epoch, with_records, with_role
 from rmq.ha.link_tls import client_context_of, server_context_of
 from rmq.ha.master import Master, MasterSettings
 from rmq.ha.promises import ReplicationMode
+from rmq.ha.record_keeper import RecordKeeper
 from rmq.ha.replicas import InSyncRules
 from rmq.ha.server import HaServer, HaServerConfig, ReplicationWait
 from rmq.ha.slave_link import SlaveSettings
@@ -36,12 +38,16 @@ if TYPE_CHECKING:
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.metadata_sync import MetadataSync
     from rmq.broker.registration import Registered, Registration
+    from rmq.broker.siblings import Siblings
     from rmq.broker.store_stats import StoreStats
     from rmq.ha.identity import HaIdentity
+    from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
+SETTLE_S: Final = 3.0
+"""How long a new master waits until it is recorded by what rule it answers sends."""
 SEARCH_S: Final = 1.0
 """How often a slave that knows no master asks the nameservers for one."""
 SEARCH_S_MAX: Final = 10.0
@@ -96,6 +102,7 @@ class Replication:
         duties: MasterDuties,
         identity: HaIdentity,
         store_stats: StoreStats,
+        siblings: Siblings,
         *,
         request_reopen: Callable[[int | None, str], None],
         in_round: Callable[[], bool],
@@ -106,6 +113,8 @@ class Replication:
         self.master: Master[ReplicationWait] | None = None
         self.server: HaServer | None = None
         self.follower: Follower | None = None
+        self.records: RecordKeeping | None = None
+        """As a master."""
         self.metadata = metadata
         self.fenced: str | None = None
         """Why this master may not write: another one has taken over."""
@@ -122,6 +131,10 @@ class Replication:
         self._registration = registration
         self._duties = duties
         self._store_stats = store_stats
+        self._siblings = siblings
+        self._found: tuple[InSyncRecord, ...] | None = None
+        """By which records others may decide when this broker begins an epoch; None: it goes on."""
+        self._is_forced = False
         self._request_reopen = request_reopen
         self._in_round = in_round
         self._in_one_round = in_one_round
@@ -195,15 +208,25 @@ class Replication:
         elif self.identity.role != role.value:
             await self.note_role()
 
-    async def begin_epoch(self, epoch: int, role: BrokerRole) -> int:
+    async def begin_epoch(
+        self,
+        epoch: int,
+        role: BrokerRole,
+        found: tuple[InSyncRecord, ...] = (),
+        *,
+        is_forced: bool = False,
+    ) -> int:
         """Make the log this broker's own, from its end on, and note the epoch durably.
 
-        Returns how many bytes of a message that was not whole were cut.
+        `found` are the in-sync records by which others may decide; with `is_forced` an operator
+        accepts that they may. Returns how many bytes of a message that was not whole were cut.
         """
         cut_bytes = await self._store.settle_tail()
         self._duties.take_over()
         identity = with_epoch(self.identity, epoch, self.log.end)
+        identity = with_records(identity, () if is_forced else found)
         await self._save(with_role(identity, role.value))
+        self._found, self._is_forced = found, is_forced
         return cut_bytes
 
     async def lay_down(self) -> None:
@@ -216,9 +239,17 @@ class Replication:
         """Note durably which role the settings give this broker."""
         await self._save(with_role(self.identity, self._live.current.role.value))
 
+    async def count_as_another(self) -> None:
+        """Note durably that the log may lose what it holds, before it does."""
+        await self._save(reborn(self.identity))
+
     async def adopt_epoch(self, epoch: int, start: int) -> None:
         """Note durably that the master is of another epoch."""
         await self._save(with_epoch(self.identity, epoch, start))
+
+    async def _save_records(self, records: tuple[InSyncRecord, ...]) -> None:
+        """Note durably by what rules sends are answered."""
+        await self._save(with_records(self.identity, records))
 
     async def _save(self, identity: HaIdentity) -> None:
         if identity is self.identity:
@@ -239,21 +270,37 @@ class Replication:
             epoch=self.identity.epoch,
             mode=mode_of(config.role),
             now=trio.current_time(),
+            keeper=self._make_keeper(),
         )
         self.master = master
         self.server = server = HaServer(master, self.log, self._server_config(config))
-        server.on_in_sync_changed = self._update_refusal
+        self.records = records = RecordKeeping(
+            master,
+            self._live,
+            self._siblings,
+            save=self._save_records,
+            on_change=self._record_changed,
+        )
+        server.on_in_sync_changed = self._in_sync_changed
+        server.on_recorded = records.told
         server.in_one_round = self._in_one_round
         if config.hide_unreplicated:
             self._store.core.dispatcher.bound = self._visible_end
             server.on_settled = self._store.bound_moved
         self._store.core.keeps_from = self._kept_for_slaves
         self._store.on_append = self._plan_pump
-        self._adopt_mode(config)
+        self._follow_mode()
         self._update_refusal()
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.run)
+                nursery.start_soon(records.run)
+                if not await records.wait_settled(SETTLE_S):
+                    logger.warning(
+                        "it is not recorded yet by what rule this master answers sends: %s; until"
+                        " then they are answered SLAVE_NOT_AVAILABLE",
+                        records.missing,
+                    )
                 nursery.start_soon(self._duties.run)
                 nursery.start_soon(self._announce_changes, master)
                 nursery.start_soon(self._pump_later)
@@ -267,18 +314,41 @@ class Replication:
                 self._store.bound_moved()
             # What the store refuses it refuses until the next role is there: nobody would wait for
             # slaves any longer, and a message taken now would be in nobody's account.
-            self.master = self.server = None
+            self.master = self.server = self.records = None
 
-    def _adopt_mode(self, config: BrokerConfig) -> None:
-        """Let sends wait for slaves or not, from the end of the log on."""
+    def _make_keeper(self) -> RecordKeeper:
+        """Return what knows which records others may decide by."""
+        identity = self.identity
+        found, self._found = self._found, None
+        is_known = found is not None or bool(identity.records)
+        return RecordKeeper(
+            identity.epoch,
+            identity.records if found is None else found,
+            member=identity.member,
+            is_known=is_known or not self._live.current.namesrv_addrs,
+            is_forced=self._is_forced and found is not None,
+        )
+
+    def _in_sync_changed(self) -> None:
+        self._update_refusal()
+        if self.records is not None:
+            self.records.look_again()
+
+    def _record_changed(self) -> None:
+        """Other slaves count than before, or the mode is another one."""
+        self._follow_mode()
+        self._update_refusal()
+        if self.server is not None:
+            self.server.settle()
+
+    def _follow_mode(self) -> None:
+        """Let sends wait for slaves or not, as the mode in force says."""
         assert self.master is not None
-        before = self.master.promises.in_force
-        mode = mode_of(config.role)
-        switch = self.master.promises.switch(mode, self._store.core.log.written)
-        if switch is not before:
-            logger.warning("replication is %s from offset %d on", mode.value, switch.offset)
-        is_sync = mode is ReplicationMode.SYNC
-        self._acknowledger.replicator = self.server if is_sync else None
+        switch = self.master.promises.in_force
+        replicator = self.server if self.master.promises.is_sync else None
+        if replicator is not self._acknowledger.replicator:
+            logger.warning("replication is %s from offset %d on", switch.mode.value, switch.offset)
+        self._acknowledger.replicator = replicator
         self.pump()
 
     def _update_refusal(self) -> None:
@@ -401,7 +471,9 @@ class Replication:
             self._slave_settings(config),
             epoch=lambda: self.identity.epoch,
             adopt_epoch=self.adopt_epoch,
+            save_record=self._save_record,
             dialect="native" if config.ha_secret else config.ha_dialect,
+            was_native=bool(self.identity.records),
             tls_context=client_context_of(config.ha_tls_mode, config.tls_replication),
             on_news=self.metadata.news,
             reseed=self._reseed,
@@ -426,11 +498,16 @@ class Replication:
             broker_id=config.broker_id,
             address=config.address,
             replica=self.identity.replica,
+            incarnation=self.identity.incarnation,
             secret=config.ha_secret.encode(),
             catch_up=_CATCH_UP[config.ha_catch_up_from],
             heartbeat_s=config.ha_heartbeat_interval_ms / 1000,
             silence_s=config.ha_idle_timeout_ms / 1000,
         )
+
+    async def _save_record(self, record: InSyncRecord) -> None:
+        """Note durably what the master says about how it answers sends."""
+        await self._save_records((record,))
 
     async def _look_for_master(self) -> None:
         """Ask more often than usual while there is no connection: another one may be master now."""
@@ -522,6 +599,7 @@ class Replication:
             if self.server is not None:
                 self.server.allowed = new.ha_allowed
             if old.role is not new.role:
-                self._adopt_mode(new)
-            self._update_refusal()
+                self.master.want_mode(mode_of(new.role))
+                self._follow_mode()
+            self._in_sync_changed()
             self.pump()

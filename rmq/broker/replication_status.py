@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq.broker.config import BrokerRole
+from rmq.model.in_sync_record import newest
 from rmq.remoting.bodies import HaMaster, HaSlave, HaStatusBody
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rmq.broker.replication import Replication
     from rmq.ha.master import Master
     from rmq.ha.replicas import Replica
+    from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.store import MessageStore
 
 
@@ -30,6 +32,8 @@ def replication_status(
     common: dict[str, Any] = {
         "epoch": identity.epoch,
         "replica": identity.name,
+        "member": identity.member,
+        "record": _record(identity.records, config),
         "cluster_name": config.cluster_name,
         "broker_name": config.broker_name,
         "broker_id": config.broker_id,
@@ -53,21 +57,33 @@ def replication_status(
         state="writable" if refusal is None else refusal.value,
         visible=visible,
         last_error=replication.fenced or master.last_error,
+        waits_for="" if replication.records is None else replication.records.missing,
         **_of_master(master, int(log.written)),
         **common,
     )
 
 
+def _record(records: tuple[InSyncRecord, ...], config: BrokerConfig) -> str:
+    record = newest(*records)
+    if record is None:
+        return ""
+    return record.encode(config.ha_secret.encode(), config.broker_name).decode()
+
+
 def _of_master(master: Master[Any], end: int) -> dict[str, Any]:
     now = trio.current_time()
     replicas = master.replicas
+    allows = master.keeper.allows
     return {
+        "in_force": master.promises.mode.value,
         "mode_offset": master.promises.in_force.offset,
         "replicated": replicas.replicated,
         "needed": replicas.rules.needed,
         "minimum": replicas.rules.minimum,
         # Connections that may be of one slave count once.
-        "in_sync": tuple({r.identity: r.name for r in replicas if r.in_sync}.values()),
+        "in_sync": tuple(
+            {r.identity: r.name for r in replicas if r.in_sync and allows(r.member)}.values()
+        ),
         "waiting": len(master.promises),
         "counters": dataclasses.asdict(master.counters),
         "slaves": tuple(_slave(replica, end, now) for replica in (*replicas, *replicas.gone)),

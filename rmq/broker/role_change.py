@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 
 import trio
 
@@ -27,10 +27,20 @@ from rmq.broker.log_comparison import (
     record_ends,
 )
 from rmq.broker.log_digests import log_digests
+from rmq.broker.record_keeping import kept_records
 from rmq.broker.replication_status import replication_status
 from rmq.broker.siblings import ASK_S
-from rmq.errors import ClientError, RefusedError, ResponseError, RmqError, StorageError
-from rmq.ha.promotion import LastMaster, OtherSlave, decide
+from rmq.errors import (
+    ClientError,
+    RefusedError,
+    RemoteProtocolError,
+    ResponseError,
+    RmqError,
+    StorageError,
+)
+from rmq.ha.identity import EPOCH_MAX
+from rmq.ha.promotion import Candidate, Kept, OtherSlave, Verdict, decide
+from rmq.model.in_sync_record import newest, read_record
 from rmq.remoting.bodies import (
     HaDemoteBody,
     HaDigestsBody,
@@ -40,7 +50,7 @@ from rmq.remoting.bodies import (
     HaStepDownBody,
 )
 from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import HaDigestsRequest, HaStepDownRequest
+from rmq.remoting.headers import HaDigestsRequest, HaFenceRequest, HaStepDownRequest
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
@@ -50,6 +60,7 @@ if TYPE_CHECKING:
     from rmq.broker.registration import Registration
     from rmq.broker.replication import Replication
     from rmq.broker.siblings import Member, Siblings
+    from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
@@ -108,38 +119,43 @@ class RoleChange:
             replication, config = self._replication, self._live.current
             if replication.is_master and replication.fenced is None:
                 _refuse(f"{config.address} is master already")
-            role = self._role_of(mode)
             if not replication.is_master:
                 self._check_port(config)
             members = await self._siblings.members()
             self._check_no_other_master(members)
+            knowledge = await self._ask_around(members)
+            role = self._role_of(mode, knowledge)
             previous = replication.last_master_address or ""
             former = next((m for m in members if m.address == previous), None)
             stepped_down = None
             if former is None or former.status is None or former.status.role == "MASTER":
                 stepped_down = await self._take_over(previous, accept_loss=accept_loss)
-            missing = 0
+            missing, is_forced = 0, False
+            reason = "everything that was answered SEND_OK is here"
             if stepped_down is None and not self._has_all_of(former):
-                self._check_loss(members, accept_loss=accept_loss)
-                missing = self._known_missing(members)
-            epochs = [member.status.epoch for member in members if member.status is not None]
-            if stepped_down is not None:
-                epochs.append(stepped_down.epoch)
-            epoch = max([replication.identity.epoch, *epochs]) + 1
+                verdict = self._check_loss(knowledge, accept_loss=accept_loss)
+                missing, is_forced = self._known_missing(members), not verdict.is_safe
+                reason = verdict.reason
+            epoch = knowledge.latest_epoch + 1
+            if epoch > EPOCH_MAX:
+                _refuse(f"somebody knows of a master of epoch {knowledge.latest_epoch}, the last")
             cut_bytes = 0
 
             async def prepare() -> None:
                 nonlocal cut_bytes
                 # Until all is in place nobody may write, whatever the role says.
                 self._store.core.set_refused(Refusal.HANDING_OVER, True)
-                cut_bytes = await replication.begin_epoch(epoch, role)
+                cut_bytes = await replication.begin_epoch(
+                    epoch, role, knowledge.records, is_forced=is_forced
+                )
+                # Whoever fences it from here on knows of an epoch that is later still.
+                replication.set_fenced(None)
                 await self._assume(role, 0)
 
             try:
                 await replication.change_role(prepare)
             finally:
                 self._store.core.set_refused(Refusal.HANDING_OVER, False)
-            replication.set_fenced(None)
             self._stepped_down_at = None
             start = replication.log.end
             logger.warning(
@@ -149,9 +165,16 @@ class RoleChange:
                 start,
                 role.value,
             )
+            if stepped_down is None and previous:
+                await self._fence_former(previous, epoch)
             # One that was turned away has the same id as before.
             self._registration.register_again()
             await self._registration.wait_told()
+            if replication.fenced is not None:
+                _refuse(
+                    f"it has begun epoch {epoch}, but is no master: {replication.fenced}; make it a"
+                    " slave with `rmq ha demote`, or promote it again"
+                )
             return HaPromoteBody(
                 mode=role.value,
                 epoch=epoch,
@@ -160,13 +183,55 @@ class RoleChange:
                 previous_end=-1 if stepped_down is None else stepped_down.end,
                 missing_bytes=missing,
                 cut_bytes=cut_bytes,
+                reason=reason,
+                waits_for="" if replication.records is None else replication.records.missing,
             )
 
-    def _role_of(self, mode: str | None) -> BrokerRole:
+    async def _ask_around(self, members: list[Member]) -> _Knowledge:
+        """Find out what is recorded of acknowledged messages, and which epochs are known."""
+        replication, config = self._replication, self._live.current
+        secret = config.ha_secret.encode()
+        own = newest(*replication.identity.records)
+        names = {*config.namesrv_addrs, *(() if own is None else own.nameservers)}
+        kept = Kept(
+            await kept_records(self._siblings, tuple(sorted(names)), config.broker_name, secret)
+        )
+        others = [_other_slave(member, config) for member in members]
+        found = [*replication.identity.records, *kept.answers.values()]
+        found += [other.record for other in others]
+        records = {record.order: record for record in found if record is not None}
+        epochs = [replication.identity.epoch, replication.known_epoch]
+        epochs += [other.epoch for other in others if other.epoch is not None]
+        epochs += [record.epoch for record in records.values()]
+        return _Knowledge(kept, others, tuple(records[key] for key in sorted(records)), max(epochs))
+
+    async def _fence_former(self, previous: str, epoch: int) -> None:
+        """Tell the former master that it is none any longer, if it can be reached."""
+        header = HaFenceRequest(address=self._live.current.address, epoch=epoch)
+        try:
+            await self._siblings.ask(previous, RequestCode.HA_FENCE, header)
+        except RmqError as exc:
+            logger.warning(
+                "the former master at %s could not be told that it is none any longer: %s; if it"
+                " still runs, it takes messages, which are lost, until it hears of epoch %d",
+                previous,
+                exc,
+                epoch,
+            )
+        else:
+            logger.warning("the former master at %s takes no more messages", previous)
+
+    async def fence(self, address: str, epoch: int) -> None:
+        """Stop writing if the broker at `address` is master of the same name by a later epoch."""
+        config, replication = self._live.current, self._replication
+        if not replication.is_master or epoch <= replication.identity.epoch:
+            return
+        if not await self._registration.ask_whether_deposed(address):
+            _refuse(f"{address} does not say that it is master of {config.broker_name}")
+
+    def _role_of(self, mode: str | None, knowledge: _Knowledge) -> BrokerRole:
         if mode is None:
-            follower = self._replication.follower
-            is_sync = follower is not None and follower.status.master.is_sync
-            return BrokerRole.SYNC_MASTER if is_sync else BrokerRole.ASYNC_MASTER
+            return self._last_role(knowledge)
         try:
             role = BrokerRole(mode)
         except ValueError:
@@ -174,6 +239,25 @@ class RoleChange:
         if role is BrokerRole.SLAVE:
             _refuse(f"mode is {mode}, not ASYNC_MASTER or SYNC_MASTER")
         return role
+
+    def _last_role(self, knowledge: _Knowledge) -> BrokerRole:
+        """Return the mode that the name last had, as far as anybody knows."""
+        replication = self._replication
+        if replication.is_master:
+            return self._live.current.role
+        is_sync: bool | None = None
+        follower = replication.follower
+        view = None if follower is None else follower.status.master
+        if knowledge.records:
+            is_sync = knowledge.records[-1].is_sync
+        elif view is not None and view.is_native and view.needed:
+            is_sync = view.is_sync
+        if is_sync is None:
+            _refuse(
+                "nobody knows whether its master was sync or async: say which it is to be"
+                " (--mode sync or --mode async)"
+            )
+        return BrokerRole.SYNC_MASTER if is_sync else BrokerRole.ASYNC_MASTER
 
     def _check_port(self, config: BrokerConfig) -> None:
         """See that slaves will be able to connect, before anything is changed."""
@@ -244,32 +328,33 @@ class RoleChange:
         replication, status = self._replication, former.status
         return status.epoch == replication.identity.epoch and status.end <= replication.log.end
 
-    def _check_loss(self, members: list[Member], *, accept_loss: bool) -> None:
+    def _check_loss(self, knowledge: _Knowledge, *, accept_loss: bool) -> Verdict:
+        """Raise if messages that were acknowledged may be missing here, and nobody accepts that."""
         replication = self._replication
-        follower = replication.follower
         end = replication.log.end
         if replication.is_master or self._stepped_down_at == end:
             # It was master itself when the log was last written.
-            last = None
-        else:
-            view = None if follower is None else follower.status.master
-            last = LastMaster.of(view)
+            return Verdict(True, "this broker was master when the log was last written")
+        follower = replication.follower
+        view = None if follower is None else follower.status.master
         others = [
-            _other_slave(member)
-            for member in members
-            if member.address != replication.master_address
+            other for other in knowledge.others if other.address != replication.master_address
         ]
         if replication.known_epoch > replication.identity.epoch:
             others.append(OtherSlave("the nameserver's last master", replication.known_epoch, None))
-        if last is None:
-            verdict = None
-        else:
-            verdict = decide(last, epoch=replication.identity.epoch, end=end, others=others)
-        if verdict is None or verdict.is_safe:
-            return
-        if not accept_loss:
-            _refuse(f"messages that were acknowledged may be lost: {verdict.reason}")
-        logger.warning("promoted although messages may be lost: %s", verdict.reason)
+        candidate = Candidate(
+            member=replication.identity.member,
+            epoch=replication.identity.epoch,
+            end=end,
+            record=newest(*replication.identity.records),
+            follows_stock=view is not None and not view.is_native and view.end > 0,
+        )
+        verdict = decide(candidate, knowledge.kept, others)
+        if not verdict.is_safe:
+            if not accept_loss:
+                _refuse(f"messages that were acknowledged may be lost: {verdict.reason}")
+            logger.warning("promoted although messages may be lost: %s", verdict.reason)
+        return verdict
 
     def _known_missing(self, members: list[Member]) -> int:
         """Return how many bytes others are known to have that this broker has not."""
@@ -453,7 +538,17 @@ class RoleChange:
         return replication_status(self._replication, self._live.current, self._store)
 
 
-def _other_slave(member: Member) -> OtherSlave:
+class _Knowledge(NamedTuple):
+    """What others know when a slave is to become master."""
+
+    kept: Kept
+    others: list[OtherSlave]
+    records: tuple[InSyncRecord, ...]
+    """All in-sync records that anybody has, the latest last."""
+    latest_epoch: int
+
+
+def _other_slave(member: Member, config: BrokerConfig) -> OtherSlave:
     status = member.status
     if status is None:
         return OtherSlave(member.address, None, None)
@@ -462,6 +557,18 @@ def _other_slave(member: Member) -> OtherSlave:
         member.address,
         status.epoch,
         status.end,
-        is_in_sync=heard.in_sync if heard is not None and heard.native else None,
+        member=status.member,
+        record=_record_of(status, config),
         hears_epochs=heard is not None and heard.native,
     )
+
+
+def _record_of(status: HaStatusBody, config: BrokerConfig) -> InSyncRecord | None:
+    try:
+        record = read_record(status.record) if status.record else None
+    except RemoteProtocolError as exc:
+        logger.warning("%s has an in-sync record that is none: %s", status.address, exc)
+        return None
+    if record is None or not record.is_genuine(config.ha_secret.encode(), config.broker_name):
+        return None
+    return record

@@ -62,6 +62,11 @@ def mode_word(role: str) -> str:
     return {role: word for word, role in MODES.items()}.get(role, role)
 
 
+def in_force(status: HaStatusBody) -> str:
+    """Return by what mode a master answers sends; earlier versions do not tell it apart."""
+    return status.in_force or mode_word(status.mode)
+
+
 # --- switch -----------------------------------------------------------------------------------
 
 
@@ -91,7 +96,7 @@ async def switch(client: HaClient, target: Target, word: str, *, force: bool) ->
     """Change what sends wait for, and wait until it is so."""
     member = await find_one(client, target, MASTER)
     status, wanted = status_of(member), MODES[word]
-    if status.mode == wanted:
+    if status.mode == wanted and in_force(status) == word:
         return Switched(member.address, status, was_already=True, remark=None)
     count = in_sync_count(status)
     if wanted == SYNC_MASTER and count < status.needed and not force:
@@ -105,13 +110,15 @@ async def switch(client: HaClient, target: Target, word: str, *, force: bool) ->
     with trio.move_on_after(SWITCH_S):
         while True:
             status = await client.status(member.address)
-            if status.mode == wanted:
+            if status.mode == wanted and in_force(status) == word:
                 return Switched(member.address, status, was_already=False, remark=remark)
             await trio.sleep(POLL_S)
+    why = f": {status.waits_for}" if status.waits_for else ""
     raise NotNowError(
-        f"{member.address} took the change, but is still {mode_word(status.mode)} after"
-        f" {SWITCH_S:g} s",
-        hint=f"see its log, and `rmq ha status -b {member.address}`",
+        f"{member.address} took the change, but still answers sends as {in_force(status)} after"
+        f" {SWITCH_S:g} s{why}",
+        hint="it changes as soon as that is noted; the slaves that counted until now, or most"
+        f" nameservers, have to be reachable. See `rmq ha status -b {member.address}`",
     )
 
 

@@ -12,7 +12,9 @@ stopped when there is room again.
 
 A master is greeted in the native dialect first. One that does not answer so is a stock master and
 is examined (`stock_master`) before it is followed, unless a secret or TLS was asked for, which no
-stock master has: then it is refused.
+stock master has: then it is refused. Where the master was native before, also before this slave was
+started, silence is no answer: it may hang. A stock one repeats what it was sent after 5 s, and only
+by that is it taken for one.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from rmq.ha.logs import LogView
     from rmq.ha.slave_link import SlaveSettings
+    from rmq.model.in_sync_record import InSyncRecord
     from rmq.remoting.client import RemotingClient
     from rmq.store.store import MessageStore
 
@@ -53,10 +56,8 @@ STEADY_S: Final = 1.0
 DISK_RETRY_S: Final = 1.0
 LAG_S_MAX: Final = 3.0
 """Whoever has lacked something for longer than this is catching up again."""
-ECHO_S: Final = 6.0
-"""A stock master repeats what it was sent after 5 s. It takes as much to believe that one which was
-native before is a stock one now: it may also be one that hangs.
-"""
+ROUND_TRIPS: Final = 6
+"""The silence of so many round trips, as long as one took to connect, is that of a stock master."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,17 +97,21 @@ class Follower:
         *,
         epoch: Callable[[], int],
         adopt_epoch: Callable[[int, int], Awaitable[None]],
+        save_record: Callable[[InSyncRecord], Awaitable[None]],
         dialect: str = "auto",
+        was_native: bool = False,
         tls_context: ssl.SSLContext | None = None,
         on_news: Callable[[], None],
         reseed: Callable[[int, str], None],
         client: RemotingClient | None = None,
     ) -> None:
-        """`adopt_epoch(epoch, start)` notes durably that a later epoch begins here at `start`.
+        """`adopt_epoch(epoch, start)` notes durably that a later epoch begins here at `start`,
+        `save_record` by what rule the master answers sends.
 
-        `on_news` is called when the master has news about topics, groups or offsets. `reseed`
-        is asked to empty the store and begin at an offset. `client` asks stock masters about their
-        logs; without one a client is made for that.
+        With `was_native` the master is known to be one of ours. `on_news` is called when the master
+        has news about topics, groups or offsets. `reseed` is asked to empty the store and begin at
+        an offset. `client` asks stock masters about their logs; without one a client is made for
+        that.
         """
         if dialect not in ("auto", "native", "stock"):
             raise ConfigError("haDialect", f"{dialect!r} is not auto, native or stock")
@@ -117,6 +122,7 @@ class Follower:
         self._settings = settings
         self._epoch = epoch
         self._adopt_epoch = adopt_epoch
+        self._save_record = save_record
         self._dialect = dialect
         self._tls_context = tls_context
         self._on_news = on_news
@@ -130,8 +136,9 @@ class Follower:
         self._since = 0.0
         self._link: SlaveLink | None = None
         self._master = MasterView()
-        self._was_native = False
-        """The master at this address has answered in the native dialect."""
+        self._was_native = was_native
+        """A master of this name has answered in the native dialect, and none in the stock one
+        since."""
         self._warned_unasked = False
         self._news: int | None = None
         self._live_at = 0.0
@@ -218,7 +225,7 @@ class Follower:
     def _forget_master(self) -> None:
         self._enter(FollowerState.IDLE)
         self._master = MasterView()
-        self._was_native = self._warned_unasked = False
+        self._warned_unasked = False
         self._caught_up_at = -math.inf
         self._last_error = None
         self._diverged_at = None
@@ -358,12 +365,17 @@ class Follower:
     async def _serve(self, address: str, *, is_native: bool, end: int = 0) -> Ending:
         """Connect in one dialect and receive; `end` is where the master's log is known to end."""
         epoch = self._epoch()
+        dialled_at = trio.current_time()
         connection = await dial(address, self._tls_context, CONNECT_S)
         self._connects += 1
         self._received_before = self.counters.received_bytes
         settings = self._settings
         if self._was_native:
-            settings = replace(settings, native_wait_s=max(settings.native_wait_s, ECHO_S))
+            settings = replace(settings, native_wait_s=math.inf)
+        else:
+            round_trip_s = trio.current_time() - dialled_at
+            wait_s = max(settings.native_wait_s, ROUND_TRIPS * round_trip_s)
+            settings = replace(settings, native_wait_s=wait_s)
         link = SlaveLink(
             settings,
             self._log,
@@ -373,7 +385,10 @@ class Follower:
             now=trio.current_time(),
         )
         link.master.end = end
-        self._link, self._master, self._news = link, link.master, None
+        # What is known of the master stays until this connection brings more: it may be silent.
+        self._link, self._news = link, None
+        if not is_native:
+            self._master = link.master
         receiver = Receiver(
             self._store,
             self._log,
@@ -381,6 +396,7 @@ class Follower:
             connection,
             epoch=epoch,
             adopt_epoch=self._adopt_epoch,
+            save_record=self._save_record,
             on_turn=self._note_turn,
             counters=self.counters,
         )
@@ -395,6 +411,7 @@ class Follower:
         if link is None or not link.is_streaming or link.ending is not None:
             return
         end, master = self._log.end, link.master
+        self._master = master
         if self._state not in _LIVE:
             self._was_native = link.is_native
             self._last_error = self._diverged_at = None

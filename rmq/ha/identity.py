@@ -4,7 +4,8 @@ A store is named by 16 random bytes, so that a master can tell its slaves apart 
 they come from. The epoch counts leaderships of a broker name: each promotion makes a new one, and a
 slave takes on that of the master it follows, before it acknowledges anything of it. An epoch never
 goes back. The history says at which physical offset each epoch began, as far as this store has seen
-it.
+it. The incarnation goes up whenever the log may have lost what it held: after a stop without saving
+it, and when it is cut. The records say by what rules sends were answered (`in_sync_record`).
 
 The state is a small file in the store, `config/haState.json`. It is on disk before anything is done
 in a new epoch, and one that cannot be read is an error: with a new identity or an older epoch a
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from rmq.errors import ConfigError
+from rmq.model.in_sync_record import InSyncRecord, member_name
 from rmq.store.config_file import ConfigFile
 from rmq.store.storage import storage_error
 
@@ -47,6 +49,9 @@ class HaIdentity:
     """Epochs and the physical offsets at which they began, in order."""
     role: str = ""
     """The brokerRole that was last in force; empty before it is known."""
+    incarnation: int = 0
+    records: tuple[InSyncRecord, ...] = ()
+    """A slave: the last one it was told. A master: all that somebody may decide by."""
 
     def __post_init__(self) -> None:
         if len(self.replica) != REPLICA_BYTES:
@@ -65,6 +70,11 @@ class HaIdentity:
     def name(self) -> str:
         """The name of the store, for people and for the wire."""
         return self.replica.hex()
+
+    @property
+    def member(self) -> str:
+        """How in-sync records call this store."""
+        return member_name(self.replica, self.incarnation)
 
     def epoch_at(self, offset: int) -> int | None:
         """Return the epoch in which the byte at `offset` was written; None if that is forgotten."""
@@ -90,6 +100,16 @@ def with_role(identity: HaIdentity, role: str) -> HaIdentity:
     return replace(identity, role=role)
 
 
+def with_records(identity: HaIdentity, records: tuple[InSyncRecord, ...]) -> HaIdentity:
+    """Return the state with other in-sync records."""
+    return replace(identity, records=records)
+
+
+def reborn(identity: HaIdentity) -> HaIdentity:
+    """Return the state of a store that may lack what it held before."""
+    return replace(identity, incarnation=identity.incarnation + 1)
+
+
 class _State(msgspec.Struct, frozen=True, kw_only=True):
     """The file."""
 
@@ -97,6 +117,8 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     epoch: _Number
     history: tuple[tuple[_Number, _Number], ...]
     role: str = ""
+    incarnation: _Number = 0
+    records: tuple[InSyncRecord, ...] = ()
 
 
 def identity_path(root: Path) -> Path:
@@ -142,7 +164,14 @@ def save_identity(root: Path, identity: HaIdentity) -> None:
 
 def _parse(text: str) -> HaIdentity:
     state = msgspec.json.decode(text, type=_State)
-    return HaIdentity(bytes.fromhex(state.replica), state.epoch, state.history, state.role)
+    return HaIdentity(
+        bytes.fromhex(state.replica),
+        state.epoch,
+        state.history,
+        state.role,
+        state.incarnation,
+        state.records,
+    )
 
 
 def _render(identity: HaIdentity) -> str:
@@ -151,6 +180,8 @@ def _render(identity: HaIdentity) -> str:
         epoch=identity.epoch,
         history=identity.history,
         role=identity.role,
+        incarnation=identity.incarnation,
+        records=identity.records,
     )
     return msgspec.json.format(msgspec.json.encode(state), indent=1).decode() + "\n"
 

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from rmq.ha.logs import LogView
+    from rmq.ha.record_keeper import RecordKeeper
+    from rmq.ha.replicas import Replica
+    from rmq.model.in_sync_record import InSyncRecord
 
+DROP_S: Final = 5.0
+"""A member that has been gone for so long is left out of the next in-sync record."""
 STOCK_FRAME_BYTES_MAX: Final = 4 * 1024**2 - 64
 """A stock slave has a buffer of 4 MiB for a frame."""
 
@@ -78,16 +83,25 @@ class Master(Generic[T]):
         epoch: int,
         mode: ReplicationMode,
         now: float,
+        keeper: RecordKeeper | None = None,
     ) -> None:
+        """`mode` is what the settings ask for; without a `keeper` it counts at once."""
         self.settings = settings
         self.log = log
         self.epoch = epoch
+        self.mode = mode
         self.replicas = ReplicaSet(settings.rules, log.end)
+        if keeper is not None:
+            self.replicas.keeper = keeper
         self.promises: Promises[T] = Promises(
-            self.replicas, mode, end=log.end, timeout_s=settings.timeout_s
+            self.replicas, self._mode_in_force(), end=log.end, timeout_s=settings.timeout_s
         )
+        self._gone_at: dict[str, float] = {}
+        """Since when members are not in sync."""
         self.bucket = TokenBucket(settings.catch_up_bytes_per_s, now)
         self.counters = LinkCounters()
+        self.records_heard = 0
+        """How many times slaves said that a record is on their disk."""
         self.news = 0
         """Moves when topics, groups or offsets change, so that slaves come and ask."""
         self.outdated_by: int | None = None
@@ -101,6 +115,57 @@ class Master(Generic[T]):
         self.promises.timeout_s = settings.timeout_s
         self.bucket.set_rate(settings.catch_up_bytes_per_s, now)
         self.replicas.refresh(now)
+
+    # --- what answers may rest on ------------------------------------------------------------
+
+    @property
+    def keeper(self) -> RecordKeeper:
+        return self.replicas.keeper
+
+    def _mode_in_force(self) -> ReplicationMode:
+        """Return the mode that was asked for, or sync until async may be relied on."""
+        is_async = self.mode is ReplicationMode.ASYNC and self.keeper.is_async
+        return ReplicationMode.ASYNC if is_async else ReplicationMode.SYNC
+
+    def want_mode(self, mode: ReplicationMode) -> None:
+        """An operator wants another mode."""
+        self.mode = mode
+        self.apply_record()
+
+    def apply_record(self) -> None:
+        """Rely on what is recorded now, and on nothing else."""
+        self.replicas.recount()
+        self.promises.switch(self._mode_in_force(), self.log.end)
+
+    def want_record(self, nameservers: tuple[str, ...], now: float) -> None:
+        """Say what should be recorded, as slaves are now."""
+        keeper, replicas = self.keeper, self.replicas
+        last = keeper.newest
+        members = frozenset(replica.member for replica in replicas if replica.in_sync)
+        recorded = frozenset(last.members) if last is not None else frozenset()
+        self._gone_at = {m: self._gone_at.get(m, now) for m in recorded - members}
+        if len(members) >= replicas.rules.needed:
+            # Not at once: one that is back soon need not be written down twice.
+            recorded = frozenset(m for m, at in self._gone_at.items() if now < at + DROP_S)
+        keeper.want(
+            is_sync=self.mode is ReplicationMode.SYNC,
+            needed=replicas.rules.needed,
+            members=members | recorded,
+            nameservers=nameservers,
+            acknowledged=self.promises.settle_visible(self.log.end),
+            held=replicas.holding,
+        )
+
+    def record_to_tell(self, told: tuple[int, int]) -> InSyncRecord | None:
+        """Return the latest record, if it is later than the one that was told."""
+        record = self.keeper.newest
+        return record if record is not None and record.order > told else None
+
+    def recorded(self, replica: Replica, order: tuple[int, int]) -> None:
+        """A slave has a record on its disk."""
+        self.records_heard += 1
+        if self.keeper.stored(replica.member, order):
+            self.apply_record()
 
     def grew(self, now: float) -> None:
         """The log has grown."""

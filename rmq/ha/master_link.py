@@ -41,9 +41,11 @@ from rmq.ha.wire import (
     Verdict,
     WelcomeBody,
 )
+from rmq.model.in_sync_record import STOCK, member_name
 
 if TYPE_CHECKING:
     from rmq.ha.master import Master
+    from rmq.model.in_sync_record import InSyncRecord
 
 _WAIT_S_MIN: Final = 0.001
 
@@ -99,6 +101,8 @@ class MasterLink:
         """Where the log began when the slave was greeted."""
         self._told: tuple[int, int, int, int] | None = None
         """News, flags and numbers in the last header that was sent."""
+        self._told_record = (0, 0)
+        """Epoch and version of the last in-sync record that was sent."""
         master.counters.accepted += 1
 
     @property
@@ -164,6 +168,10 @@ class MasterLink:
             del received[: UP.size + header.size]
             self._hello(wire.read_hello(body), now)
             return True
+        if header.kind == UpKind.RECORDED and not header.size:
+            del received[: UP.size]
+            self._recorded((header.epoch, header.appended))
+            return True
         if header.kind != UpKind.ACK or header.size:
             raise RemoteProtocolError(
                 f"frame {header.kind} of {header.size} bytes in place of an acknowledgement"
@@ -202,12 +210,13 @@ class MasterLink:
             self.state = LinkState.STOCK
             start = offset if offset else self._start_of_empty(settings.catch_up)
             replica = Replica(
-                f"stock {self._host}",
+                f"{STOCK}{self._host}",
                 self._peer,
                 self._peer,
                 broker_id=None,
                 is_native=False,
                 host=self._host,
+                member=f"{STOCK}{self._host}",
             )
             self._start(replica, start, now)
 
@@ -227,6 +236,12 @@ class MasterLink:
             self._refuse(f"it acknowledges epoch {epoch}, this is {self._master.epoch}")
         elif self.replica is not None:
             self._master.replicas.holds(self.replica, appended, flushed, now)
+
+    def _recorded(self, order: tuple[int, int]) -> None:
+        if order > self._told_record:
+            self._forged(f"it says that it has record {order}, but was sent {self._told_record}")
+        elif self.replica is not None:
+            self._master.recorded(self.replica, order)
 
     # --- the greeting ------------------------------------------------------------------------
 
@@ -263,6 +278,7 @@ class MasterLink:
                 broker_id=hello.broker_id,
                 is_native=True,
                 host=self._host,
+                member=member_name(hello.replica, hello.incarnation),
             )
             self._start(replica, start, now)
             # Its end was compared with ours: this much it has. An empty one lacks nothing of what
@@ -387,6 +403,8 @@ class MasterLink:
             self._end(f"its bytes at {position} have expired, the log begins at {log.begin}")
             return None
         is_native = self.state is LinkState.NATIVE
+        if is_native and (record := master.record_to_tell(self._told_record)) is not None:
+            return self._record_chunk(record, now)
         size = 0
         if position < log.end:
             settings = master.settings
@@ -406,6 +424,15 @@ class MasterLink:
             header = TRANSFER.pack(position, size)
         self._offered = max(self._offered, position + size)
         return Chunk(header, position, size)
+
+    def _record_chunk(self, record: InSyncRecord, now: float) -> Chunk:
+        """Return a frame without bytes of the log that tells a record."""
+        settings, epoch = self._master.settings, self._master.epoch
+        body = record.encode(settings.secret, settings.broker_name)
+        end = self._master.log.end
+        header = DownHeader(DownKind.RECORD, 0, 0, 0, len(body), 0, epoch, 0, end, 0, 0)
+        self._told_record = record.order
+        return Chunk(wire.pack_down(header) + body, self.position, 0)
 
     def chunk_sent(self, chunk: Chunk, now: float) -> None:
         """A chunk is with the system: the next one follows it."""

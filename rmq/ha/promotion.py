@@ -1,67 +1,45 @@
 """Whether a slave may become master without losing a message that was acknowledged. Pure.
 
-A message is acknowledged when its send was answered with SEND_OK under the mode in force: in async
-mode as soon as the master had it, in sync mode when `needed` slaves in sync had it.
+A message is acknowledged when its send was answered with SEND_OK. By what rule that was done, the
+master has recorded before it did so (`in_sync_record`, `record_keeper`): with itself, on its slaves
+and with nameservers. A slave may take over if
 
-What a slave can know of that, its master told it in the last header it got (`MasterView`): the
-mode, how many slaves count and how many of them a send waits for, whether this slave is one of
-them, and an offset behind which nothing had been acknowledged until then. It may take over if
+- it has a record, and a majority of the nameservers that keep it say that there is no later one, or
+  give it the later one. What a nameserver says counts if it has at least what this slave has: one
+  that has less was emptied, and may have known more;
+- the latest record is sync and names this slave as it is now, and
+- whatever was acknowledged must be here. If it were not, `needed` other members would hold it;
+  those that answer hold no more than this one, and those that do not are too few.
 
-- the master was sync and counted this slave,
-- the slave holds all that can have been acknowledged before that header, and
-- whatever was acknowledged after it must be here, too. If it were not, `needed` other slaves would
-  hold it; those that answer hold no more than this one, and those that do not are too few.
-
-What it cannot know is what its master did after that header. If, cut off from this slave, it was
-switched to async or to a smaller number of slaves, or counted slaves that came later and that
-nobody knows of now, it may have acknowledged messages that this slave never saw. Messages that a
-master acknowledged after another had taken its place are lost in any case; fencing is for that.
-A stock master tells nothing of all this, and a slave that was restarted has not heard it yet: both
-are refused. Where the master is alive, a hand-over (it steps down first) needs none of this.
+Messages that a master acknowledged after another had taken its place are lost in any case; fencing
+is for that. A stock master records nothing, so its slave is refused. Where the master is alive, a
+hand-over (it steps down first) needs none of this.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from rmq.model.in_sync_record import newest
 
-    from rmq.ha.slave_link import MasterView
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rmq.model.in_sync_record import InSyncRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastMaster:
-    """What a slave was last told by its master."""
+class Candidate:
+    """The slave that is to become master."""
 
-    is_known: bool = False
-    """It was told anything, since it was started."""
-    is_native: bool = False
-    is_sync: bool = False
-    is_in_sync: bool = False
-    """The master counted this slave."""
-    needed: int = 0
-    in_sync: int = 0
-    """How many slaves it counted at most, this one included."""
-    replicated: int = -1
-    """It had acknowledged nothing behind this."""
-
-    @classmethod
-    def of(cls, view: MasterView | None) -> LastMaster:
-        """Return what `view` says; None stands for a slave that has heard of no master."""
-        if view is None:
-            return cls()
-        return cls(
-            # Each header of a native master says how many slaves it needs, at least one.
-            is_known=view.needed > 0 if view.is_native else view.end > 0,
-            is_native=view.is_native,
-            is_sync=view.is_sync,
-            is_in_sync=view.is_in_sync,
-            needed=view.needed,
-            in_sync=view.in_sync,
-            replicated=view.replicated,
-        )
+    member: str
+    """How in-sync records call it."""
+    epoch: int
+    end: int
+    record: InSyncRecord | None
+    """The last one it was told."""
+    follows_stock: bool = False
 
 
 class OtherSlave(NamedTuple):
@@ -72,11 +50,26 @@ class OtherSlave(NamedTuple):
     """The last one it has heard of; None if it does not answer."""
     end: int | None
     """Where its log ends; None if it does not answer, or has none."""
-    is_in_sync: bool | None = None
-    """What it was last told about itself, if that is known."""
+    member: str = ""
+    """How in-sync records call it."""
+    record: InSyncRecord | None = None
+    """The last one it was told."""
     hears_epochs: bool = True
     """Its last master tells epochs. A slave of a stock link, or one that has heard of no master
     since it was started, may hold bytes of a later epoch than the last one it knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What nameservers keep of in-sync records."""
+
+    answers: Mapping[str, InSyncRecord | None] = field(default_factory=dict)
+    """By nameserver; None: it has none. One that did not answer is not here."""
+
+    def knowing(self, nameservers: Sequence[str], order: tuple[int, int]) -> int:
+        """Return how many of these nameservers have a record that is at least so late."""
+        records = (self.answers.get(name) for name in nameservers)
+        return sum(record is not None and record.order >= order for record in records)
 
 
 class Verdict(NamedTuple):
@@ -86,53 +79,96 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def decide(last: LastMaster, *, epoch: int, end: int, others: Sequence[OtherSlave]) -> Verdict:
-    """Decide whether a slave holds all that was acknowledged, as far as can be known.
+def latest_record(
+    candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]
+) -> InSyncRecord | None:
+    """Return the latest record that anyone knows."""
+    return newest(candidate.record, *kept.answers.values(), *(other.record for other in others))
 
-    `epoch` and `end` are its own; `others` are all slaves that anyone knows of, and what
-    nameservers know of epochs: a slave may have followed a master that was no longer one.
+
+def decide(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> Verdict:
+    """Decide whether a slave holds all that was acknowledged.
+
+    `others` are all slaves that anyone knows of, and what nameservers know of epochs: a slave may
+    have followed a master that was no longer one.
     """
+    epoch, own = candidate.epoch, candidate.record
     for other in others:
         if other.epoch is not None and other.epoch > epoch:
             return _no(
                 f"{other.address} knows of a master of epoch {other.epoch}, this slave has followed"
                 f" only one of {epoch}"
             )
-    if not last.is_known:
-        return _no("it has heard nothing of its master since it was started")
-    if not last.is_native:
-        return _no("a stock master does not tell what it has acknowledged")
-    if not last.is_sync:
-        return _no("the master acknowledged messages without waiting for slaves (async)")
-    if not last.is_in_sync:
-        return _no("the master acknowledged messages without this slave, which was not in sync")
-    if end < last.replicated:
+    if not candidate.end:
+        return _no("this slave holds nothing")
+    record = latest_record(candidate, kept, others)
+    if record is None or own is None:
+        if candidate.follows_stock:
+            return _no("a stock master does not tell what it has acknowledged")
+        return _no("its master has not told it by what rule it acknowledges messages")
+    if record.epoch != epoch:
         return _no(
-            f"this slave ends at {end}, and the master may have acknowledged messages up to"
-            f" {last.replicated}"
+            f"the last record of what was acknowledged is of epoch {record.epoch}, this slave has"
+            f" followed a master of {epoch}"
         )
-    answered = [other for other in others if other.epoch == epoch and other.end is not None]
+    doubt = _doubt_about_nameservers(record, own, kept)
+    if doubt:
+        return _no(doubt)
+    if not record.is_sync:
+        return _no("the master acknowledged messages without waiting for slaves (async)")
+    if candidate.member not in record.members:
+        return _no(_why_not_named(candidate, record))
+    return _compare(candidate, record, others)
+
+
+def _doubt_about_nameservers(record: InSyncRecord, own: InSyncRecord, kept: Kept) -> str | None:
+    for names in (own.nameservers, record.nameservers):
+        known = kept.knowing(names, own.order)
+        if names and known <= len(names) // 2:
+            silent = [name for name in names if name not in kept.answers]
+            empty = [name for name in names if name in kept.answers and not kept.answers[name]]
+            why = f"{', '.join(silent)} did not answer" if silent else ""
+            if empty:
+                why += f"{'; ' if why else ''}{', '.join(empty)} has none"
+            return (
+                f"whether the master acknowledged messages without this slave is known to the"
+                f" nameservers, and only {known} of {len(names)} told it:"
+                f" {why or 'what they have is older than what this slave has'}"
+            )
+    return None
+
+
+def _why_not_named(candidate: Candidate, record: InSyncRecord) -> str:
+    store = candidate.member.rpartition(".")[0]
+    if any(member.rpartition(".")[0] == store for member in record.members):
+        return (
+            "this slave was stopped without saving its log, or its log was cut, since the master"
+            " last counted on it: it may lack what it had confirmed"
+        )
+    others = f"{len(record.members)} other" if record.members else "no"
+    return (
+        f"the master acknowledged messages without this slave, which was not in sync; it counted on"
+        f" {others} slave{'' if len(record.members) == 1 else 's'}"
+    )
+
+
+def _compare(candidate: Candidate, record: InSyncRecord, others: Sequence[OtherSlave]) -> Verdict:
+    """Compare this slave with the others that the master counted on."""
+    epoch, end = candidate.epoch, candidate.end
     # What a slave of an earlier epoch has more was written by a master that has been replaced.
     comparable = [other for other in others if other.epoch == epoch or not other.hears_epochs]
     ahead = max(comparable, key=lambda other: other.end or 0, default=None)
     if ahead is not None and ahead.end is not None and ahead.end > end:
         return _no(f"{ahead.address} has {ahead.end - end} bytes more: promote that one")
     # One that is empty has lost what it may have confirmed: its disk was replaced.
-    sound = [other for other in answered if other.end]
-    unseen = _unseen(last.in_sync - 1, sound, others)
-    if unseen >= last.needed:
+    seen = {other.member for other in others if other.epoch == epoch and other.end}
+    unseen = sum(member not in seen for member in record.members if member != candidate.member)
+    if unseen >= record.needed:
         return _no(
-            f"{unseen} of {last.in_sync} slaves in sync do not answer, and {last.needed} were"
-            " enough to acknowledge a message"
+            f"{unseen} of {len(record.members)} slaves in sync do not answer, and {record.needed}"
+            " were enough to acknowledge a message"
         )
-    return Verdict(True, "all that the master acknowledged is here")
-
-
-def _unseen(counted: int, answered: Sequence[OtherSlave], others: Sequence[OtherSlave]) -> int:
-    """Return how many of `counted` other slaves in sync may hold more without anyone knowing."""
-    seen = sum(other.is_in_sync is not False for other in answered)
-    silent = sum(other.epoch is None for other in others)
-    return max(counted - seen, min(counted, silent))
+    return Verdict(True, "everything that was answered SEND_OK is here")
 
 
 def _no(reason: str) -> Verdict:

@@ -7,7 +7,8 @@ log; headers and small frames come through a buffer, many in one read. After a s
 the master gets one report, sent at once and inline; if it does not take it, newer ones replace it.
 A master that counts only what is flushed gets another report as soon as that is so.
 
-An epoch that is new to this slave is on disk before a byte of it is in the log.
+An epoch that is new to this slave is on disk before a byte of it is in the log, and an in-sync
+record before the master hears that it was taken in.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rmq.ha.dialing import Connection
     from rmq.ha.logs import LogView
     from rmq.ha.slave_link import Ending, SlaveLink
+    from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.flusher import FlushWait
     from rmq.store.store import MessageStore
 
@@ -63,6 +65,7 @@ class Receiver:
         *,
         epoch: int,
         adopt_epoch: Callable[[int, int], Awaitable[None]],
+        save_record: Callable[[InSyncRecord], Awaitable[None]],
         on_turn: Callable[[float], None],
         counters: ReceiverCounters,
     ) -> None:
@@ -74,12 +77,14 @@ class Receiver:
         self._connection = connection
         self._epoch = epoch
         self._adopt_epoch = adopt_epoch
+        self._save_record = save_record
         self._on_turn = on_turn
         self._counters = counters
         self._staging = memoryview(bytearray(STAGING_BYTES))
         self._held = b""
-        """What came behind a greeting that has to be acted on first."""
+        """What came behind something that has to be on disk first."""
         self._is_adopting = False
+        """An epoch or a record has to be on disk before anything else is taken in."""
         self._turn_bytes = 0
         """How much the last turn brought."""
         self._flush_wait: FlushWait | None = None
@@ -126,8 +131,12 @@ class Receiver:
             try:
                 is_drained = self._take_turn(now)
                 while self._is_adopting:
-                    await self._adopt_epoch(link.epoch, self._log.end)
-                    self._epoch = link.epoch
+                    if link.epoch != self._epoch:
+                        await self._adopt_epoch(link.epoch, self._log.end)
+                        self._epoch = link.epoch
+                    if link.record is not None:
+                        await self._save_record(link.record)
+                        link.record_saved(now)
                     self._is_adopting = False
                     held, self._held = self._held, b""
                     self._take(memoryview(held), now)
@@ -194,7 +203,8 @@ class Receiver:
                 continue
             was_streaming = link.is_streaming
             data = data[link.receive(data, now) :]
-            if link.is_streaming and not was_streaming and link.epoch != self._epoch:
+            is_new = link.is_streaming and not was_streaming and link.epoch != self._epoch
+            if is_new or link.record is not None:
                 # Nothing of that epoch before it is known to have begun here.
                 self._is_adopting = True
                 self._held = bytes(data)

@@ -5,9 +5,10 @@ longer than `lag_s_max` ago, and lacks less than `lag_bytes_max`. A heartbeat ke
 alive, but no slave in sync; one that takes no bytes is left out after that time, whatever it says.
 
 What is replicated is read from a vector: the `needed`-th largest of what distinct slaves in sync
-hold. Connections that may be of one slave are counted as one: those of one store (`identity`), of
-which only the newest counts, since what an older one said may no longer be so; and a stock one with
-one other of the same host, as a slave may change its dialect.
+hold, of those that an in-sync record names (`record_keeper`). Connections that may be of one slave
+are counted as one: those of one store (`identity`), of which only the newest counts, since what an
+older one said may no longer be so; and a stock one with one other of the same host, as a slave may
+change its dialect.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from rmq.ha.record_keeper import RecordKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +65,7 @@ class Replica:
         "is_superseded",
         "mark_at",
         "mark_end",
+        "member",
         "name",
         "why_gone",
     )
@@ -75,9 +79,12 @@ class Replica:
         broker_id: int | None,
         is_native: bool,
         host: str = "",
+        member: str = "",
     ) -> None:
         self.identity = identity
         """Equal for connections that may be of the same slave."""
+        self.member = member or identity
+        """How in-sync records call it."""
         self.name = name
         """For people."""
         self.address = address
@@ -116,6 +123,8 @@ class ReplicaSet:
 
     def __init__(self, rules: InSyncRules, end: int) -> None:
         self.rules = rules
+        self.keeper = RecordKeeper(0, (), is_known=True)
+        """Knows which slaves answers may rest on; this one lets all of them count."""
         self.end = end
         """Where the log ends."""
         self.replicated = NOTHING
@@ -141,9 +150,14 @@ class ReplicaSet:
         return [replica for replica in self._gone.values() if replica.identity not in present]
 
     @property
+    def needed(self) -> int:
+        """How many slaves must hold a message, by the rules and by what is recorded."""
+        return max(self.rules.needed, self.keeper.needed)
+
+    @property
     def is_enough(self) -> bool:
         """Whether a message can be replicated as the rules want it."""
-        return self.in_sync_count >= self.rules.needed
+        return self.in_sync_count >= self.needed
 
     def join(self, replica: Replica, now: float) -> None:
         """A slave is connected; what it holds is told next."""
@@ -230,10 +244,26 @@ class ReplicaSet:
         self._count()
         return changed
 
+    def recount(self) -> None:
+        """What is recorded has changed."""
+        self._count()
+
+    def holding(self, member: str) -> int:
+        """Return what a member in sync holds, as far as it counts; `NOTHING` if it is not."""
+        counts_flushed = self.rules.counts_flushed
+        return max(
+            (
+                replica.flushed if counts_flushed else replica.appended
+                for replica in self._connected
+                if replica.in_sync and replica.member == member
+            ),
+            default=NOTHING,
+        )
+
     def _count(self) -> None:
         held = self._held()
         self.in_sync_count = len(held)
-        needed = self.rules.needed
+        needed = self.needed
         if len(held) < needed:
             self.replicated = NOTHING
         else:
@@ -245,8 +275,9 @@ class ReplicaSet:
         self.in_sync_most = 0
         native: dict[str, list[int]] = {}
         stock: dict[str, int] = {}
+        allows = self.keeper.allows
         for replica in self._connected:
-            if replica.in_sync:
+            if replica.in_sync and allows(replica.member):
                 offset = replica.flushed if counts_flushed else replica.appended
                 if offset == NOTHING:
                     # Of a stock slave nobody knows what is on its disk.

@@ -126,6 +126,8 @@ class HaServer:
         """May be changed at any time; connections that are open stay."""
         self.on_in_sync_changed: Callable[[], None] | None = None
         """Called when a slave has come to be in sync, or is no longer."""
+        self.on_recorded: Callable[[], None] | None = None
+        """Called when a slave has an in-sync record on its disk."""
         self.on_settled: Callable[[], None] | None = None
         """Called when slaves hold more than before (`Promises.visible`)."""
         self.in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
@@ -331,7 +333,10 @@ class HaServer:
             if not data:
                 return "it closed the connection"
             now = trio.current_time()
+            heard = self.master.records_heard
             link.receive(data, now)
+            if self.master.records_heard != heard and self.on_recorded is not None:
+                self.on_recorded()
             if not connection.is_told and link.replica is not None:
                 connection.is_told = True
                 self._people.connected(connection.host, link, self._store_log.end, now)
@@ -349,6 +354,11 @@ class HaServer:
                 self._look_again(connection)
 
     # --- what follows from what ---------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Answer the sends whose messages enough slaves hold, and tell slaves what is new."""
+        self.in_one_round(self._settle)
+        self.pump()
 
     def _settle(self) -> None:
         """Answer the sends whose messages enough slaves hold by now."""
@@ -378,6 +388,15 @@ class HaServer:
                 self._push(connection, now)
             if self.on_in_sync_changed is not None:
                 self.on_in_sync_changed()
+            if len(self.master.promises) and not replicas.is_enough:
+                self.in_one_round(self._give_up_waiting)
+
+    def _give_up_waiting(self) -> None:
+        """Too few slaves are left for those who wait: tell them now, not when time is up."""
+        master = self.master
+        for wait in master.promises.give_up():
+            master.counters.unavailable += wait.sends
+            wait.end(Kept.NOT_AVAILABLE)
 
     def _end(self, connection: _Connection, why: str) -> None:
         """Take a connection out of everything, at once; its tasks end when they get to it."""

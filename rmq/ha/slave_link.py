@@ -5,6 +5,7 @@
     link.body_left               so many bytes of the log follow; they belong at the log's end
     link.body_received(n, now)   so many of them are in the log now
     link.report(now)             tell the master what the log holds, if that has changed
+    link.record                  not None: have it on disk, then call `record_saved`
     link.tick(now)               at `link.next_tick`, at the latest
     link.ending                  not None: close the connection, and act on it
 
@@ -37,9 +38,11 @@ from rmq.ha.wire import (
     Verdict,
     WelcomeBody,
 )
+from rmq.model.in_sync_record import RECORD_BYTES_MAX, read_record
 
 if TYPE_CHECKING:
     from rmq.ha.logs import LogView
+    from rmq.model.in_sync_record import InSyncRecord
 
 FRAME_BYTES_MAX: Final = 64 * 1024**2
 """A frame that claims more is garbage."""
@@ -86,12 +89,14 @@ class SlaveSettings:
     """Where clients find it."""
     replica: bytes
     """Names the store."""
+    incarnation: int = 0
     secret: bytes = b""
     catch_up: CatchUp = CatchUp.OLDEST
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
     native_wait_s: float = 0.5
-    """A master that has not answered a native greeting by then is a stock one."""
+    """A master that has not answered a native greeting by then is a stock one; infinite where it is
+    known to be native: then only an answer as a stock one gives it shows that it is one."""
     handshake_s: float = 10.0
 
 
@@ -142,6 +147,8 @@ class SlaveLink:
         """Where the next byte of the body belongs."""
         self.epoch = epoch
         self.master = MasterView(is_native=is_native, heard_at=now)
+        self.record: InSyncRecord | None = None
+        """By what rule the master answers sends; nothing is taken in before it is on disk."""
         self.next_tick = now
         self._settings = settings
         self._log = log
@@ -172,7 +179,12 @@ class SlaveLink:
         taken = 0
         self._heard_at = self.master.heard_at = now
         try:
-            while taken < len(data) and self.ending is None and not self.body_left:
+            while (
+                taken < len(data)
+                and self.ending is None
+                and not self.body_left
+                and self.record is None
+            ):
                 wanted = self._wanted_bytes()
                 piece = data[taken : taken + wanted - len(self._header)]
                 self._header += piece
@@ -190,7 +202,9 @@ class SlaveLink:
         if not self.is_native:
             return TRANSFER.size
         if self.is_streaming:
-            return DOWN.size
+            if len(header) < DOWN.size:
+                return DOWN.size
+            return DOWN.size + wire.read_down(header[: DOWN.size]).size
         if len(header) < len(PREAMBLE):
             # So many show a stock master that repeats what it was sent.
             return len(PREAMBLE)
@@ -212,6 +226,9 @@ class SlaveLink:
             return
         down = wire.read_down(header[: DOWN.size])
         if self.is_streaming:
+            if down.kind == DownKind.RECORD:
+                self._take_record(down)
+                return
             header.clear()
             self._data(down, now)
             return
@@ -244,6 +261,7 @@ class SlaveLink:
             broker_id=settings.broker_id,
             address=settings.address,
             replica=settings.replica,
+            incarnation=settings.incarnation,
             nonce=self._nonce,
             epoch=self.epoch,
             segment_bytes=log.segment_bytes,
@@ -307,6 +325,32 @@ class SlaveLink:
         master.needed, master.in_sync = down.needed, down.in_sync
         master.news, master.sent_ms = down.news, down.sent_ms
         self._frame(down.offset, down.size)
+
+    def _take_record(self, down: DownHeader) -> None:
+        """Take in a record when all of it is here."""
+        header, settings = self._header, self._settings
+        if down.size > RECORD_BYTES_MAX:
+            raise RemoteProtocolError(f"an in-sync record of {down.size} bytes")
+        if len(header) < DOWN.size + down.size:
+            return
+        record = read_record(bytes(header[DOWN.size :]))
+        header.clear()
+        if record.epoch != self.epoch:
+            raise RemoteProtocolError(
+                f"an in-sync record of epoch {record.epoch} on a link of {self.epoch}"
+            )
+        if not record.is_genuine(settings.secret, settings.broker_name):
+            raise RemoteProtocolError("an in-sync record that was not made with the secret")
+        self.record = record
+
+    def record_saved(self, now: float) -> None:
+        """The record is on disk: tell the master, and go on."""
+        record, self.record = self.record, None
+        assert record is not None
+        header = UpHeader(UpKind.RECORDED, 0, 0, 0, record.epoch, record.version, 0, 0)
+        self._output.append(wire.pack_up(header))
+        self._sent_at = now
+        self._plan_tick()
 
     def _frame(self, offset: int, size: int) -> None:
         """Get ready for the bytes that a header announces."""
@@ -372,11 +416,15 @@ class SlaveLink:
             elif self.is_streaming:
                 if now >= self._sent_at + settings.heartbeat_s:
                     self._send_report(now)
-            elif not self._greeted and not self._header:
-                if now >= self._opened_at + settings.native_wait_s:
-                    self._end(EndKind.NOT_NATIVE, "no answer to a native greeting: a stock master")
+            elif (
+                not self._greeted
+                and not self._header
+                and now >= self._opened_at + settings.native_wait_s
+            ):
+                self._end(EndKind.NOT_NATIVE, "no answer to a native greeting: a stock master")
             elif now >= self._opened_at + settings.handshake_s:
-                self._end(EndKind.CLOSED, "the master did not finish its greeting")
+                what = "finish" if self._greeted or self._header else "answer"
+                self._end(EndKind.CLOSED, f"the master did not {what} a greeting: it may hang")
         self._plan_tick()
 
     def _plan_tick(self) -> None:
@@ -384,10 +432,10 @@ class SlaveLink:
         silent_at = self._heard_at + settings.silence_s
         if self.is_streaming:
             self.next_tick = min(silent_at, self._sent_at + settings.heartbeat_s)
-        elif self._greeted or self._header:
-            self.next_tick = min(silent_at, self._opened_at + settings.handshake_s)
         else:
-            self.next_tick = self._opened_at + settings.native_wait_s
+            self.next_tick = min(silent_at, self._opened_at + settings.handshake_s)
+            if not self._greeted and not self._header:
+                self.next_tick = min(self.next_tick, self._opened_at + settings.native_wait_s)
 
     def closed(self, reason: str) -> None:
         """The connection is gone."""

@@ -8,10 +8,11 @@ heartbeat.
 
 Native, between rmq brokers. The slave sends `PREAMBLE`, eight bytes that read as a negative report,
 which no stock slave ever sends. The master answers with a `Down` frame CHALLENGE, the slave with an
-`Up` frame HELLO, the master with WELCOME, and from then on DATA flows down and ACK up. Frames of
-either direction are a header of fixed size with a checksum, and a body. What native adds: who the
-slave is, proof that both know the secret, whether their logs are the same, epochs, what is flushed,
-and when there is news about topics and offsets.
+`Up` frame HELLO, the master with WELCOME, and from then on DATA and RECORD flow down, ACK and
+RECORDED up. Frames of either direction are a header of fixed size with a checksum, and a body with
+another. What native adds: who the slave is, proof that both know the secret, whether their logs are
+the same, epochs, by what rule the master answers sends, what is flushed, and when there is news
+about topics and offsets.
 
 A stock master given the preamble finds no such offset in its log and only ever sends heartbeats
 that repeat it: `SlaveLink` tells it from a native one by that, or by its silence.
@@ -48,7 +49,7 @@ Report = Struct("offset" / Int64sb)
 Transfer = Struct("offset" / Int64sb, "size" / Int32sb)
 """Bytes of the log follow: so many, from this offset on."""
 
-PREAMBLE: Final = b"\xffrmqHA\x00\x01"
+PREAMBLE: Final = b"\xffrmqHA\x00\x02"
 """What a native slave sends first; the last byte is the version of the dialect."""
 
 Down = Struct(
@@ -58,11 +59,12 @@ Down = Struct(
     "in_sync" / Int8ub,
     "size" / Int32ub,
     "offset" / Int64sb,
-    "epoch" / Int32sb,
+    "epoch" / Int64sb,
     "news" / Int32ub,
     "end" / Int64sb,
     "replicated" / Int64sb,
     "sent_ms" / Int64sb,
+    "body_crc" / Int32ub,
     "crc" / Int32ub,
 )
 """The header of all that a native master sends; `crc` is that of the bytes before it."""
@@ -72,7 +74,7 @@ Up = Struct(
     "flags" / Int8ub,
     "unused" / Int16ub,
     "size" / Int32ub,
-    "epoch" / Int32sb,
+    "epoch" / Int64sb,
     "appended" / Int64sb,
     "flushed" / Int64sb,
     "echoed_ms" / Int64sb,
@@ -99,8 +101,9 @@ Hello = Struct(
     "broker_id" / Int64sb,
     "address" / _Text,
     "replica" / Bytes(ID_BYTES),
+    "incarnation" / Int64sb,
     "nonce" / Bytes(NONCE_BYTES),
-    "epoch" / Int32sb,
+    "epoch" / Int64sb,
     "segment_bytes" / Int64sb,
     "begin" / Int64sb,
     "end" / Int64sb,
@@ -116,7 +119,7 @@ Welcome = Struct(
     "broker_name" / _Text,
     "address" / _Text,
     "replica" / Bytes(ID_BYTES),
-    "epoch" / Int32sb,
+    "epoch" / Int64sb,
     "begin" / Int64sb,
     "end" / Int64sb,
     "start" / Int64sb,
@@ -139,6 +142,8 @@ class DownKind(enum.IntEnum):
     WELCOME = 2
     DATA = 3
     """Bytes of the log; a heartbeat if there are none."""
+    RECORD = 4
+    """By what rule the master answers sends (`in_sync_record`)."""
 
 
 class UpKind(enum.IntEnum):
@@ -146,6 +151,8 @@ class UpKind(enum.IntEnum):
 
     HELLO = 1
     ACK = 2
+    RECORDED = 3
+    """A record is on this slave's disk: that of `epoch`, with the version in `appended`."""
 
 
 class DownFlag(enum.IntFlag):
@@ -194,6 +201,7 @@ class DownHeader(NamedTuple):
     end: int
     replicated: int
     sent_ms: int
+    body_crc: int = 0
 
 
 class UpHeader(NamedTuple):
@@ -229,6 +237,8 @@ class HelloBody(msgspec.Struct, frozen=True):
     """Where clients find it."""
     replica: bytes
     """Names the store, for its whole life."""
+    incarnation: int
+    """Goes up when it may have lost what it held."""
     nonce: bytes
     epoch: int
     segment_bytes: int

@@ -150,6 +150,7 @@ class RequestCode(IntEnum):
     HA_RESYNC = 9004
     HA_DIGESTS = 9005
     HA_STEP_DOWN = 9006
+    HA_FENCE = 9007
 
 
 class ResponseCode(IntEnum):

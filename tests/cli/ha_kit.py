@@ -124,6 +124,9 @@ class StandInBroker:
             missing_bytes=512 if accept_loss else 0,
         )
 
+    async def fence(self, address: str, epoch: int) -> None:
+        self.orders.append(("fence", address, epoch))
+
     async def demote(self, ha_master_address: str | None) -> HaDemoteBody:
         self.orders.append(("demote", ha_master_address))
         self._refuse_if_told()

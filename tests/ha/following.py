@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rmq.ha.follower_status import FollowerState, FollowerStatus
+    from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.scripted_masters import Listener
 
 CLUSTER: Final = "C"
@@ -142,6 +143,7 @@ class Slave:
         self.node = node
         self.epoch = options.pop("epoch", 1)
         self.adopted: list[tuple[int, int]] = []
+        self.records: list[InSyncRecord] = []
         self.reseeds: list[tuple[int, str]] = []
         self.news = 0
         self.last_status: FollowerStatus | None = None
@@ -166,6 +168,7 @@ class Slave:
             SlaveSettings(**defaults | options),
             epoch=lambda: self.epoch,
             adopt_epoch=self._adopt,
+            save_record=self._save_record,
             on_news=self._note_news,
             reseed=lambda offset, reason: self.reseeds.append((offset, reason)),
             **follower_options,
@@ -174,6 +177,9 @@ class Slave:
     def state(self) -> FollowerState:
         """Return what it is doing now."""
         return self.follower.status.state
+
+    async def _save_record(self, record: InSyncRecord) -> None:
+        self.records.append(record)
 
     async def _adopt(self, epoch: int, start: int) -> None:
         if self.on_adopt is not None:

@@ -58,6 +58,7 @@ def hello_of(log: SimLog, **fields: Any) -> wire.HelloBody:
         "broker_id": 1,
         "address": "s:10911",
         "replica": b"s" * 16,
+        "incarnation": 0,
         "nonce": NONCE,
         "epoch": 1,
         "segment_bytes": log.segment_bytes,

@@ -59,6 +59,8 @@ def test_what_is_saved_is_loaded_and_can_be_read_by_people(tmp_path: Path) -> No
         "epoch": 3,
         "history": [[1, 0], [3, 500]],
         "role": "SLAVE",
+        "incarnation": 0,
+        "records": [],
     }
 
 

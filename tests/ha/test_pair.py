@@ -125,6 +125,9 @@ async def test_the_mode_changes_at_a_definite_offset_under_load(tmp_path: Path) 
                 answer = await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=body)
                 assert answer.code == OK, answer.remark
                 status = await it.status(master)
+                while status.in_force.upper() != role.removesuffix("_MASTER"):
+                    assert status.waits_for or status.mode == "SYNC_MASTER"
+                    status = await it.status(master)
                 assert status.mode == role
                 assert before <= status.mode_offset <= master.store.core.log.written
                 await trio.sleep(0.02)

@@ -4,126 +4,218 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.ha.promotion import LastMaster, OtherSlave, decide
-from rmq.ha.slave_link import MasterView
+from rmq.ha.promotion import Candidate, Kept, OtherSlave, decide
+from rmq.model.in_sync_record import InSyncRecord, member_name
 
-GOOD: Final = LastMaster(
-    is_known=True,
-    is_native=True,
-    is_sync=True,
-    is_in_sync=True,
-    needed=1,
-    in_sync=1,
-    replicated=500,
+# ruff: noqa: ANN401 - fields are put in by name
+
+MINE: Final = member_name(b"m" * 16, 2)
+YOURS: Final = member_name(b"y" * 16, 0)
+NS: Final = ("n1:9876", "n2:9876", "n3:9876")
+RECORD: Final = InSyncRecord(
+    epoch=3, version=7, is_sync=True, needed=1, members=(MINE,), nameservers=NS
 )
+BOTH: Final = msgspec.structs.replace(RECORD, members=(MINE, YOURS))
+GOOD: Final = Candidate(member=MINE, epoch=3, end=500, record=RECORD)
 SILENT: Final = OtherSlave("silent", None, None)
 
 
-def other(end: int, *, epoch: int = 3, is_in_sync: bool | None = True) -> OtherSlave:
-    return OtherSlave("other", epoch, end, is_in_sync)
+def record(before: InSyncRecord = RECORD, **changes: Any) -> InSyncRecord:
+    """Return the record that follows another one."""
+    return msgspec.structs.replace(before, **({"version": before.version + 1} | changes))
+
+
+def other(end: int, *, epoch: int = 3, member: str = YOURS) -> OtherSlave:
+    return OtherSlave("other", epoch, end, member)
+
+
+def all_have(kept: InSyncRecord | None) -> Kept:
+    return Kept(dict.fromkeys(NS, kept))
 
 
 @pytest.mark.parametrize(
-    ("last", "others", "reason"),
+    ("candidate", "kept", "others", "reason"),
     [
-        pytest.param(LastMaster.of(None), [], "heard nothing", id="no master"),
-        pytest.param(LastMaster.of(MasterView()), [], "heard nothing", id="none since the start"),
+        pytest.param(replace(GOOD, record=None), Kept(), [], "not told it", id="never told"),
         pytest.param(
-            LastMaster.of(MasterView(is_native=True)), [], "heard nothing", id="greeted, no more"
+            replace(GOOD, record=None), all_have(RECORD), [], "not told it", id="told to others"
         ),
-        pytest.param(LastMaster.of(MasterView(end=9)), [], "stock master", id="stock"),
-        pytest.param(replace(GOOD, is_sync=False), [], "async", id="async"),
-        pytest.param(replace(GOOD, is_in_sync=False), [], "not in sync", id="out of sync"),
-        pytest.param(replace(GOOD, replicated=501), [], "up to 501", id="lacks acknowledged bytes"),
-        pytest.param(GOOD, [other(501)], "has 1 bytes more", id="another has more"),
+        pytest.param(
+            replace(GOOD, record=None, follows_stock=True), Kept(), [], "stock master", id="stock"
+        ),
+        pytest.param(replace(GOOD, end=0), all_have(RECORD), [], "holds nothing", id="emptied"),
+        pytest.param(
+            replace(GOOD, record=record(is_sync=False, members=())),
+            all_have(record(is_sync=False, members=())),
+            [],
+            "async",
+            id="async",
+        ),
         pytest.param(
             GOOD,
+            all_have(record(is_sync=False, members=())),
+            [],
+            "async",
+            id="async since it was cut off",
+        ),
+        pytest.param(
+            GOOD,
+            Kept({NS[0]: record(is_sync=False), NS[1]: RECORD, NS[2]: RECORD}),
+            [],
+            "async",
+            id="one nameserver knows better",
+        ),
+        pytest.param(
+            GOOD,
+            all_have(RECORD),
+            [other(400)._replace(record=record(members=(YOURS,)))],
+            "1 other slave",
+            id="another slave knows better",
+        ),
+        pytest.param(
+            GOOD, all_have(record(members=(YOURS,))), [], "1 other slave", id="names somebody else"
+        ),
+        pytest.param(GOOD, all_have(record(members=())), [], "no slaves", id="names nobody"),
+        pytest.param(
+            replace(GOOD, member=member_name(b"m" * 16, 3)),
+            all_have(RECORD),
+            [],
+            "without saving its log",
+            id="was killed since",
+        ),
+        pytest.param(
+            GOOD,
+            Kept({NS[0]: RECORD}),
+            [],
+            "only 1 of 3 told it: n2:9876, n3:9876 did not answer",
+            id="most nameservers are away",
+        ),
+        pytest.param(
+            GOOD,
+            Kept({NS[0]: RECORD, NS[1]: None, NS[2]: None}),
+            [],
+            "n2:9876, n3:9876 has none",
+            id="most nameservers were emptied",
+        ),
+        pytest.param(
+            GOOD,
+            all_have(record(version=6)),
+            [],
+            "older than what this slave has",
+            id="nameservers know less",
+        ),
+        pytest.param(
+            GOOD,
+            Kept({NS[0]: record(nameservers=("other:1",)), NS[1]: RECORD, NS[2]: RECORD}),
+            [],
+            "other:1 did not answer",
+            id="other nameservers since",
+        ),
+        pytest.param(GOOD, all_have(RECORD), [other(501)], "1 bytes more", id="another has more"),
+        pytest.param(
+            GOOD,
+            all_have(RECORD),
             [other(501, epoch=2)._replace(hears_epochs=False)],
             "has 1 bytes more",
             id="another has more, perhaps of this epoch",
         ),
         pytest.param(
-            replace(GOOD, in_sync=2),
-            [other(400, epoch=2, is_in_sync=None)._replace(hears_epochs=False)],
+            GOOD, all_have(RECORD), [other(10, epoch=4)], "epoch 4", id="another is of a later one"
+        ),
+        pytest.param(
+            GOOD,
+            all_have(RECORD),
+            [OtherSlave("nameserver", 4, None)],
+            "epoch 4",
+            id="nameserver knows a later epoch",
+        ),
+        pytest.param(
+            GOOD, all_have(record(epoch=4, version=1)), [], "of epoch 4", id="recorded later epoch"
+        ),
+        pytest.param(
+            replace(GOOD, epoch=4), all_have(RECORD), [], "of epoch 3", id="nothing recorded since"
+        ),
+        pytest.param(GOOD, all_have(record(BOTH)), [], "1 of 2 slaves", id="another is unknown"),
+        pytest.param(GOOD, all_have(record(BOTH)), [SILENT], "1 of 2", id="another is silent"),
+        pytest.param(
+            GOOD,
+            all_have(record(BOTH)),
+            [other(400, member=member_name(b"y" * 16, 1))],
             "1 of 2 slaves",
-            id="one that may be of another epoch proves nothing",
+            id="the other one was killed since",
         ),
-        pytest.param(GOOD, [other(10, epoch=4)], "epoch 4", id="another is of a later epoch"),
         pytest.param(
-            GOOD, [OtherSlave("nameserver", 4, None)], "epoch 4", id="nameserver knows better"
+            GOOD, all_have(record(BOTH)), [other(0)], "1 of 2", id="the other one was wiped"
         ),
-        pytest.param(replace(GOOD, in_sync=2), [], "1 of 2 slaves", id="another unknown counted"),
-        pytest.param(replace(GOOD, in_sync=2), [SILENT], "1 of 2 slaves", id="another is silent"),
         pytest.param(
-            replace(GOOD, in_sync=2),
-            [other(400, is_in_sync=False)],
+            GOOD,
+            all_have(record(BOTH)),
+            [other(400, epoch=2)],
             "1 of 2 slaves",
-            id="the one that answers did not count",
-        ),
-        pytest.param(
-            replace(GOOD, in_sync=2), [other(400), SILENT], "1 of 2", id="one of three is silent"
-        ),
-        pytest.param(
-            replace(GOOD, in_sync=2), [other(0)], "1 of 2 slaves", id="the other one was wiped"
-        ),
-        pytest.param(
-            replace(GOOD, needed=2, in_sync=4), [other(400)], "2 of 4", id="two of four unseen"
+            id="the other one is of another epoch",
         ),
     ],
 )
-def test_it_may_not(last: LastMaster, others: list[OtherSlave], reason: str) -> None:
-    verdict = decide(last, epoch=3, end=500, others=others)
+def test_it_may_not(
+    candidate: Candidate, kept: Kept, others: list[OtherSlave], reason: str
+) -> None:
+    verdict = decide(candidate, kept, others)
     assert not verdict.is_safe
     assert reason in verdict.reason
 
 
 @pytest.mark.parametrize(
-    ("last", "others"),
+    ("kept", "others"),
     [
-        pytest.param(GOOD, [], id="the only slave"),
-        pytest.param(GOOD, [other(500)], id="another has as much"),
-        pytest.param(GOOD, [other(900, epoch=2)], id="more of an earlier epoch is not more"),
-        pytest.param(GOOD, [SILENT], id="who is silent did not count"),
-        pytest.param(GOOD, [OtherSlave("nameserver", 3, None)], id="nameserver agrees"),
-        pytest.param(replace(GOOD, in_sync=2), [other(400)], id="the other one has less"),
-        pytest.param(replace(GOOD, needed=2, in_sync=2), [SILENT], id="both were needed"),
-        pytest.param(replace(GOOD, needed=2, in_sync=3), [other(400), SILENT], id="two of three"),
+        pytest.param(all_have(RECORD), [], id="the only slave"),
+        pytest.param(Kept({NS[0]: RECORD, NS[2]: RECORD}), [], id="most nameservers answer"),
+        pytest.param(
+            Kept({NS[0]: RECORD, NS[1]: None, NS[2]: RECORD}), [], id="one nameserver was emptied"
+        ),
+        pytest.param(all_have(RECORD), [other(500)], id="another has as much"),
+        pytest.param(all_have(RECORD), [other(900, epoch=2)], id="more of an earlier epoch"),
+        pytest.param(all_have(RECORD), [SILENT], id="who is silent did not count"),
+        pytest.param(all_have(record(BOTH)), [other(400)], id="the other one has less"),
+        pytest.param(all_have(record(BOTH, needed=2)), [SILENT], id="both were needed"),
+        pytest.param(Kept({NS[0]: record(), NS[1]: RECORD}), [], id="one has a later record"),
     ],
 )
-def test_it_may(last: LastMaster, others: list[OtherSlave]) -> None:
-    verdict = decide(last, epoch=3, end=500, others=others)
+def test_it_may(kept: Kept, others: list[OtherSlave]) -> None:
+    verdict = decide(GOOD, kept, others)
     assert verdict.is_safe, verdict.reason
+    assert verdict.reason == "everything that was answered SEND_OK is here"
 
 
-def test_what_a_slave_was_told_is_taken_over() -> None:
-    view = MasterView(
-        is_native=True, is_sync=True, is_in_sync=True, needed=1, in_sync=1, replicated=500
-    )
-    assert LastMaster.of(view) == GOOD
+def test_without_nameservers_its_own_record_is_enough() -> None:
+    """Its master had to tell it before it relied on anything else."""
+    alone = msgspec.structs.replace(RECORD, nameservers=())
+    assert decide(replace(GOOD, record=alone), Kept(), []).is_safe
 
 
 @given(
     st.integers(1, 3),
-    st.lists(st.integers(0, 5), min_size=1, max_size=5),
+    st.lists(st.integers(1, 5), min_size=1, max_size=5),
     st.sets(st.integers(1, 4)),
 )
 def test_what_is_allowed_loses_nothing_that_can_have_been_acknowledged(
     needed: int, ends: list[int], silent: set[int]
 ) -> None:
     """Slave 0 asks; all were in sync. A message is acknowledged if any `needed` slaves hold it."""
-    last = replace(GOOD, needed=needed, in_sync=len(ends), replicated=0)
+    names = [MINE, *(f"s{number}.0" for number in range(1, len(ends)))]
+    known = record(needed=needed, members=tuple(names))
     others = [
-        OtherSlave(f"s{number}", None, None) if number in silent else other(end)
-        for number, end in enumerate(ends)
+        OtherSlave(name, None, None) if number in silent else other(ends[number], member=name)
+        for number, name in enumerate(names)
         if number
     ]
-    verdict = decide(last, epoch=3, end=ends[0], others=others)
+    verdict = decide(replace(GOOD, end=ends[0]), all_have(known), others)
     # Those who are silent may hold any amount: let it be a lot.
     true_ends = [9 if number in silent else end for number, end in enumerate(ends)]
     acknowledged = max(

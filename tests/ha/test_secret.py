@@ -45,7 +45,7 @@ def test_another_secret_or_another_challenge_proves_nothing(
 @pytest.mark.parametrize("field", [f for f in wire.HelloBody.__struct_fields__ if f != "mac"])
 def test_every_field_of_a_hello_is_covered(field: str) -> None:
     hello = wire.HelloBody(
-        1, 0, "c", "b", 1, "a", b"r" * 16, b"n" * 16, 1, 1024, 0, 9, 9, 0, b"d" * 32
+        1, 0, "c", "b", 1, "a", b"r" * 16, 0, b"n" * 16, 1, 1024, 0, 9, 9, 0, b"d" * 32
     )
     signed = sign_hello(hello, b"secret", b"x" * 16)
     value = getattr(signed, field)

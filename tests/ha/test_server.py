@@ -321,7 +321,7 @@ async def test_waiting_sends_are_answered_when_the_server_stops(tmp_path: Path) 
             answer = run.ask(run.put())
             assert answer == []
             await slave.frame()
-    assert answer == [Kept.TIMED_OUT]
+    assert answer == [Kept.NOT_AVAILABLE]
 
 
 # ---- the end of links ---------------------------------------------------------------------------

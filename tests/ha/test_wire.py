@@ -29,9 +29,9 @@ texts = st.text(st.characters(codec="utf-8"), max_size=60)
 
 down_headers = st.builds(
     wire.DownHeader,
-    int8u, int8u, int8u, int8u, int32u, int64, int32, int32u, int64, int64, int64,
+    int8u, int8u, int8u, int8u, int32u, int64, int64, int32u, int64, int64, int64, int32u,
 )  # fmt: skip
-up_headers = st.builds(wire.UpHeader, int8u, int8u, int16u, int32u, int32, int64, int64, int64)
+up_headers = st.builds(wire.UpHeader, int8u, int8u, int16u, int32u, int64, int64, int64, int64)
 hellos = st.builds(
     wire.HelloBody,
     version=int8u,
@@ -41,8 +41,9 @@ hellos = st.builds(
     broker_id=int64,
     address=texts,
     replica=st.binary(min_size=16, max_size=16),
+    incarnation=int64,
     nonce=st.binary(min_size=16, max_size=16),
-    epoch=int32,
+    epoch=int64,
     segment_bytes=int64,
     begin=int64,
     end=int64,
@@ -58,7 +59,7 @@ welcomes = st.builds(
     broker_name=texts,
     address=texts,
     replica=st.binary(min_size=16, max_size=16),
-    epoch=int32,
+    epoch=int64,
     begin=int64,
     end=int64,
     start=int64,
@@ -73,8 +74,8 @@ challenges = st.builds(wire.ChallengeBody, int8u, int8u, st.binary(min_size=16, 
     [
         pytest.param(wire.Report, wire.REPORT, 8, id="report"),
         pytest.param(wire.Transfer, wire.TRANSFER, 12, id="transfer"),
-        pytest.param(wire.Down, wire.DOWN, 52, id="down"),
-        pytest.param(wire.Up, wire.UP, 40, id="up"),
+        pytest.param(wire.Down, wire.DOWN, 60, id="down"),
+        pytest.param(wire.Up, wire.UP, 44, id="up"),
     ],
 )
 def test_headers_have_the_size_of_their_declarations(

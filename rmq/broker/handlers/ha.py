@@ -1,6 +1,6 @@
 """Replication from outside: how it is going, who is master, and what the log holds.
 
-Requests 9001 to 9006, our own. They are asked by `rmq ha`, by a slave that takes over and by a
+Requests 9001 to 9007, our own. They are asked by `rmq ha`, by a slave that takes over and by a
 master that wonders whether it still is one. What is asked is checked here; what it takes to do it
 is known to whoever is behind `ReplicationControl`, and its refusals are answered as they are.
 """
@@ -18,6 +18,7 @@ from rmq.remoting.headers import (
     EmptyHeader,
     HaDemoteRequest,
     HaDigestsRequest,
+    HaFenceRequest,
     HaPromoteRequest,
     HaResyncRequest,
     HaStepDownRequest,
@@ -78,6 +79,10 @@ class ReplicationControl(Protocol):
         """
         ...
 
+    async def fence(self, address: str, epoch: int) -> None:
+        """Stop writing if the broker at `address` is master by now, of a later epoch."""
+        ...
+
 
 @final
 class HaHandlers:
@@ -94,6 +99,7 @@ class HaHandlers:
         table.add_async(code.HA_RESYNC, self.resync, header=HaResyncRequest, group=HA)
         table.add_async(code.HA_DIGESTS, self.digests, header=HaDigestsRequest, group=HA_DIGESTS)
         table.add_async(code.HA_STEP_DOWN, self.step_down, header=HaStepDownRequest, group=HA)
+        table.add_async(code.HA_FENCE, self.fence, header=HaFenceRequest, group=HA)
 
     def status(self, request: Request[EmptyHeader]) -> None:
         """9001 HA_STATUS."""
@@ -148,6 +154,14 @@ class HaHandlers:
         )
         outcome = await self._replication.step_down(epoch)
         request.reply(body=outcome.encode())
+
+    async def fence(self, request: Request[HaFenceRequest]) -> None:
+        """9007 HA_FENCE."""
+        header = request.header
+        _check_address(header.address)
+        logger.info("%s says that it is master in epoch %d", header.address, header.epoch)
+        await self._replication.fence(header.address, header.epoch)
+        request.reply()
 
 
 def _check_address(address: str) -> None:

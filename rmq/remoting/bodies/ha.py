@@ -56,11 +56,19 @@ class HaStatusBody(Body, frozen=True, kw_only=True):
     """MASTER or SLAVE."""
     mode: str = ""
     """ASYNC_MASTER, SYNC_MASTER or SLAVE."""
+    in_force: str = ""
+    """The mode by which a master answers sends: sync until it is recorded that it is async."""
     mode_offset: Int64 = 0
-    """From here on the mode applies."""
+    """From here on the mode in force applies."""
+    waits_for: str = ""
+    """What a change of mode or of the slaves that count waits for; empty if for nothing."""
     epoch: Int64 = 0
     replica: str = ""
     """Names the store, in hexadecimal."""
+    member: str = ""
+    """How in-sync records call it."""
+    record: str = ""
+    """The latest in-sync record it knows, as JSON; empty if it knows none."""
     cluster_name: str = ""
     broker_name: str = ""
     broker_id: Int64 = 0
@@ -101,6 +109,10 @@ class HaPromoteBody(Body, frozen=True, kw_only=True):
     """What it had and this broker has not, as far as is known."""
     cut_bytes: Int64 = 0
     """The rest of a message that had not arrived as a whole."""
+    reason: str = ""
+    """Why nothing that was acknowledged is missing, or what may be."""
+    waits_for: str = ""
+    """Why sends cannot be answered SEND_OK yet; empty if they can."""
 
 
 class HaDemoteBody(Body, frozen=True, kw_only=True):

@@ -48,6 +48,7 @@ from rmq.remoting.headers.groups import (
 from rmq.remoting.headers.ha import (
     HaDemoteRequest,
     HaDigestsRequest,
+    HaFenceRequest,
     HaPromoteRequest,
     HaResyncRequest,
     HaStepDownRequest,
@@ -159,6 +160,7 @@ __all__ = [
     "GetTopicsByClusterRequest",
     "HaDemoteRequest",
     "HaDigestsRequest",
+    "HaFenceRequest",
     "HaPromoteRequest",
     "HaResyncRequest",
     "HaStepDownRequest",

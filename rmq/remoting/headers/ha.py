@@ -43,3 +43,13 @@ class HaStepDownRequest(Header, frozen=True, kw_only=True):
 
     # That of the slave, which must be that of the master.
     epoch: Int64
+
+
+class HaFenceRequest(Header, frozen=True, kw_only=True):
+    """9007 HA_FENCE: another broker is master of the same name by now, of a later epoch.
+
+    Whoever is told asks that broker itself, and stops writing if it is so.
+    """
+
+    address: str
+    epoch: Int64

@@ -110,6 +110,11 @@ class Pair:
         self.is_master = False
         return HaStepDownBody(epoch=self.epoch, end=self.end)
 
+    async def fence(self, address: str, epoch: int) -> None:
+        if address != "10.0.0.2:10911":
+            raise RefusedError(ResponseCode.NO_PERMISSION, f"{address} is no master")
+        self.is_master = epoch <= self.epoch
+
 
 @pytest.fixture
 def pair() -> Pair:

@@ -13,6 +13,7 @@ from tests.ha.simulation.slave import SlaveState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.ha.simulation.nameserver import SimNameserver
     from tests.ha.simulation.network import Connection
     from tests.ha.simulation.world import World
 
@@ -49,6 +50,9 @@ class Faults:
             self.reconnect,
             self.demote_old,
             self.repair,
+            self.cut_off_nameserver,
+            self.stop_nameserver,
+            self.degrade,
         ]
         # Each seed has favourites, and leaves some out: rare combinations come up that way.
         self._kinds = kinds
@@ -229,7 +233,65 @@ class Faults:
             node.note_loss(node.log.begin, node.log.end, was_flushed=True)
             node.log.clear()
 
+    # --- nameservers -----------------------------------------------------------------------------
+
+    def cut_off_nameserver(self) -> None:
+        """A nameserver and a broker do not hear each other."""
+        world = self.world
+        if world.nameservers:
+            nameserver = self._chance.choice(world.nameservers)
+            node = self._chance.choice(world.nodes)
+            pairs = [(node.name, nameserver.name)]
+            self._note("nameserver cut off", f"{pairs}")
+            world.network.blocked[pairs[0]] = world.network.blocked.get(pairs[0], 0) + 1
+            self._later(self._seconds(), self._heal, pairs)
+
+    def stop_nameserver(self) -> None:
+        """A nameserver is down for a while, and may come back with an empty disk."""
+        world = self.world
+        if world.nameservers:
+            nameserver = self._chance.choice(world.nameservers)
+            self._note("nameserver down", nameserver.name)
+            nameserver.is_up = False
+            # No more than one at a time loses its disk, or nobody could know anything.
+            if nameserver is world.nameservers[0] and self._chance.random() < 0.3:
+                self._note("nameserver wiped", nameserver.name)
+                nameserver.wipe()
+            self._later(self._seconds(), self._start_nameserver, nameserver)
+
+    def _start_nameserver(self, nameserver: SimNameserver) -> None:
+        nameserver.is_up = True
+
     # --- operators -------------------------------------------------------------------------------
+
+    def degrade(self) -> None:
+        """A slave is cut off, the master goes on without it, dies, and the slave is promoted."""
+        world, node = self.world, self._slave()
+        old = world.current
+        if node is None or not old.is_up or old.master is None:
+            return
+        self._note("degraded master", f"{old!r} without {node!r}")
+        pairs = [(node.name, old.name), (old.name, node.name)]
+        for pair in pairs:
+            world.network.blocked[pair] = world.network.blocked.get(pair, 0) + 1
+        self._later(8.0, self._heal, pairs)
+        for connection in list(world.network.connections.values()):
+            if connection.caller is node:
+                world.network.cut(connection, told=("caller", "callee"))
+        if self._chance.random() < 0.5:
+            old.config.mode = ReplicationMode.ASYNC
+            old.take_config(world.clock.now)
+        self._later(1.0 + 3 * self._chance.random(), self._kill_and_promote, old, node)
+
+    def _kill_and_promote(self, old: Node, node: Node) -> None:
+        world = self.world
+        if self._is_over or old is not world.current or node.is_master or not node.is_up:
+            return
+        if old.is_up:
+            self._stop(old, is_power_cut=False)
+        if node.paused_until <= world.clock.now and world.promote(node, accepts_loss=False):
+            self._note("promotion after degradation", f"{node!r}")
+            self._point_others(old, node)
 
     def switch_mode(self) -> None:
         node = self.world.current
@@ -325,7 +387,7 @@ class Faults:
         node.epoch = world.highest_epoch
         node.config.mode, node.config.rules = old.config.mode, old.config.rules
         world.current = node
-        node.lead(now)
+        node.lead(now, world.found_records(node))
         old.follower.point_to(node)
         self._point_others(old, node)
 
@@ -359,6 +421,7 @@ class Faults:
                 log = node.log
                 common = max(log.base, common_end(log, master.log))
                 self._note("resync", f"{node!r} to {common}")
+                node.life += 1
                 if common <= max(log.begin, master.log.base):
                     log.clear()
                 else:
@@ -422,6 +485,8 @@ class Faults:
             node.is_stuck = node.follower.is_disk_full = False
             if not node.is_up:
                 node.start(world.clock.now)
+        for nameserver in world.nameservers:
+            nameserver.is_up = True
         world.network.resume()
         self.tidy_up()
 

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Final
 from rmq.ha.master import Master, MasterSettings
 from rmq.ha.master_link import MasterLink
 from rmq.ha.promises import Kept, ReplicationMode
+from rmq.ha.promotion import Candidate, OtherSlave
+from rmq.ha.record_keeper import RecordKeeper
 from rmq.ha.slave_link import SlaveSettings
+from rmq.model.in_sync_record import member_name, newest
 from tests.ha.simulation.checks import (
     Rule,
     Standing,
@@ -26,11 +29,15 @@ from tests.ha.simulation.checks import (
     check_report,
 )
 from tests.ha.simulation.disk import SimLog
+from tests.ha.simulation.nameserver import Recording
 from tests.ha.simulation.slave import SlavePart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rmq.ha.replicas import InSyncRules
     from rmq.ha.wire import CatchUp
+    from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.simulation.network import Connection
     from tests.ha.simulation.world import World
 
@@ -86,6 +93,10 @@ class Node:
         self.log = SimLog()
         self.replica = world.clock.chance.randbytes(16)
         self.epoch = 1
+        self.life = 0
+        """Goes up when the log may have lost what it held; on disk, like the records."""
+        self.records: tuple[InSyncRecord, ...] = ()
+        self.recording: Recording | None = None
         self.master: Master[int] | None = None
         self.links: dict[int, tuple[Connection, MasterLink]] = {}
         self.pending: dict[int, Send] = {}
@@ -108,6 +119,36 @@ class Node:
 
     def __repr__(self) -> str:
         return f"{self.name}{'*' if self.is_master else ''}[{self.log.begin}..{self.log.end}]"
+
+    # --- what it tells when somebody is to become master ---------------------------------------
+
+    @property
+    def member(self) -> str:
+        return member_name(self.replica, self.life)
+
+    @property
+    def hears_epochs(self) -> bool:
+        heard = self.follower.heard
+        return heard is not None and heard.is_native
+
+    def candidate(self) -> Candidate:
+        return Candidate(
+            member=self.member,
+            epoch=self.epoch,
+            end=self.log.end,
+            record=newest(*self.records),
+            follows_stock=not self.hears_epochs,
+        )
+
+    def as_other(self) -> OtherSlave:
+        return OtherSlave(
+            self.name,
+            self.epoch,
+            self.log.end,
+            member=self.member,
+            record=newest(*self.records),
+            hears_epochs=self.hears_epochs,
+        )
 
     # --- what is known of it from outside ------------------------------------------------------
 
@@ -163,6 +204,7 @@ class Node:
         else:
             self.log.kill()
         self.note_loss(self.log.end, end, was_flushed=False)
+        self.life += 1
         self.is_up = False
         self._drop(is_told=is_told)
         self.incarnation += 1
@@ -200,15 +242,39 @@ class Node:
             broker_id=config.broker_id,
             address=f"{self.host}:10911",
             replica=self.replica,
+            incarnation=self.life,
             secret=config.secret,
             catch_up=config.catch_up,
         )
 
-    def lead(self, now: float) -> None:
-        """Be master from now on."""
+    def lead(
+        self,
+        now: float,
+        found: Iterable[InSyncRecord] | None = None,
+        *,
+        is_forced: bool = False,
+    ) -> None:
+        """Be master from now on; `found` are the records that others may decide by.
+
+        None: it was master before, and knows what it has recorded.
+        """
         self.follower.point_to(None)
+        if found is None:
+            records, is_known = self.records, bool(self.records) or not self.world.nameservers
+        else:
+            records, is_known = tuple(sorted(found, key=lambda record: record.order)), True
+        keeper = RecordKeeper(
+            self.epoch, records, member=self.member, is_known=is_known, is_forced=is_forced
+        )
+        self.records = keeper.chain
+        self.recording = Recording(self, keeper)
         self.master = Master(
-            self.settings(), self.log, epoch=self.epoch, mode=self.config.mode, now=now
+            self.settings(),
+            self.log,
+            epoch=self.epoch,
+            mode=self.config.mode,
+            now=now,
+            keeper=keeper,
         )
         self.visible_seen = 0
         self._growth = ([self.log.end], [now])
@@ -234,7 +300,7 @@ class Node:
         """Apply what an operator has changed."""
         if self.master is not None:
             self.master.reconfigure(self.settings(), now)
-            self.master.promises.switch(self.config.mode, self.log.end)
+            self.master.want_mode(self.config.mode)
             self._note_standing()
             self.after_event(now)
 
@@ -313,6 +379,7 @@ class Node:
         assert master is not None
         told = master.counters.reseeded + master.counters.diverged
         link.receive(data, now)
+        self.records = master.keeper.chain or self.records
         caller = connection.caller
         if isinstance(caller, Node):
             if link.replica is not None and link.replica.is_native and connection.is_fresh:
@@ -349,6 +416,8 @@ class Node:
         assert master is not None
         master.grew(now)
         self._note_standing()
+        assert self.recording is not None
+        self.recording.go_on(now)
         self._answer(master.promises.settle())
         for connection, link in list(self.links.values()):
             self._pump(connection, link, now)

@@ -11,21 +11,26 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
+from rmq.ha import master_link
+from rmq.ha.master import Master
 from rmq.ha.master_link import LinkState, MasterLink
 from rmq.ha.promises import Promises
+from rmq.ha.promotion import Kept
 from rmq.ha.promotion import Verdict as PromotionVerdict
+from rmq.ha.record_keeper import RecordKeeper
 from rmq.ha.replicas import NOTHING, Replica, ReplicaSet
 from rmq.ha.slave_link import SlaveLink
 from rmq.ha.wire import REPORT, CatchUp, UpHeader, UpKind, Verdict, pack_up
-from tests.ha.simulation import world
+from tests.ha.simulation import node, world
 from tests.ha.simulation.checks import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rmq.ha.promises import ModeSwitch, ReplicationMode
-    from rmq.ha.promotion import LastMaster, OtherSlave
+    from rmq.ha.promotion import Candidate, OtherSlave
     from rmq.ha.wire import HelloBody, WelcomeBody
+    from rmq.model.in_sync_record import InSyncRecord
 
 
 class Planted(NamedTuple):
@@ -201,10 +206,49 @@ def _dialects_are_slaves(self: ReplicaSet) -> list[int]:
 
 
 def _promote_who_is_in_sync(
-    last: LastMaster, *, epoch: int, end: int, others: Sequence[OtherSlave]
+    candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]
 ) -> PromotionVerdict:
     """Whoever was in sync may become master."""
-    return PromotionVerdict(last.is_sync and last.is_in_sync, "in sync")
+    record = candidate.record
+    is_in_sync = record is not None and record.is_sync and candidate.member in record.members
+    return PromotionVerdict(is_in_sync, "in sync")
+
+
+def _mode_at_once(self: Master[Any]) -> ReplicationMode:
+    """A switch to async counts before anybody could note it."""
+    return self.mode
+
+
+def _anybody_counts(self: RecordKeeper, member: str) -> bool:
+    """A slave counts as soon as it is in sync."""
+    return True
+
+
+def _saved_is_enough(self: RecordKeeper, record: InSyncRecord, order: tuple[int, int]) -> bool:
+    """A record counts when the master has it."""
+    return True
+
+
+def _record_before_it_is_true(self: RecordKeeper, *_: object) -> bool:
+    """A record names slaves that do not hold what was answered."""
+    return True
+
+
+def _emptied_nameserver_counts(
+    self: Kept, nameservers: Sequence[str], order: tuple[int, int]
+) -> int:
+    """A nameserver that has nothing is believed that there is nothing."""
+    return sum(name in self.answers for name in nameservers)
+
+
+def _one_life(replica: bytes, incarnation: int) -> str:
+    """A slave that lost what it held is taken for the one it was."""
+    return replica.hex()
+
+
+def _one_nameserver(self: Kept, nameservers: Sequence[str], order: tuple[int, int]) -> int:
+    """One nameserver speaks for all."""
+    return len(nameservers) if self.answers else 0
 
 
 _refresh = ReplicaSet.refresh
@@ -220,6 +264,7 @@ def _lag_by_time_only(self: ReplicaSet, now: float) -> list[Replica]:
 
 
 _HELD = (Rule.ACKNOWLEDGED_IS_HELD,)
+_KEPT = (Rule.PROMOTION_LOSES_NOTHING,)
 
 BUGS: tuple[Planted, ...] = (
     Planted(
@@ -329,8 +374,57 @@ BUGS: tuple[Planted, ...] = (
     Planted(
         "whoever is in sync may become master",
         ((world, "decide", _promote_who_is_in_sync),),
-        (Rule.PROMOTION_LOSES_NOTHING,),
+        _KEPT,
         1000,
         68,
+    ),
+    Planted(
+        "async counts before it is recorded",
+        ((Master, "_mode_in_force", _mode_at_once),),
+        _KEPT,
+        1000,
+        0,
+    ),
+    Planted(
+        "a slave counts before it is recorded",
+        ((RecordKeeper, "allows", _anybody_counts),),
+        _KEPT,
+        1000,
+        0,
+    ),
+    Planted(
+        "a record counts before others have it",
+        ((RecordKeeper, "_is_overcome", _saved_is_enough),),
+        _KEPT,
+        1000,
+        0,
+    ),
+    Planted(
+        "a record names slaves that lack something",
+        ((RecordKeeper, "_is_true", _record_before_it_is_true),),
+        _KEPT,
+        1000,
+        0,
+    ),
+    Planted(
+        "a nameserver that was emptied is believed",
+        ((Kept, "knowing", _emptied_nameserver_counts),),
+        _KEPT,
+        1000,
+        0,
+    ),
+    Planted(
+        "one nameserver speaks for all",
+        ((Kept, "knowing", _one_nameserver),),
+        _KEPT,
+        1000,
+        0,
+    ),
+    Planted(
+        "a slave that lost its log is the one it was",
+        ((node, "member_name", _one_life), (master_link, "member_name", _one_life)),
+        _KEPT,
+        1000,
+        0,
     ),
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rmq.ha.follower import ROUND_TRIPS
 from rmq.ha.slave_link import EndKind, SlaveLink
 from tests.ha.simulation.checks import (
     Rule,
@@ -54,7 +56,7 @@ class SlavePart:
         self.last_reason = ""
         self._tries_stock = False
         self._was_native = False
-        """This master has answered in the native dialect: it is given more time next time."""
+        """Masters are native: silence does not make one a stock one."""
         self._backoff_s = 0.2
         self._dial_number = 0
         self._timer_at = 0.0
@@ -76,7 +78,6 @@ class SlavePart:
     def point_to(self, target: Node | None) -> None:
         """Follow another master, or none."""
         self.target = target
-        self._was_native = False
         self._close("the master has changed")
         self.state = SlaveState.CONNECTING
         self.view = None
@@ -90,7 +91,8 @@ class SlavePart:
             self.node.world.network.close(self.connection, self.node, is_told=is_told)
         self.connection = self.link = self.view = None
         self.state = SlaveState.CONNECTING
-        self._tries_stock = self._flush_planned = self._was_native = False
+        self._tries_stock = self._flush_planned = False
+        self._was_native = bool(self.node.records)
         self._backoff_s = 0.2
         self._dial_number += 1
 
@@ -125,7 +127,10 @@ class SlavePart:
         world.clock.at(now + network.draw_delay(), target.accept, (connection,), target)
         settings = node.slave_settings()
         if self._was_native:
-            settings = replace(settings, native_wait_s=6.0)
+            settings = replace(settings, native_wait_s=math.inf)
+        else:
+            wait_s = max(settings.native_wait_s, ROUND_TRIPS * 2 * network.delay_s)
+            settings = replace(settings, native_wait_s=wait_s)
         self.link = SlaveLink(
             settings,
             node.log,
@@ -180,6 +185,9 @@ class SlavePart:
                 position += len(piece)
             else:
                 position += link.receive(data[position:], now)
+                if link.record is not None:
+                    node.records = (link.record,)
+                    link.record_saved(now)
                 self._was_native |= link.is_native
                 if link.is_streaming and link.is_native and link.epoch != node.epoch:
                     self._adopt(link.epoch)
@@ -289,6 +297,7 @@ class SlavePart:
         node.world.count("re-seeds")
         node.world.trace(f"{node!r} begins anew: {reason}")
         node.note_loss(log.begin, log.end, was_flushed=True)
+        node.life += 1
         log.clear()
         self.state = SlaveState.CONNECTING
         self.dial_at(node.world.clock.now + 0.1)

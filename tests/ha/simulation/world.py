@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import rmq.ha.logs
 import rmq.ha.throttle
 from rmq.ha.promises import ReplicationMode
-from rmq.ha.promotion import LastMaster, OtherSlave, decide
+from rmq.ha.promotion import OtherSlave, decide
 from rmq.ha.replicas import InSyncRules
 from rmq.ha.wire import CatchUp
 from tests.ha.simulation.checks import Acknowledged, BrokenRuleError, Rule, broken
 from tests.ha.simulation.clock import Clock
 from tests.ha.simulation.disk import SEGMENT_BYTES, common_end
 from tests.ha.simulation.faults import Faults
+from tests.ha.simulation.nameserver import SimNameserver, ask_all
 from tests.ha.simulation.network import Network
 from tests.ha.simulation.node import Node, NodeConfig
 from tests.ha.simulation.slave import SlaveState
@@ -28,6 +29,7 @@ from tests.ha.simulation.slave import SlaveState
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.simulation.checks import Standing
     from tests.ha.simulation.node import Send
 
@@ -71,12 +73,15 @@ class World:
         self.network = Network(self.clock)
         self.counts: Counter[str] = Counter()
         self.nodes: list[Node] = []
+        self.nameservers: list[SimNameserver] = []
         self.lines: list[str] = []
         self.current: Node
         """The master that nameservers name."""
         self.highest_epoch = 1
         self.kept: dict[int, Acknowledged] = {}
         """Acknowledged messages that must not be lost."""
+        self._forced: dict[int, tuple[InSyncRecord, ...]] = {}
+        """Epochs that were begun although messages may be lost, and the records that were known."""
         self._is_traced = is_traced
         self._number = 0
         self._is_quiet = False
@@ -101,6 +106,8 @@ class World:
         )
         mode = ReplicationMode.SYNC if chance.random() < 0.75 else ReplicationMode.ASYNC
         share_host = chance.random() < 0.15
+        for number in range(chance.choice((0, 1, 1, 1, 2, 3))):
+            self.nameservers.append(SimNameserver(f"ns{number}"))
         for number in range(count + 1):
             config = NodeConfig(
                 cluster="c",
@@ -174,6 +181,14 @@ class World:
                     f"{node!r} is {slave.state.value}, {self.current!r} is its master:"
                     f" {slave.last_reason}"
                 )
+        master = self.current.master
+        assert master is not None
+        # Without nameservers only a slave itself can note a record, and one that was a native
+        # member and speaks the stock dialect now does not.
+        links = [link for _, link in self.current.links.values()]
+        has_stock = any(link.replica and not link.replica.is_native for link in links)
+        if not master.keeper.is_settled and (self.nameservers or not has_stock):
+            return f"{self.current!r} has not recorded what it relies on: {master.keeper.chain}"
         return None
 
     def _has_all(self, node: Node) -> bool:
@@ -246,35 +261,48 @@ class World:
     def promote(self, node: Node, *, accepts_loss: bool) -> bool:
         """Make a slave master, if the rule allows it; tell whether it is."""
         now, old = self.clock.now, self.current
-        view = node.follower.heard
-        others = [
-            _other_slave(other)
-            if self.is_reachable(node, other)
-            else OtherSlave(other.name, None, None)
-            for other in self.nodes
-            if other not in (node, old) and not other.is_stranger
-        ]
-        others.append(OtherSlave("nameserver", self.highest_epoch, None))
-        last = LastMaster.of(view)
-        verdict = decide(last, epoch=node.epoch, end=node.log.end, others=others)
-        self.trace(f"promote {node!r}: {verdict.is_safe}, {verdict.reason}; {last}")
+        others = self._others_of(node, old)
+        candidate, kept = node.candidate(), ask_all(self, node)
+        verdict = decide(candidate, kept, others)
+        self.trace(f"promote {node!r}: {verdict.is_safe}, {verdict.reason}; {candidate} {kept}")
         if not verdict.is_safe and not accepts_loss:
             self.counts["promotions refused"] += 1
             return False
-        heard_ms = 0 if view is None else view.sent_ms
         node.log.cut(node.log.record_boundary())
-        self._account(node, old, heard_ms, is_safe=verdict.is_safe)
+        found = self.found_records(node)
+        self._account(node, found, is_safe=verdict.is_safe)
         self.counts["promotions" if verdict.is_safe else "promotions that accept loss"] += 1
         self.highest_epoch += 1
         node.epoch = self.highest_epoch
         node.config.mode = old.config.mode
         node.config.rules = old.config.rules
         self.current = node
-        node.lead(now)
+        if not verdict.is_safe:
+            self._forced[node.epoch] = found
+        node.lead(now, found, is_forced=not verdict.is_safe)
         return True
 
-    def _account(self, node: Node, old: Node, heard_ms: int, *, is_safe: bool) -> None:
+    def _others_of(self, node: Node, old: Node) -> list[OtherSlave]:
+        others = [
+            other.as_other()
+            if self.is_reachable(node, other)
+            else OtherSlave(other.name, None, None)
+            for other in self.nodes
+            if other not in (node, old) and not other.is_stranger
+        ]
+        return [*others, OtherSlave("nameserver", self.highest_epoch, None)]
+
+    def found_records(self, node: Node) -> tuple[InSyncRecord, ...]:
+        """Return all records that a node can learn of."""
+        found = [*node.records, *ask_all(self, node).answers.values()]
+        for other in self.nodes:
+            if other is not node and not other.is_stranger and self.is_reachable(node, other):
+                found += other.records
+        return tuple({record.order: record for record in found if record is not None}.values())
+
+    def _account(self, node: Node, found: tuple[InSyncRecord, ...], *, is_safe: bool) -> None:
         """See which acknowledged messages a new master lacks, and whether that may be."""
+        known = max((record.epoch for record in found), default=0)
         for message in list(self.kept.values()):
             if message.start < node.log.begin or node.log.holds(message.start, message.content):
                 continue
@@ -283,8 +311,9 @@ class World:
                 self.counts["acknowledged, lost by an accepted loss"] += 1
             elif message.was_fenced:
                 self.counts["acknowledged by a fenced master, lost"] += 1
-            elif message.master == old.name and self._is_unknowable(message, old, heard_ms):
-                self.counts["acknowledged while the slave could not know, lost"] += 1
+            elif message.epoch in self._forced and known < message.epoch:
+                # An operator began that epoch, and nobody who is asked now was told.
+                self.counts["acknowledged after a forced promotion, lost"] += 1
             else:
                 broken(
                     Rule.PROMOTION_LOSES_NOTHING,
@@ -292,18 +321,6 @@ class World:
                     f" {message.master} in epoch {message.epoch} at {message.at:.3f} by"
                     f" {message.standing}, is not in {node!r}",
                 )
-
-    def _is_unknowable(self, message: Acknowledged, old: Node, heard_ms: int) -> bool:
-        """Tell whether a message was acknowledged by a rule of which the slave never heard."""
-        heard = [
-            standing
-            for index, (since, standing) in enumerate(old.standings)
-            if since * 1000 < heard_ms + 1
-            and (index + 1 == len(old.standings) or old.standings[index + 1][0] * 1000 >= heard_ms)
-        ]
-        return message.at * 1000 >= heard_ms and any(
-            standing != message.standing for standing in heard
-        )
 
     def forget_lost(self, node: Node) -> None:
         """A master came back without some of its own messages."""
@@ -337,17 +354,6 @@ def simulate(seed: int, *, faults_s: float = 25.0, is_traced: bool = False) -> R
             failure = BrokenRuleError(Rule.NO_CRASH, traceback.format_exc())
     return Result(
         seed, world.clock.now - 100.0, world.clock.events, world.counts, failure, world.lines
-    )
-
-
-def _other_slave(node: Node) -> OtherSlave:
-    heard = node.follower.heard
-    return OtherSlave(
-        node.name,
-        node.epoch,
-        node.log.end,
-        is_in_sync=heard.is_in_sync if heard is not None and heard.is_native else None,
-        hears_epochs=heard is not None and heard.is_native,
     )
 
 

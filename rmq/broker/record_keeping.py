@@ -1,0 +1,258 @@
+"""Has the in-sync records of a master saved here, kept by nameservers, and told to slaves.
+
+What should be recorded and what a record is worth is decided elsewhere (`rmq.ha.record_keeper`).
+This looks again whenever a slave comes, goes or falls behind, writes records to disk, and brings
+them to nameservers, as values of their KV config (`rmq.model.in_sync_record`). Slaves get them over
+the link. A nameserver that is away gets them later; one that was emptied gets them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.errors import ClientError, RemoteProtocolError, ResponseError, RmqError, StorageError
+from rmq.model.in_sync_record import NAMESPACE, read_record
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.headers import GetKvConfigRequest, GetKvConfigResponse, PutKvConfigRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rmq.broker.config import LiveConfig
+    from rmq.broker.siblings import Siblings
+    from rmq.ha.master import Master
+    from rmq.ha.server import ReplicationWait
+    from rmq.model.in_sync_record import InSyncRecord
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""How often is looked whether something else should be recorded, if nothing says so before."""
+RETRY_S: Final = 1.0
+"""After a nameserver did not take a record."""
+CHECK_S: Final = 30.0
+"""How often a nameserver is asked whether it still has the record."""
+
+
+async def kept_record(
+    siblings: Siblings, nameserver: str, broker_name: str, secret: bytes
+) -> InSyncRecord | None:
+    """Ask a nameserver for the record of a broker name; None if it has none that is genuine.
+
+    Raise `ClientError` or `ResponseError` if it does not answer that.
+    """
+    header = GetKvConfigRequest(namespace=NAMESPACE, key=broker_name)
+    try:
+        answer = await siblings.ask(nameserver, RequestCode.GET_KV_CONFIG, header)
+    except ResponseError as exc:
+        if exc.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise
+    value = answer.header(GetKvConfigResponse).value
+    if value is None:
+        return None
+    try:
+        record = read_record(value)
+    except RemoteProtocolError as exc:
+        logger.warning("nameserver %s has an in-sync record that is none: %s", nameserver, exc)
+        return None
+    if not record.is_genuine(secret, broker_name):
+        logger.warning(
+            "nameserver %s has an in-sync record of %s that was not made with haSecret; it counts"
+            " for nothing",
+            nameserver,
+            broker_name,
+        )
+        return None
+    return record
+
+
+async def kept_records(
+    siblings: Siblings, nameservers: tuple[str, ...], broker_name: str, secret: bytes
+) -> dict[str, InSyncRecord | None]:
+    """Ask all nameservers at once; those that do not answer are not in what is returned."""
+    answers: dict[str, InSyncRecord | None] = {}
+
+    async def ask(nameserver: str) -> None:
+        try:
+            answers[nameserver] = await kept_record(siblings, nameserver, broker_name, secret)
+        except RmqError as exc:
+            logger.info("nameserver %s does not say what is recorded: %s", nameserver, exc)
+
+    async with trio.open_nursery() as nursery:
+        for nameserver in nameservers:
+            nursery.start_soon(ask, nameserver)
+    return answers
+
+
+@final
+class RecordKeeping:
+    """Does so for one master, while `run` runs."""
+
+    def __init__(
+        self,
+        master: Master[ReplicationWait],
+        live: LiveConfig,
+        siblings: Siblings,
+        *,
+        save: Callable[[tuple[InSyncRecord, ...]], Awaitable[None]],
+        on_change: Callable[[], None],
+    ) -> None:
+        """`save` has records on disk when it returns; `on_change` is called when others count."""
+        self._master = master
+        self._keeper = master.keeper
+        self._live = live
+        self._siblings = siblings
+        self._save = save
+        self._on_change = on_change
+        self._woken = trio.Event()
+        self._changed = trio.Event()
+        self._told: dict[str, tuple[tuple[int, int], float]] = {}
+        """The record that each nameserver was last told, and when."""
+        self._busy: set[str] = set()
+        """Nameservers that are being told."""
+        self._saved_chain = self._keeper.chain
+        self._problem: str | None = None
+
+    # --- notices -----------------------------------------------------------------------------
+
+    def look_again(self) -> None:
+        """A slave has come or gone, or an operator has changed something."""
+        self._woken.set()
+
+    def told(self) -> None:
+        """A slave has noted a record."""
+        if self._keeper.chain != self._saved_chain:
+            self._apply()
+        self._woken.set()
+
+    async def wait_settled(self, timeout_s: float) -> bool:
+        """Wait until what is wanted counts; tell whether it does."""
+        with trio.move_on_after(timeout_s):
+            while not self._keeper.is_settled:
+                await self._changed.wait()
+        return self._keeper.is_settled
+
+    @property
+    def missing(self) -> str:
+        """What a change of the record waits for; empty if for nothing."""
+        keeper = self._keeper
+        if keeper.is_settled:
+            return ""
+        if not keeper.is_known:
+            return "the nameservers do not say what was recorded before"
+        return self._problem or "neither the slaves concerned nor enough nameservers have noted it"
+
+    # --- the task ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep records until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._woken = trio.Event()
+                await self._go_on(nursery)
+                with trio.move_on_after(LOOK_S):
+                    await self._woken.wait()
+
+    async def _go_on(self, nursery: trio.Nursery) -> None:
+        """Do all that can be done now; nameservers are talked to meanwhile, each on its own."""
+        keeper, nameservers = self._keeper, self._live.current.namesrv_addrs
+        if not keeper.is_known:
+            await self._learn(nameservers)
+        self._master.want_record(nameservers, trio.current_time())
+        while (record := keeper.to_save) is not None:
+            try:
+                await self._save((*keeper.chain, record))
+            except StorageError as exc:
+                self._note(f"the in-sync record cannot be saved: {exc}")
+                return
+            keeper.saved(record)
+            logger.info("in-sync record %s: %s", _version(record), _text(record))
+            self._apply()
+            self._master.want_record(nameservers, trio.current_time())
+        now = trio.current_time()
+        newest = keeper.newest
+        for nameserver in nameservers if newest is not None else ():
+            assert newest is not None
+            pause_s = RETRY_S if nameserver in self._lacking() else CHECK_S
+            order, told_at = self._told.get(nameserver, ((0, 0), -CHECK_S))
+            is_due = newest.order != order or now >= told_at + pause_s
+            if nameserver not in self._busy and is_due:
+                self._told[nameserver] = (newest.order, now)
+                self._busy.add(nameserver)
+                nursery.start_soon(self._bring, nameserver, newest)
+        if keeper.chain != self._saved_chain:
+            try:
+                await self._save(keeper.chain)
+            except StorageError as exc:
+                # It is on disk with more than is needed, which does no harm.
+                logger.info("in-sync records were not saved again: %s", exc)
+            self._saved_chain = keeper.chain
+
+    def _lacking(self) -> list[str]:
+        return self._keeper.places_without(self._live.current.namesrv_addrs)
+
+    async def _learn(self, nameservers: tuple[str, ...]) -> None:
+        """Find out what was recorded before; a majority of nameservers knows."""
+        config = self._live.current
+        answers = await kept_records(
+            self._siblings, nameservers, config.broker_name, config.ha_secret.encode()
+        )
+        if len(answers) <= len(nameservers) // 2:
+            self._note(f"only {len(answers)} of {len(nameservers)} nameservers answer")
+            return
+        self._keeper.learned(record for record in answers.values() if record is not None)
+        self._apply()
+
+    async def _bring(self, nameserver: str, record: InSyncRecord) -> None:
+        """Have a nameserver keep a record, if it has no later one."""
+        config, keeper = self._live.current, self._keeper
+        secret = config.ha_secret.encode()
+        try:
+            there = await kept_record(self._siblings, nameserver, config.broker_name, secret)
+            if there is None or there.order < record.order:
+                value = record.encode(secret, config.broker_name).decode()
+                header = PutKvConfigRequest(
+                    namespace=NAMESPACE, key=config.broker_name, value=value
+                )
+                await self._siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+            elif there.order > record.order:
+                raise ClientError(
+                    nameserver, f"it has a later record, {_version(there)}: {_text(there)}"
+                )
+        except RmqError as exc:
+            keeper.forgot(nameserver)
+            self._note(f"nameserver {nameserver} did not take the in-sync record: {exc}")
+            return
+        finally:
+            self._busy.discard(nameserver)
+        if keeper.stored(nameserver, record.order):
+            self._apply()
+        if not self._lacking():
+            self._problem = None
+        self._woken.set()
+
+    def _note(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            logger.warning("%s; trying again", problem)
+
+    def _apply(self) -> None:
+        """Rely on what is recorded now."""
+        self._master.apply_record()
+        self._on_change()
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def _version(record: InSyncRecord) -> str:
+    return f"{record.epoch}.{record.version}"
+
+
+def _text(record: InSyncRecord) -> str:
+    if not record.is_sync:
+        return "async, the master answers by itself"
+    return f"sync, {record.needed} of {len(record.members)} slaves: {', '.join(record.members)}"

@@ -1,0 +1,237 @@
+"""How a master changes what it relies on: first the record of it, then the deed. Sans-IO.
+
+    keeper.want(proposal, acknowledged, holds)   what should be recorded, as slaves come and go
+    keeper.to_save                                a record that has to be on this disk next
+    keeper.saved(record)                          it is; now `newest` may be told to others
+    keeper.stored(place, order)                   a nameserver or a slave has it on its disk
+    keeper.allows(member), keeper.needed          what answers may rest on at this moment
+    keeper.is_async                               they may rest on the master alone
+
+A record counts when nobody can decide by an older one any more. Who decides by an older record is
+one of its members, and it asks a majority of the nameservers that keep it. So for each earlier
+record a later one must be with a majority of its nameservers, or with all of its members; and with
+those who are members for the first time. Until then answers have to satisfy the old and the new
+record alike.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from rmq.model.in_sync_record import InSyncRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+@final
+class RecordKeeper:
+    """The records of one master in one epoch."""
+
+    def __init__(
+        self,
+        epoch: int,
+        records: Iterable[InSyncRecord],
+        *,
+        member: str = "",
+        is_known: bool,
+        is_forced: bool = False,
+    ) -> None:
+        """`records` are those that somebody may still decide by, the oldest first.
+
+        `member` is this master as it was called when it was a slave. With `is_known` there are no
+        other records. With `is_forced` an operator has accepted that others may decide by them:
+        they do not count.
+        """
+        self.epoch = epoch
+        self.is_known = is_known
+        self._member = member
+        self._chain: list[InSyncRecord] = [] if is_forced else list(records)
+        own = [record for record in self._chain if record.epoch == epoch]
+        self._version = max((record.version for record in own), default=0)
+        self._wanted: InSyncRecord | None = None
+        self._saved: InSyncRecord | None = own[-1] if own else None
+        self._stored: dict[str, tuple[int, int]] = {}
+        """The latest record that each place is known to have."""
+        self._lives: dict[str, int] = {}
+        """The latest incarnation of each store."""
+        if self._saved is not None:
+            self.stored(member, self._saved.order)
+
+    # --- what answers may rest on ------------------------------------------------------------
+
+    @property
+    def newest(self) -> InSyncRecord | None:
+        """What others should be told; None before there is anything on this disk."""
+        return self._saved
+
+    @property
+    def confirmed(self) -> InSyncRecord | None:
+        """The record that counts; None while there is none of this epoch."""
+        first = self._chain[0] if self._chain else None
+        return first if first is not None and first.epoch == self.epoch else None
+
+    @property
+    def chain(self) -> tuple[InSyncRecord, ...]:
+        """All records that somebody may decide by, for the disk."""
+        return tuple(self._chain)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is wanted counts."""
+        confirmed = self.confirmed
+        return len(self._chain) == 1 and confirmed is not None and self._wanted is None
+
+    def _is_blocked(self) -> bool:
+        """Tell whether somebody may become master by a record of an earlier epoch."""
+        return not self.is_known or any(record.epoch != self.epoch for record in self._chain)
+
+    def allows(self, member: str) -> bool:
+        """Tell whether an answer may rest on what this member holds."""
+        return not self._is_blocked() and all(record.allows(member) for record in self._chain)
+
+    @property
+    def needed(self) -> int:
+        """How many members must hold a message, by all records that may be decided by."""
+        return max((record.needed for record in self._chain if record.is_sync), default=0)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether answers may rest on the master alone."""
+        return not self._is_blocked() and not any(record.is_sync for record in self._chain)
+
+    # --- changes -----------------------------------------------------------------------------
+
+    def learned(self, records: Iterable[InSyncRecord]) -> None:
+        """It is known now what others may decide by, in addition to what was known before."""
+        known = {record.order for record in self._chain}
+        self._chain = sorted(
+            [*self._chain, *(record for record in records if record.order not in known)],
+            key=lambda record: record.order,
+        )
+        own = [record.version for record in self._chain if record.epoch == self.epoch]
+        self._version = max(self._version, *own, 0)
+        self.is_known = True
+
+    def want(
+        self,
+        *,
+        is_sync: bool,
+        needed: int,
+        members: frozenset[str],
+        nameservers: tuple[str, ...],
+        acknowledged: int,
+        held: Callable[[str], int],
+    ) -> None:
+        """Say what should be recorded now.
+
+        Everything below `acknowledged` has been answered, and `held` tells what a member holds.
+        What is not true yet is not recorded: `needed` members have to hold all that was answered.
+        """
+        if not self.is_known:
+            return
+        wanted = InSyncRecord(
+            epoch=self.epoch,
+            version=self._version + 1,
+            is_sync=is_sync,
+            needed=needed if is_sync else 0,
+            members=tuple(sorted(members)) if is_sync else (),
+            nameservers=tuple(sorted(nameservers)),
+        )
+        last = self._wanted or (self._chain[-1] if self._chain else None)
+        if last is not None and last.epoch == self.epoch and wanted.says_same(last):
+            return
+        if self._wanted is not None:
+            # It is being saved. What is wanted by then is wanted again.
+            return
+        if is_sync and not self._is_true(wanted, acknowledged, held):
+            return
+        self._wanted = wanted
+
+    def _is_true(self, wanted: InSyncRecord, acknowledged: int, held: Callable[[str], int]) -> bool:
+        """Tell whether `needed` members hold all that was answered."""
+        last = self._chain[-1] if self._chain else None
+        if not wanted.members:
+            # It names nobody, so that nobody becomes master by it.
+            return True
+        if (
+            last is not None
+            and last.epoch == self.epoch
+            and last.is_sync
+            and set(last.members) <= set(wanted.members)
+            and wanted.needed <= last.needed
+        ):
+            # Who held it by the last record is a member still.
+            return all(record.is_sync for record in self._chain)
+        ends = sorted((held(member) for member in wanted.members), reverse=True)
+        return len(ends) >= wanted.needed and ends[wanted.needed - 1] >= acknowledged
+
+    @property
+    def to_save(self) -> InSyncRecord | None:
+        """The record that has to be on this disk before anybody is told."""
+        return self._wanted
+
+    def saved(self, record: InSyncRecord) -> None:
+        """A record is on this disk: others may be told."""
+        assert record is self._wanted, (record, self._wanted)
+        self._wanted = None
+        self._saved = record
+        self._version = record.version
+        self._chain.append(record)
+        self.stored(self._member, record.order)
+
+    def stored(self, place: str, order: tuple[int, int]) -> bool:
+        """A nameserver or a member has a record; tell whether another one counts by that."""
+        if order <= self._stored.get(place, (0, 0)):
+            return False
+        self._stored[place] = order
+        store, _, life = place.rpartition(".")
+        if life.isdecimal():
+            self._lives[store] = max(int(life), self._lives.get(store, 0))
+        return self._settle()
+
+    def forgot(self, place: str) -> None:
+        """A place has none of the records it had."""
+        self._stored.pop(place, None)
+
+    def places_without(self, places: Iterable[str]) -> list[str]:
+        """Return those of `places` that lack the latest record."""
+        if self._saved is None:
+            return []
+        order = self._saved.order
+        return [place for place in places if self._stored.get(place, (0, 0)) < order]
+
+    def _settle(self) -> bool:
+        """Forget records that nobody can decide by any more."""
+        last = self._chain[-1] if self._chain else None
+        if last is None or last is not self._saved or len(self._chain) == 1:
+            return False
+        earlier = self._chain[:-1]
+        old_members = {member for record in earlier for member in record.native_members}
+        news = [member for member in last.native_members if member not in old_members]
+        if not self._has_all(news, last.order):
+            return False
+        if not all(self._is_overcome(record, last.order) for record in earlier):
+            return False
+        self._chain = [last]
+        return True
+
+    def _is_overcome(self, record: InSyncRecord, order: tuple[int, int]) -> bool:
+        """Tell whether nobody can decide by a record because all can see a later one."""
+        if not record.is_sync or not record.native_members:
+            return True
+        names = record.nameservers
+        with_it = sum(self._stored.get(name, (0, 0)) >= order for name in names)
+        return (bool(names) and with_it > len(names) // 2) or self._has_all(
+            record.native_members, order
+        )
+
+    def _has_all(self, members: Iterable[str], order: tuple[int, int]) -> bool:
+        return all(self._stored.get(self._now(member), (0, 0)) >= order for member in members)
+
+    def _now(self, member: str) -> str:
+        """Return the latest incarnation of a member: as an earlier one it decides nothing."""
+        store, _, life = member.rpartition(".")
+        if store in self._lives and life.isdecimal():
+            return f"{store}.{max(int(life), self._lives[store])}"
+        return member

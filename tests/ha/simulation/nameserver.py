@@ -1,0 +1,141 @@
+"""Nameservers of the simulation, as far as they keep in-sync records, and the master's side of it.
+
+A nameserver can be cut off, down for a while, or come back with an empty disk. What brokers ask and
+tell takes its time and gets lost like everything else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rmq.ha.promotion import Kept
+
+if TYPE_CHECKING:
+    from rmq.ha.record_keeper import RecordKeeper
+    from rmq.model.in_sync_record import InSyncRecord
+    from tests.ha.simulation.node import Node
+    from tests.ha.simulation.world import World
+
+RETRY_S: Final = 1.0
+SAVE_S: Final = 0.01
+"""What it takes a master to have a record on its disk, about."""
+
+
+class SimNameserver:
+    """One nameserver."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_up = True
+        self.record: InSyncRecord | None = None
+
+    def put(self, record: InSyncRecord) -> bool:
+        """Keep a record, unless there is a later one; tell whether it is the one that is kept."""
+        if self.record is None or record.order >= self.record.order:
+            self.record = record
+            return True
+        return False
+
+    def wipe(self) -> None:
+        self.record = None
+
+
+def is_reachable(world: World, node: Node, nameserver: SimNameserver) -> bool:
+    blocked = world.network.blocked
+    pairs = ((node.name, nameserver.name), (nameserver.name, node.name))
+    return nameserver.is_up and not any(pair in blocked for pair in pairs)
+
+
+def ask_all(world: World, node: Node) -> Kept:
+    """Return what the nameservers say that a node can reach."""
+    return Kept(
+        {
+            nameserver.name: nameserver.record
+            for nameserver in world.nameservers
+            if is_reachable(world, node, nameserver)
+        }
+    )
+
+
+class Recording:
+    """What a master does to have its records saved and kept elsewhere."""
+
+    def __init__(self, node: Node, keeper: RecordKeeper) -> None:
+        self._node = node
+        self._keeper = keeper
+        self._is_saving = False
+        self._asked_at = -RETRY_S
+        self._told: dict[str, tuple[tuple[int, int], float]] = {}
+        """What nameservers were sent last, and when."""
+
+    def go_on(self, now: float) -> None:
+        """Do what is to be done next, if anything is."""
+        node, keeper = self._node, self._keeper
+        world, master = node.world, node.master
+        assert master is not None
+        names = tuple(nameserver.name for nameserver in world.nameservers)
+        if not keeper.is_known and now >= self._asked_at + RETRY_S:
+            self._asked_at = now
+            world.clock.at(now + 2 * world.network.draw_delay(), self._learn, (), node)
+        master.want_record(names, now)
+        if keeper.to_save is not None and not self._is_saving:
+            self._is_saving = True
+            delay_s = SAVE_S * world.clock.chance.random()
+            world.clock.at(now + delay_s, self._saved, (keeper.to_save,), node)
+        record = keeper.newest
+        if record is None:
+            return
+        for nameserver in world.nameservers:
+            if not keeper.places_without([nameserver.name]):
+                continue
+            order, told_at = self._told.get(nameserver.name, ((0, 0), -RETRY_S))
+            if order == record.order and now < told_at + RETRY_S:
+                continue
+            self._told[nameserver.name] = (record.order, now)
+            delay_s = world.network.draw_delay()
+            world.clock.at(now + delay_s, self._put, (nameserver, record))
+
+    def _is_over(self) -> bool:
+        master = self._node.master
+        return master is None or master.keeper is not self._keeper
+
+    def _learn(self) -> None:
+        """Take in what a majority of nameservers know, if so many answer."""
+        node, world = self._node, self._node.world
+        if self._is_over() or self._keeper.is_known:
+            return
+        kept = ask_all(world, node)
+        if len(kept.answers) > len(world.nameservers) // 2:
+            self._keeper.learned(record for record in kept.answers.values() if record is not None)
+            self._apply()
+
+    def _saved(self, record: InSyncRecord) -> None:
+        self._is_saving = False
+        if self._is_over():
+            return
+        self._node.records = (*self._keeper.chain, record)
+        self._keeper.saved(record)
+        self._apply()
+
+    def _put(self, nameserver: SimNameserver, record: InSyncRecord) -> None:
+        """A record arrives at a nameserver, if it does."""
+        node, world = self._node, self._node.world
+        if is_reachable(world, node, nameserver) and nameserver.put(record):
+            delay_s = world.network.draw_delay()
+            world.clock.at(
+                world.clock.now + delay_s, self._stored, (nameserver, record.order), node
+            )
+
+    def _stored(self, nameserver: SimNameserver, order: tuple[int, int]) -> None:
+        node = self._node
+        if self._is_over() or not is_reachable(node.world, node, nameserver):
+            return
+        if self._keeper.stored(nameserver.name, order):
+            node.records = self._keeper.chain
+            self._apply()
+
+    def _apply(self) -> None:
+        master = self._node.master
+        assert master is not None
+        master.apply_record()
+        self._node.after_event(self._node.world.clock.now)
