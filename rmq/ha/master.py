@@ -9,6 +9,7 @@ from rmq.ha.promises import Promises, ReplicationMode
 from rmq.ha.replicas import InSyncRules, ReplicaSet
 from rmq.ha.throttle import TokenBucket
 from rmq.ha.wire import CatchUp
+from rmq.model.in_sync_record import store_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from rmq.ha.replicas import Replica
     from rmq.model.in_sync_record import InSyncRecord
 
+ANSWER_S: Final = 1.0
+"""A slave that has just come has so long to take up what it was told, before a record without it is
+made."""
 DROP_S: Final = 5.0
 """A member that has been gone for so long is left out of the next in-sync record."""
 STOCK_FRAME_BYTES_MAX: Final = 4 * 1024**2 - 64
@@ -140,9 +144,23 @@ class Master(Generic[T]):
     def want_record(self, nameservers: tuple[str, ...], now: float) -> None:
         """Say what should be recorded, as slaves are now."""
         keeper, replicas = self.keeper, self.replicas
+        if any(
+            replica.in_sync and not replica.has_answered and now < replica.connected_at + ANSWER_S
+            for replica in replicas
+        ):
+            # It counts in a moment: no need to write down that it does not.
+            return
         last = keeper.newest
-        members = frozenset(replica.member for replica in replicas if replica.in_sync)
-        recorded = frozenset(last.members) if last is not None else frozenset()
+        members = frozenset(
+            replica.member for replica in replicas if replica.in_sync and replica.has_answered
+        )
+        # One that came back as another member is not two.
+        stores = {store_of(member) for member in members}
+        recorded = frozenset(
+            member
+            for member in (() if last is None else last.members)
+            if member in members or store_of(member) not in stores
+        )
         self._gone_at = {m: self._gone_at.get(m, now) for m in recorded - members}
         if len(members) >= replicas.rules.needed:
             # Not at once: one that is back soon need not be written down twice.

@@ -235,6 +235,7 @@ class MasterLink:
         elif epoch != self._master.epoch:
             self._refuse(f"it acknowledges epoch {epoch}, this is {self._master.epoch}")
         elif self.replica is not None:
+            self.replica.has_answered = True
             self._master.replicas.holds(self.replica, appended, flushed, now)
 
     def _recorded(self, order: tuple[int, int]) -> None:

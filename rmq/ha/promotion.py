@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmq.model.in_sync_record import newest
+from rmq.model.in_sync_record import newest, store_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -139,8 +139,8 @@ def _doubt_about_nameservers(record: InSyncRecord, own: InSyncRecord, kept: Kept
 
 
 def _why_not_named(candidate: Candidate, record: InSyncRecord) -> str:
-    store = candidate.member.rpartition(".")[0]
-    if any(member.rpartition(".")[0] == store for member in record.members):
+    store = store_of(candidate.member)
+    if any(store_of(member) == store for member in record.members):
         return (
             "this slave was stopped without saving its log, or its log was cut, since the master"
             " last counted on it: it may lack what it had confirmed"

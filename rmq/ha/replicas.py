@@ -57,6 +57,7 @@ class Replica:
         "connected_at",
         "flushed",
         "gone_at",
+        "has_answered",
         "heard_at",
         "host",
         "identity",
@@ -93,6 +94,8 @@ class Replica:
         self.is_native = is_native
         self.host = host
         """Where its connection comes from."""
+        self.has_answered = not is_native
+        """It has taken up what it was told; before that it may still turn its master down."""
         self.is_superseded = False
         """The same slave has connected anew: this connection counts no longer."""
         self.appended = NOTHING

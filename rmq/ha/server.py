@@ -376,8 +376,11 @@ class HaServer:
         has_changed = replicas.in_sync_most != self._in_sync_most
         for connection in self._connections:
             replica = connection.link.replica
-            if replica is not None and replica.in_sync != connection.in_sync:
-                connection.in_sync = replica.in_sync
+            if replica is None:
+                continue
+            in_sync = replica.in_sync and replica.has_answered
+            if in_sync != connection.in_sync:
+                connection.in_sync = in_sync
                 has_changed = True
                 end = self._store_log.end
                 self._people.in_sync_changed(connection.host, replica, end, now)

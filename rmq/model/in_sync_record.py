@@ -36,6 +36,11 @@ def member_name(replica: bytes, incarnation: int) -> str:
     return f"{replica.hex()}.{incarnation}"
 
 
+def store_of(member: str) -> str:
+    """Return what all incarnations of a member have in common."""
+    return member if member.startswith(STOCK) else member.rpartition(".")[0]
+
+
 class InSyncRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One record. Of two, the later one counts."""
 

@@ -114,10 +114,13 @@ class Faults:
         if self._chance.random() < 0.6:
             pairs.append((other.name, one.name))
         self._note("partition" if len(pairs) == 2 else "one-way partition", f"{pairs}")
+        self._block(pairs, self._seconds())
+
+    def _block(self, pairs: list[tuple[str, str]], seconds: float) -> None:
         blocked = self.world.network.blocked
         for pair in pairs:
             blocked[pair] = blocked.get(pair, 0) + 1
-        self._later(self._seconds(), self._heal, pairs)
+        self._later(seconds, self._heal, pairs)
 
     def _heal(self, pairs: list[tuple[str, str]]) -> None:
         blocked = self.world.network.blocked
@@ -179,7 +182,7 @@ class Faults:
         if self.world.current.is_up:
             self._stop(self.world.current, is_power_cut=True)
 
-    def _stop(self, node: Node, *, is_power_cut: bool) -> None:
+    def _stop(self, node: Node, *, is_power_cut: bool, seconds: float | None = None) -> None:
         role = "master" if node.is_master else "slave"
         was_master = node.is_master
         node.stop(
@@ -188,7 +191,8 @@ class Faults:
         self._note(f"{'power cut' if is_power_cut else 'kill'} of a {role}", f"{node!r}")
         if was_master and node is self.world.current:
             self.world.forget_lost(node)
-        self._later(self._seconds() / 2, self._start, node, node.incarnation)
+        down_s = self._seconds() / 2 if seconds is None else seconds
+        self._later(down_s, self._start, node, node.incarnation)
 
     def _start(self, node: Node, incarnation: int) -> None:
         if not node.is_up and node.incarnation == incarnation:
@@ -243,8 +247,7 @@ class Faults:
             node = self._chance.choice(world.nodes)
             pairs = [(node.name, nameserver.name)]
             self._note("nameserver cut off", f"{pairs}")
-            world.network.blocked[pairs[0]] = world.network.blocked.get(pairs[0], 0) + 1
-            self._later(self._seconds(), self._heal, pairs)
+            self._block(pairs, self._seconds())
 
     def stop_nameserver(self) -> None:
         """A nameserver is down for a while, and may come back with an empty disk."""
@@ -266,29 +269,41 @@ class Faults:
 
     def degrade(self) -> None:
         """A slave is cut off, the master goes on without it, dies, and the slave is promoted."""
-        world, node = self.world, self._slave()
+        world, node, chance = self.world, self._slave(), self._chance
         old = world.current
         if node is None or not old.is_up or old.master is None:
             return
         self._note("degraded master", f"{old!r} without {node!r}")
         pairs = [(node.name, old.name), (old.name, node.name)]
-        for pair in pairs:
-            world.network.blocked[pair] = world.network.blocked.get(pair, 0) + 1
-        self._later(8.0, self._heal, pairs)
+        for nameserver in world.nameservers:
+            pairs += [(who.name, nameserver.name) for who in (node, old) if chance.random() < 0.25]
+        self._block(pairs, 8.0)
         for connection in list(world.network.connections.values()):
             if connection.caller is node:
                 world.network.cut(connection, told=("caller", "callee"))
-        if self._chance.random() < 0.5:
+        if chance.random() < 0.4:
             old.config.mode = ReplicationMode.ASYNC
             old.take_config(world.clock.now)
-        self._later(1.0 + 3 * self._chance.random(), self._kill_and_promote, old, node)
+        elif chance.random() < 0.6:
+            # The others come back as slaves that nothing is recorded of.
+            for other in self._slaves():
+                if other is not node:
+                    self._stop(other, is_power_cut=False, seconds=0.3)
+        self._later(1.0 + 3 * chance.random(), self._kill_and_promote, old, node)
 
     def _kill_and_promote(self, old: Node, node: Node) -> None:
-        world = self.world
+        world, chance = self.world, self._chance
         if self._is_over or old is not world.current or node.is_master or not node.is_up:
             return
+        if chance.random() < 0.6:
+            for other in self._slaves():
+                if other is not node:
+                    self._stop(other, is_power_cut=False)
         if old.is_up:
             self._stop(old, is_power_cut=False)
+        if world.nameservers and chance.random() < 0.2:
+            self._note("nameserver wiped", world.nameservers[0].name)
+            world.nameservers[0].wipe()
         if node.paused_until <= world.clock.now and world.promote(node, accepts_loss=False):
             self._note("promotion after degradation", f"{node!r}")
             self._point_others(old, node)

@@ -176,7 +176,7 @@ class World:
                 if slave.target is self.current:
                     return f"{node!r} is {slave.state.value} after repair: {slave.last_reason}"
                 return f"{node!r} waits for repair"
-            elif slave.link is None or not self._has_all(node):
+            elif not self._is_followed_by(node) or not self._has_all(node):
                 return (
                     f"{node!r} is {slave.state.value}, {self.current!r} is its master:"
                     f" {slave.last_reason}"
@@ -190,6 +190,18 @@ class World:
         if not master.keeper.is_settled and (self.nameservers or not has_stock):
             return f"{self.current!r} has not recorded what it relies on: {master.keeper.chain}"
         return None
+
+    def _is_followed_by(self, node: Node) -> bool:
+        """Tell whether both ends of a connection take it for one that carries the log."""
+        slave = node.follower.link
+        return (
+            slave is not None
+            and slave.is_streaming
+            and any(
+                connection.caller is node and link.is_streaming and not connection.is_broken
+                for connection, link in self.current.links.values()
+            )
+        )
 
     def _has_all(self, node: Node) -> bool:
         end = self.current.log.end

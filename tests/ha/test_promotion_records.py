@@ -1,0 +1,196 @@
+"""Promotions after the master went on without a slave: real brokers, a real nameserver (B1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmq.model.in_sync_record import NAMESPACE, read_record
+from rmq.remoting.bodies import HaPromoteBody
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.headers import (
+    DeleteKvConfigRequest,
+    GetKvConfigRequest,
+    GetKvConfigResponse,
+    HaFenceRequest,
+    HaPromoteRequest,
+)
+from tests.ha.pair_kit import pair
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmq.broker.broker import Broker
+    from rmq.remoting.command import Command
+    from tests.ha.pair_kit import Pair
+
+OK = ResponseCode.SUCCESS
+NO_SLAVE = ResponseCode.SLAVE_NOT_AVAILABLE
+REFUSED = ResponseCode.SERVICE_NOT_AVAILABLE
+NOWHERE: Final = {"haMasterAddress": "127.0.0.1:1"}
+
+
+async def _promote(it: Pair, broker: Broker, *, accept_loss: bool = False) -> Command:
+    return await it.ask(broker, RequestCode.HA_PROMOTE, HaPromoteRequest(accept_loss=accept_loss))
+
+
+async def _settled(it: Pair, master: Broker) -> None:
+    keeping = master.replication.records
+    assert keeping is not None
+    await it.until(lambda: not keeping.missing, "it is recorded by what rule sends are answered")
+
+
+async def _switch(it: Pair, master: Broker, role: str) -> None:
+    body = f"brokerRole={role}\n".encode()
+    assert (await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=body)).code == OK
+
+
+async def _cut_off_slave(it: Pair) -> tuple[Broker, Broker]:
+    """Return a sync master and a slave that counted and cannot reach it any longer."""
+    master = await it.start("one", "SYNC_MASTER")
+    await it.create_topic(master)
+    slave = await it.start("two", "SLAVE")
+    await it.in_sync(master)
+    assert await it.send(master, 5) == [OK] * 5
+    await _settled(it, master)
+    await it.equal(master, slave)
+    await it.stop("two")
+    # Stopped in good order, it is the one it was.
+    slave = await it.start("two", "SLAVE", NOWHERE)
+    return master, slave
+
+
+async def test_a_master_that_went_async_meanwhile_is_not_replaced_without_a_word(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as it:
+        master, slave = await _cut_off_slave(it)
+        assert await it.send(master, 5) == [NO_SLAVE] * 5
+        await _switch(it, master, "ASYNC_MASTER")
+        await _settled(it, master)
+        assert await it.send(master, 20) == [OK] * 20
+        await it.stop("one")
+        answer = await _promote(it, slave)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "without waiting for slaves (async)" in (answer.remark or "")
+
+
+async def test_a_master_that_went_on_with_another_slave_is_not_replaced_without_a_word(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as it:
+        master, slave = await _cut_off_slave(it)
+        other = await it.start("three", "SLAVE")
+        await it.in_sync(master)
+        await _settled(it, master)
+        assert await it.send(master, 20) == [OK] * 20
+        await it.equal(master, other)
+        await it.stop("one")
+        await it.stop("three")
+        answer = await _promote(it, slave)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "slaves in sync do not answer" in (answer.remark or "") or "other slave" in (
+            answer.remark or ""
+        )
+        # The one that has everything may.
+        other = await it.restart("three")
+        answer = await _promote(it, other)
+        assert answer.code == OK, answer.remark
+        assert HaPromoteBody.decode(answer.body).reason.startswith("everything")
+
+
+async def test_what_nobody_could_note_does_not_count(tmp_path: Path) -> None:
+    """Without its nameserver a master whose slave is gone stays sync, whatever is ordered."""
+    async with pair(tmp_path) as it:
+        master, _ = await _cut_off_slave(it)
+        keeping = master.replication.records
+        assert keeping is not None
+        # The nameserver cannot write its file.
+        (tmp_path / "kv.json.tmp").mkdir()
+        await _switch(it, master, "ASYNC_MASTER")
+        await trio.sleep(0.1)
+        status = await it.status(master)
+        assert (status.mode, status.in_force) == ("ASYNC_MASTER", "sync")
+        assert "noted" in status.waits_for or "did not take" in status.waits_for
+        assert await it.send(master, 5) == [NO_SLAVE] * 5
+
+
+async def test_a_nameserver_that_was_emptied_proves_nothing_and_gets_the_record_again(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as it:
+        master, slave = await _cut_off_slave(it)
+        header = DeleteKvConfigRequest(namespace=NAMESPACE, key="broker-a")
+        answer = await it.client.request(
+            it.nameserver, RequestCode.DELETE_KV_CONFIG, header, timeout_s=5
+        )
+        assert answer.code == OK
+        await it.stop("one")
+        answer = await _promote(it, slave)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "has none" in (answer.remark or "")
+        await it.restart("one")
+        value: str | None = None
+        with trio.fail_after(10):
+            while value is None:
+                asked = GetKvConfigRequest(namespace=NAMESPACE, key="broker-a")
+                answer = await it.client.request(
+                    it.nameserver, RequestCode.GET_KV_CONFIG, asked, timeout_s=5
+                )
+                value = answer.header(GetKvConfigResponse).value
+        assert read_record(value).members == (slave.replication.identity.member,)
+
+
+async def test_a_slave_that_was_killed_is_another_one(tmp_path: Path) -> None:
+    async with pair(tmp_path) as it:
+        master = await it.start("one", "SYNC_MASTER")
+        await it.create_topic(master)
+        slave = await it.start("two", "SLAVE")
+        await it.in_sync(master)
+        assert await it.send(master, 5) == [OK] * 5
+        await _settled(it, master)
+        before = slave.replication.identity
+        await it.stop("two")
+        # As a kill leaves it.
+        (tmp_path / "two" / "abort").touch()
+        await it.stop("one")
+        slave = await it.restart("two")
+        assert slave.replication.identity.incarnation == before.incarnation + 1
+        answer = await _promote(it, slave)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "without saving its log" in (answer.remark or "")
+        # With its master back it counts again.
+        master = await it.restart("one")
+        await it.in_sync(master)
+        await _settled(it, master)
+        assert await it.send(master, 5) == [OK] * 5
+        await it.stop("one")
+        answer = await _promote(it, slave)
+        assert answer.code == OK, answer.remark
+
+
+async def test_a_master_that_does_not_step_down_is_told_to_stop(tmp_path: Path) -> None:
+    """Only the link between the two is cut; the slave is promoted all the same (B10)."""
+    async with pair(tmp_path) as it:
+        master, slave = await _cut_off_slave(it)
+        answer = await _promote(it, slave)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "does not step down" in (answer.remark or "")
+        assert await it.send(master, 3) == [NO_SLAVE] * 3
+        answer = await _promote(it, slave, accept_loss=True)
+        assert answer.code == OK, answer.remark
+        assert await it.send(master, 3) == [REFUSED] * 3
+        assert (await it.status(master)).state != "writable"
+        assert await it.send(slave, 3) == [NO_SLAVE] * 3
+
+
+async def test_who_only_says_that_it_is_master_fences_nobody(tmp_path: Path) -> None:
+    async with pair(tmp_path) as it:
+        master = await it.start("one", "ASYNC_MASTER")
+        await it.create_topic(master)
+        for address in ("127.0.0.1:1", master.address, it.nameserver):
+            header = HaFenceRequest(address=address, epoch=2**62)
+            answer = await it.ask(master, RequestCode.HA_FENCE, header)
+            assert answer.code == ResponseCode.NO_PERMISSION
+        assert await it.send(master, 3) == [OK] * 3
