@@ -57,6 +57,8 @@ class ClusterSession:
     """For tables; it is the same for all workers."""
     ledger: Counter[str] = field(default_factory=Counter)
     """How many messages were sent to each topic."""
+    filled_at: float = 0.0
+    """When the first messages were sent, on the clock of trio."""
     prefix: str = ""
     """Stands before the parts when cases are run once more."""
 

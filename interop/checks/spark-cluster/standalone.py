@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import trio
 from worker_python import environment
 
-from interop.support.cases import MismatchError
+from interop.support.cases import MismatchError, expect
 from interop.support.java import last_words
 from interop.support.processes import running_process
 from interop.support.spark import last_object
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
 WORKERS: Final = 2
+_EXIT_CODES: Final[Mapping[str, int]] = {"holds": 0, "fails": 1, "unknown": 2}
 _REGISTERED_WITHIN_S: Final = 180
 _HOST: Final = "127.0.0.1"
 _QUICK_START: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -70,6 +71,12 @@ class Submitted:
                 f"no JSON but {self.output[-1500:]!r}; code {self.code}: {self.errors[-500:]}"
             )
         return result
+
+    def expect(self, outcome: str) -> None:
+        """Exit code and verdict of a pipeline must be these, and of one mind."""
+        said = f"({self.output[-3000:]} {self.errors[-1500:]})"
+        expect(f"exit code {said}", self.code, _EXIT_CODES[outcome])
+        expect(f"outcome {said}", self.result["outcome"], outcome)
 
 
 @final
