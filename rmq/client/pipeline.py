@@ -3,7 +3,8 @@
 While its route and its connection are there, a send goes from `start` straight to `Channel.submit`,
 and its answer comes back by a call. Whatever has to wait for a route or for a connection waits in
 line there, with one task for the whole line; when that is over, all in line go on in the order they
-came. An attempt that fails goes on at another broker, by the rules of `rmq.client.sends`.
+came. An attempt that fails goes on at another broker, by the rules of `rmq.client.sends`; if there
+is no master to go to, it waits in line for one.
 
 Every send is settled exactly once: with a result, with an error, or when the pipeline closes.
 """
@@ -16,11 +17,14 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from rmq.client.master_waits import NoMasterError, Pauses, may_get_master
 from rmq.client.outbound import send_request
 from rmq.client.pending import Line
 from rmq.client.send_paths import PathTable
 from rmq.client.sends import (
+    TOPICS_MAX,
     Delivery,
+    Then,
     lookup_timed_out,
     no_master,
     not_ok,
@@ -91,6 +95,9 @@ class Pipeline:
         self._paths = PathTable(on_new_broker=client.beat_soon)
         self._lookups: dict[str, Line] = {}
         """Topics whose routes are being asked for, and who waits for them."""
+        self._waits: dict[str, Line] = {}
+        """Topics that have no master now, and who waits for one."""
+        self._pauses: dict[str, Pauses] = {}
         self._pendings: set[Pending] = set()
         self._room = Room(config.pending_max, config.pending_bytes_max)
         self._drained: trio.Event | None = None
@@ -129,7 +136,7 @@ class Pipeline:
         if pending.path is None:
             return closed
         delivery = self._delivery_of(pending)
-        delivery.failed(pending.path.broker_name, closed)
+        delivery.failed(pending.path.broker_name, closed, None)
         delivery.may_be_stored |= pending.is_sent
         return delivery.outcome()
 
@@ -219,22 +226,38 @@ class Pipeline:
             return
         pending.is_sent = False
         if self.config.avoids_slow_brokers:
-            now = self.now()
-            self._paths.faults.note(path.broker_name, now - pending.tried_at, now, failed=True)
+            self._note_fault(pending, path, error)
+        name = pending.outbound.topic
         delivery = self._delivery_of(pending)
-        goes_on = delivery.failed(path.broker_name, error) and self._has_time(pending)
+        then = delivery.failed(path.broker_name, error, self._client.routes.get(name))
+        if not self._has_time(pending):
+            then = Then.GIVE_UP
+        if then is Then.WAIT:
+            self._wait(pending)
+            return
         if says_broker_is_gone(error):
-            name = pending.outbound.topic
             line = self._refresh(name)
             topic = self._paths.get(name)
-            if goes_on and line is not None and topic is not None and topic.has_one_broker:
+            if (
+                then is Then.RETRY
+                and line is not None
+                and topic is not None
+                and topic.has_one_broker
+            ):
                 # It has no other place to go, so a new route is worth waiting for.
                 line.add(pending)
                 return
-        if goes_on:
+        if then is Then.RETRY:
             self._advance(pending)
         else:
             self._settle(pending, delivery.outcome())
+
+    def _note_fault(self, pending: Pending, path: Path, error: ClientError) -> None:
+        now, faults = self.now(), self._paths.faults
+        if may_get_master(error, path.broker_name, None):
+            faults.note_refused(path.broker_name, now)
+        else:
+            faults.note(path.broker_name, now - pending.tried_at, now, failed=True)
 
     def _advance(self, pending: Pending, now: float | None = None) -> None:
         """Make the next attempt, or get in line for what it needs.
@@ -369,10 +392,17 @@ class Pipeline:
         self._paths.change(route)
 
     async def route(self, name: str, timeout_s: float) -> TopicRoute:
-        """Find out where a topic is; raise `ClientError`."""
+        """Find out where a topic is, waiting for a master if it has none; raise `ClientError`."""
+        error: ClientError = lookup_timed_out(self._asked, name, timeout_s)
+        pauses = Pauses()
         with trio.move_on_after(timeout_s):
-            return (await self._found(name)).route
-        raise lookup_timed_out(self._asked, name, timeout_s)
+            while True:
+                try:
+                    return (await self._found(name)).route
+                except NoMasterError as exc:
+                    error = exc
+                await trio.sleep(pauses.next_s(self.now()))
+        raise error
 
     async def connect(self, name: str) -> None:
         """Connect to all masters of a topic that can be reached; raise `ClientError`."""
@@ -396,7 +426,7 @@ class Pipeline:
             return topic
         route = await self._client.route_to_send(name, self.config.default_queues)
         if not route.writable:
-            raise nothing_writable(self._asked, name)
+            raise nothing_writable(self._asked, name, route)
         return self._paths.take(route)
 
     def _look_up(self, name: str) -> Line:
@@ -418,6 +448,9 @@ class Pipeline:
         for pending in line.take_all():
             if error is None:
                 self._advance(pending)
+            elif isinstance(error, NoMasterError) and self._has_time(pending):
+                self._delivery_of(pending).found_nobody(error)
+                self._wait(pending)
             else:
                 self._settle(pending, pending.delivery.outcome() if pending.delivery else error)
 
@@ -452,6 +485,47 @@ class Pipeline:
             if pending.delivery is None
             else pending.delivery.outcome(),
         )
+
+    # --- masters -----------------------------------------------------------------------------
+
+    def _wait(self, pending: Pending) -> None:
+        """Let a send wait until its topic has a master, or may have one again."""
+        name = pending.outbound.topic
+        line = self._waits.get(name)
+        if line is None:
+            assert self._nursery is not None, "sends go on while the pipeline is not closed"
+            line = self._waits[name] = Line()
+            self._nursery.start_soon(self._wait_for_master, name, line)
+        line.add(pending)
+
+    async def _wait_for_master(self, name: str, line: Line) -> None:
+        pauses = self._pauses.get(name)
+        if pauses is None:
+            if len(self._pauses) >= TOPICS_MAX:
+                del self._pauses[next(iter(self._pauses))]
+            pauses = self._pauses[name] = Pauses()
+        asks_at = self.now() + pauses.next_s(self.now())
+
+        async def wait() -> None:
+            nonlocal asks_at
+            while True:
+                await trio.sleep_until(asks_at)
+                # If it has changed, `route_changed` is called for it.
+                route = await self._client.refresh_route(name)
+                if route.writable or not route.awaits_master:
+                    return
+                asks_at = self.now() + pauses.next_s(self.now())
+
+        try:
+            await line.wait_for(wait, self._wait_expired)
+        except ClientError as exc:
+            logger.warning("the route of %s could not be refreshed: %s", name, exc)
+        del self._waits[name]
+        for pending in line.take_all():
+            self._advance(pending)
+
+    def _wait_expired(self, pending: Pending) -> None:
+        self._settle(pending, self._delivery_of(pending).outcome())
 
     # --- connections -------------------------------------------------------------------------
 

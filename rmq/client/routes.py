@@ -29,7 +29,7 @@ class Address(NamedTuple):
 class TopicRoute:
     """The queues of one topic, and who has them."""
 
-    __slots__ = ("_brokers", "_raw", "readable", "topic", "writable")
+    __slots__ = ("_brokers", "_raw", "readable", "topic", "writable", "writable_names")
 
     def __init__(self, topic: str, route: TopicRouteData) -> None:
         self.topic = topic
@@ -39,6 +39,8 @@ class TopicRoute:
         }
         self.writable: tuple[MessageQueue, ...] = tuple(self._writable(topic, route))
         """Queues that take messages now, in the order in which they are dealt with."""
+        self.writable_names = frozenset(queue.broker_name for queue in self.writable)
+        """The brokers that have them."""
         self.readable: tuple[MessageQueue, ...] = tuple(
             MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
             for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
@@ -94,6 +96,20 @@ class TopicRoute:
     @property
     def is_ordered(self) -> bool:
         return bool(self._raw.order_topic_conf)
+
+    @property
+    def awaits_master(self) -> bool:
+        """Whether it has queues to write to whose broker has slaves only at the moment."""
+        return any(
+            data.perm & PERM_WRITE
+            and self._brokers.get(data.broker_name)
+            and MASTER_ID not in self._brokers[data.broker_name]
+            for data in self._raw.queue_datas
+        )
+
+    def has_slave(self, broker_name: str) -> bool:
+        """Tell whether a name has a slave now, which may become its master."""
+        return any(number != MASTER_ID for number in self._brokers.get(broker_name, ()))
 
     def master_of(self, broker_name: str) -> str | None:
         """Return the address of the master of a name, if it has one now."""

@@ -34,6 +34,9 @@ _LEFT_ALONE_MS: Final = (
 )
 """An answer after so long, and how long the broker is left alone for it."""
 
+_REFUSED_S: Final = 0.5
+"""How long a broker is left alone that is no master at the moment."""
+
 
 # --- in turn ---------------------------------------------------------------------------------
 
@@ -112,6 +115,10 @@ class BrokerFaults:
         self._faults[broker_name] = _Fault(
             broker_name, took_ms, now + left_alone_ms(counted_ms) / 1000
         )
+
+    def note_refused(self, broker_name: str, now: float) -> None:
+        """Take in that a broker was no master: its name may have one again in a moment."""
+        self._faults[broker_name] = _Fault(broker_name, 0.0, now + _REFUSED_S)
 
     def is_available(self, broker_name: str, now: float) -> bool:
         """Tell whether a broker is not left alone just now."""

@@ -4,15 +4,21 @@ A send has one timeout for all of its attempts. An attempt that fails is repeate
 where there is one, unless the broker said no in a way that no other would undo. A message that was
 sent to a queue of the caller's choice stays there: one attempt, as stock clients do.
 
+A broker that is no master at the moment has stored nothing: that is no attempt that failed. If no
+other broker takes the message, a master is waited for as long as the send has time, also by
+messages for a queue of the caller's choice (`rmq.client.master_waits`).
+
 `Delivery` keeps the account of one send, `Sends.send` is the whole of it as a flow. The trio
 producer pipelines thousands of deliveries by the same rules (`rmq.client.pipeline`).
 """
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.client.flows import Ask, Flow, Tell
+from rmq.client.flows import Ask, Flow, Pause, Tell
+from rmq.client.master_waits import NoMasterError, Pauses, may_get_master
 from rmq.client.outbound import read_send_answer, send_request
 from rmq.client.selection import BrokerFaults, QueueRing
 from rmq.errors import (
@@ -52,6 +58,15 @@ RETRIED_CODES: Final = frozenset(
 )
 """A no of one broker that may be a yes of another."""
 
+_MOVED_CODES: Final = frozenset(
+    (
+        int(ResponseCode.TOPIC_NOT_EXIST),
+        int(ResponseCode.SERVICE_NOT_AVAILABLE),
+        int(ResponseCode.NO_PERMISSION),
+    )
+)
+"""A no of a broker whose place in the route may be another's by now."""
+
 TOPICS_MAX: Final = 4096
 """Topics a producer keeps the turn of."""
 
@@ -66,55 +81,98 @@ def is_retried(error: ClientError) -> bool:
 def says_broker_is_gone(error: ClientError) -> bool:
     """Tell whether a failure is a reason to ask nameservers where brokers are."""
     if isinstance(error, ResponseError):
-        return error.code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION)
+        return error.code in _MOVED_CODES
     return isinstance(error, ConnectFailedError | ConnectionLostError | NoRouteError)
+
+
+class Then(enum.Enum):
+    """What follows a failed attempt."""
+
+    GIVE_UP = enum.auto()
+    RETRY = enum.auto()
+    """Try again at once, on another broker where there is one."""
+    WAIT = enum.auto()
+    """Wait for a master, and try again."""
 
 
 @final
 class Delivery:
     """The account of one send: what was tried, what came of it, and whether to go on."""
 
-    __slots__ = ("_retries", "attempts", "kept", "may_be_stored", "topic")
+    __slots__ = (
+        "_nobody",
+        "_refused_by",
+        "_stays",
+        "_tries_left",
+        "attempts",
+        "kept",
+        "may_be_stored",
+        "topic",
+    )
 
     def __init__(self, topic: str, *, retries: int, stays: bool = False) -> None:
         """`stays`: to one queue only, however often that fails."""
         self.topic = topic
         self.attempts: list[tuple[str, ClientError]] = []
+        """What failed. Of brokers that were no masters, the last time counts."""
         self.kept: SendResult | None = None
         """A message that is stored, but not as well as it should be: better than none."""
         self.may_be_stored = False
         """Whether a broker may have got it and said nothing."""
-        self._retries = 0 if stays else retries
+        self._stays = stays
+        self._tries_left = 1 + (0 if stays else retries)
+        self._refused_by: set[str] = set()
+        """Brokers that were found to be no masters since a master was waited for last."""
+        self._nobody: NoMasterError | None = None
 
     @property
     def last_broker(self) -> str | None:
         """The broker that failed last."""
         return self.attempts[-1][0] if self.attempts else None
 
-    def failed(self, broker_name: str, error: ClientError) -> bool:
-        """Take in a failed attempt; tell whether to try again."""
+    def failed(self, broker_name: str, error: ClientError, route: TopicRoute | None) -> Then:
+        """Take in a failed attempt by a route, if it is still known; tell what follows."""
+        if may_get_master(error, broker_name, route):
+            return self._refused(broker_name, error, route)
         if isinstance(error, RequestTimeoutError | ConnectionLostError | BadAnswerError):
             self.may_be_stored = True
         self.attempts.append((broker_name, error))
-        return self._tries_left > 0 and is_retried(error)
+        self._tries_left -= 1
+        return Then.RETRY if self._tries_left > 0 and is_retried(error) else Then.GIVE_UP
+
+    def _refused(self, broker_name: str, error: ClientError, route: TopicRoute | None) -> Then:
+        """Take in that a broker is no master now, which does not count as one of the tries."""
+        for known in self.attempts:
+            if known[0] == broker_name and may_get_master(known[1], broker_name, route):
+                self.attempts.remove(known)
+                break
+        self.attempts.append((broker_name, error))
+        has_been_asked = broker_name in self._refused_by
+        self._refused_by.add(broker_name)
+        others = frozenset() if self._stays or route is None else route.writable_names
+        if has_been_asked or others <= self._refused_by:
+            self._refused_by.clear()
+            return Then.WAIT
+        return Then.RETRY
+
+    def found_nobody(self, error: NoMasterError) -> None:
+        """Take in that no broker of the topic is a master now."""
+        self._nobody = error
 
     def stored_badly(self, result: SendResult, error: ClientError) -> bool:
         """Take in an answer that is not good enough; tell whether to try again."""
         self.kept = result
         self.attempts.append((result.queue.broker_name, error))
+        self._tries_left -= 1
         return self._tries_left > 0
 
-    @property
-    def _tries_left(self) -> int:
-        return 1 + self._retries - len(self.attempts)
-
-    def error(self) -> SendFailedError:
-        """Return what to say now that all is in vain."""
-        return SendFailedError(self.topic, self.attempts, may_be_stored=self.may_be_stored)
-
-    def outcome(self) -> SendResult | SendFailedError:
+    def outcome(self) -> SendResult | SendFailedError | NoMasterError:
         """Return what there is at the end."""
-        return self.error() if self.kept is None else self.kept
+        if self.kept is not None:
+            return self.kept
+        if self._nobody is not None and not self.attempts:
+            return self._nobody
+        return SendFailedError(self.topic, self.attempts, may_be_stored=self.may_be_stored)
 
 
 class BatchFailedError(SendFailedError):
@@ -168,9 +226,10 @@ def no_master(address: str, queue: MessageQueue) -> NoRouteError:
     return NoRouteError(address, queue.topic, f"broker {queue.broker_name} has no master now")
 
 
-def nothing_writable(address: str, topic: str) -> NoRouteError:
-    """Return what to say of a topic that takes no messages now."""
-    return NoRouteError(
+def nothing_writable(address: str, topic: str, route: TopicRoute | None = None) -> NoRouteError:
+    """Return what to say of a topic that takes no messages now: that it waits for a master, say."""
+    error = NoMasterError if route is not None and route.awaits_master else NoRouteError
+    return error(
         address,
         topic,
         "none of its queues takes messages now",
@@ -191,10 +250,12 @@ class Sends:
         now: Callable[[], float],
         now_ms: Callable[[], int],
         first: int = 0,
+        on_stale: Callable[[str], object] | None = None,
     ) -> None:
         """`now` is a clock for durations, `now_ms` the time of day.
 
-        `first` spreads producers over queues.
+        `first` spreads producers over queues. `on_stale` is told of a topic whose route may be
+        another by now, when a send need not wait for it.
         """
         self.config = config
         self.faults = BrokerFaults()
@@ -203,18 +264,34 @@ class Sends:
         self._now = now
         self._now_ms = now_ms
         self._first = first
+        self._on_stale = on_stale
         self._rings: dict[str, QueueRing] = {}
         self._asked = ";".join(nameservers.addresses)
 
-    def route(self, topic: str) -> Flow[TopicRoute]:
-        """Return the route of a topic to send to; raise `NoRouteError` or `NoNameserverError`."""
+    def route(self, topic: str, timeout_s: float | None = None) -> Flow[TopicRoute]:
+        """Return the route of a topic to send to.
+
+        If its brokers have no master now, one is waited for. Raises `NoRouteError` or
+        `NoNameserverError`.
+        """
+        deadline = self._now() + (self.config.send_timeout_s if timeout_s is None else timeout_s)
+        pauses = Pauses()
+        while True:
+            try:
+                return (yield from self._find_route(topic))
+            except NoMasterError:
+                if (left_s := deadline - self._now()) <= 0:
+                    raise
+                yield from _rest(pauses.next_s(self._now()), left_s)
+
+    def _find_route(self, topic: str) -> Flow[TopicRoute]:
         known = self._routes.get(topic)
         if known is not None and known.writable:
             return known
         route = yield from self._nameservers.route_to_send(topic, self.config.default_queues)
         self._routes.put(route)
         if not route.writable:
-            raise nothing_writable(self._asked, topic)
+            raise nothing_writable(self._asked, topic, route)
         return route
 
     def send(
@@ -233,11 +310,17 @@ class Sends:
         whole_s = config.send_timeout_s if timeout_s is None else timeout_s
         deadline = self._now() + whole_s
         delivery = Delivery(outbound.topic, retries=config.retries, stays=queue is not None)
-        route = yield from self.route(outbound.topic)
+        route = yield from self.route(outbound.topic, whole_s)
         if self._now() >= deadline:
             raise lookup_timed_out(self._asked, outbound.topic, whole_s)
-        goes_on = True
-        while goes_on and (left_s := deadline - self._now()) > 0:
+        pauses = Pauses()
+        then = Then.RETRY
+        while then is not Then.GIVE_UP and (left_s := deadline - self._now()) > 0:
+            if then is Then.WAIT:
+                yield from _rest(pauses.next_s(self._now()), left_s)
+                route = yield from self._fresh_route(route)
+                then = Then.RETRY if route.writable or queue is not None else Then.WAIT
+                continue
             chosen = queue or self._choose(route, delivery.last_broker)
             broker_name = chosen.broker_name
             address = route.master_of(broker_name)
@@ -246,15 +329,20 @@ class Sends:
                     raise no_master(self._asked, chosen)
                 result = yield from self._attempt(outbound, chosen, address, left_s)
             except ClientError as exc:
-                goes_on = delivery.failed(broker_name, exc)
-                if goes_on and says_broker_is_gone(exc) and not _has_other(route, broker_name):
-                    route = yield from self._fresh_route(route)
+                then = delivery.failed(broker_name, exc, route)
+                if then is Then.RETRY and says_broker_is_gone(exc):
+                    if _has_other(route, broker_name):
+                        self._stale(route.topic)
+                    else:
+                        route = yield from self._fresh_route(route)
+                        then = Then.RETRY if route.writable else Then.WAIT
             else:
                 if result.is_ok or not config.retries_when_not_ok or queue is not None:
                     return result
                 goes_on = delivery.stored_badly(result, not_ok(result, address or ""))
+                then = Then.RETRY if goes_on else Then.GIVE_UP
         outcome = delivery.outcome()
-        if isinstance(outcome, SendFailedError):
+        if isinstance(outcome, RmqError):
             raise outcome
         return outcome
 
@@ -280,8 +368,11 @@ class Sends:
             result = read_send_answer(
                 answer.command, address=address, queue=queue, outbound=outbound
             )
-        except ClientError:
-            self._note(queue, started, failed=True)
+        except ClientError as exc:
+            if may_get_master(exc, queue.broker_name, None):
+                self._note_refused(queue)
+            else:
+                self._note(queue, started, failed=True)
             raise
         self._note(queue, started)
         return result
@@ -310,14 +401,31 @@ class Sends:
             now = self._now()
             self.faults.note(queue.broker_name, now - started, now, failed=failed)
 
+    def _note_refused(self, queue: MessageQueue) -> None:
+        if self.config.avoids_slow_brokers:
+            self.faults.note_refused(queue.broker_name, self._now())
+
+    def _stale(self, topic: str) -> None:
+        if self._on_stale is not None:
+            self._on_stale(topic)
+
     def _fresh_route(self, old: TopicRoute) -> Flow[TopicRoute]:
-        """Return a new route, or the old one if there is none: a broker may be back by now."""
+        """Return a new route, or the old one if there is none: a broker may be back by now.
+
+        One without a master is returned if there are slaves, one of which may become the master.
+        """
         try:
             route = yield from self._nameservers.route(old.topic)
         except ClientError:
             return old
         self._routes.put(route)
-        return route if route.writable else old
+        return route if route.writable or route.awaits_master else old
+
+
+def _rest(pause_s: float, left_s: float) -> Flow[None]:
+    """Pause, and no longer than there is time."""
+    if pause_s > 0:
+        yield Pause(min(pause_s, left_s))
 
 
 def _has_other(route: TopicRoute, broker_name: str) -> bool:

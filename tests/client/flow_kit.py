@@ -54,6 +54,8 @@ class Script:
     def __init__(self, *answers: Reply | ClientError | Callable[[Ask], Reply]) -> None:
         self._answers = list(answers)
         self.steps: list[Step] = []
+        self.on_pause: Callable[[float], None] | None = None
+        """Is told of each pause, such as to let time pass."""
 
     @property
     def asks(self) -> list[Ask]:
@@ -84,6 +86,9 @@ class Script:
                 given, error = None, None
                 if isinstance(step, Ask):
                     given, error = self._answer(step)
+                elif isinstance(step, Pause):
+                    if self.on_pause is not None:
+                        self.on_pause(step.seconds)
                 elif isinstance(step, Tell) and self._answers:
                     first = self._answers[0]
                     if isinstance(first, ClientError):

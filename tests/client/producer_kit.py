@@ -20,7 +20,7 @@ from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
     from rmq.client.received import ReceivedMessage
     from rmq.client.tracer import ConsumeCode, Sent, TransactionEnded
@@ -109,14 +109,21 @@ def _route(topic: str, masters: dict[str, str], queues: int) -> TopicRoute:
     return TopicRoute(topic, route_data(masters, queues))
 
 
-def route_data(masters: dict[str, str], queues: int) -> TopicRouteData:
+def route_data(
+    masters: dict[str, str], queues: int, slaves: Collection[str] = ()
+) -> TopicRouteData:
+    """Return a route; the brokers of the names in `slaves` are slaves."""
     return TopicRouteData(
         queue_datas=tuple(
             QueueData(broker_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=6)
             for name in masters
         ),
         broker_datas=tuple(
-            BrokerData(cluster="DefaultCluster", broker_name=name, broker_addrs={0: address})
+            BrokerData(
+                cluster="DefaultCluster",
+                broker_name=name,
+                broker_addrs={1 if name in slaves else 0: address},
+            )
             for name, address in masters.items()
         ),
     )
@@ -137,6 +144,9 @@ class OddBroker:
         self.on_send: Callable[[str, Request[SendMessageRequestV2]], None] = answer_ok
         self.addresses: dict[str, str] = {}
         """Where each broker is said to be."""
+        self.slaves: set[str] = set()
+        """Brokers that are said to be slaves: their names have no master."""
+        self.on_route_asked: Callable[[], None] = lambda: None
         self.channels: list[Channel] = []
         self._names = tuple(names)
         self._queues = queues
@@ -161,10 +171,11 @@ class OddBroker:
 
     def _answer_route(self, request: Request) -> None:  # type: ignore[type-arg]
         self.routes_asked += 1
+        self.on_route_asked()
         if not self.knows_topics:
             request.reply(code=ResponseCode.TOPIC_NOT_EXIST, remark="no such topic")
             return
-        request.reply(body=route_data(self.addresses, self._queues).encode())
+        request.reply(body=route_data(self.addresses, self._queues, self.slaves).encode())
 
     def _take_send(self, request: Request[SendMessageRequestV2]) -> None:
         name = request.header.broker_name or ""

@@ -45,7 +45,7 @@ from tests.client.producer_kit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from rmq.client.producer import Producer
@@ -358,10 +358,133 @@ async def test_a_no_is_retried_or_not_by_its_code() -> None:
         assert isinstance(error, ResponseError)
         assert (error.code, error.remark) == (2, "busy")
         it.sends.clear()
-        code = ResponseCode.SERVICE_NOT_AVAILABLE
+        code = ResponseCode.SYSTEM_ERROR
         with pytest.raises(SendFailedError, match="3 attempts"):
             await producer.send(message(0))
         assert len({name for name, _ in it.sends[:2]}) == 2
+
+
+# --- names without a master ------------------------------------------------------------------
+
+
+def refuse_as_slave(name: str, request: Request[SendMessageRequestV2]) -> None:
+    """Answer like a broker that is no master, or none any longer."""
+    request.reply(code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="a slave")
+
+
+THEIR_QUEUE: Final = MessageQueue(topic=TOPIC, broker_name="broker-a", queue_id=1)
+SENDS: Final[dict[str, Callable[[Producer], Awaitable[object]]]] = {
+    "send": lambda producer: producer.send(message(0)),
+    "to a queue": lambda producer: producer.send(message(0), queue=THEIR_QUEUE),
+    "ordered": lambda producer: producer.send_ordered(message(0), "key"),
+    "batch": lambda producer: producer.send_batch([message(0), message(1)]),
+}
+any_send = pytest.mark.parametrize("send", SENDS.values(), ids=SENDS)
+
+
+@any_send
+async def test_a_send_waits_until_its_broker_is_master_again(
+    send: Callable[[Producer], Awaitable[object]],
+) -> None:
+    async with odd_brokers() as it, open_producer(it.nameserver, "orders") as producer:
+        await producer.prepare(TOPIC)
+        it.on_send = refuse_as_slave
+
+        def promote_after_some_refusals() -> None:
+            if len(it.sends) == 3:
+                it.on_send = answer_ok
+
+        it.on_route_asked = promote_after_some_refusals
+        await send(producer)
+        assert len(it.sends) == 4
+
+
+@any_send
+async def test_a_send_waits_while_nameservers_know_slaves_only(
+    send: Callable[[Producer], Awaitable[object]],
+) -> None:
+    async with odd_brokers() as it, open_producer(it.nameserver, "orders") as producer:
+        it.slaves = {"broker-a"}
+
+        def promote_after_some_questions() -> None:
+            if it.routes_asked == 4:
+                it.slaves = set()
+
+        it.on_route_asked = promote_after_some_questions
+        await send(producer)
+        assert len(it.sends) == 1, "no slave was sent anything"
+
+
+async def test_a_send_in_flight_when_the_master_is_gone_waits_for_the_next_one() -> None:
+    async with odd_brokers() as it, open_producer(it.nameserver, "orders") as producer:
+        await producer.send(message(0))
+
+        def die(name: str, request: Request[SendMessageRequestV2]) -> None:
+            it.slaves, it.on_send = {"broker-a"}, answer_ok
+            it.routes_asked = 0
+            request.channel.close("dies")
+
+        def promote_after_some_questions() -> None:
+            if it.routes_asked == 4:
+                it.slaves = set()
+
+        it.on_send, it.on_route_asked = die, promote_after_some_questions
+        assert (await producer.send(message(1))).is_ok
+        assert len(it.sends) == 3
+
+
+async def test_pipelined_sends_wait_for_a_master_together() -> None:
+    async with odd_brokers() as it, open_producer(it.nameserver, "orders") as producer:
+        await producer.prepare(TOPIC)
+        it.on_send = refuse_as_slave
+        pendings = [await producer.send_soon(message(number)) for number in range(100)]
+        await until(lambda: len(it.sends) >= 200)
+        it.on_send = answer_ok
+        for pending in pendings:
+            assert (await pending.wait()).is_ok
+        assert it.routes_asked < 20, "one question serves all that wait"
+
+
+async def test_a_name_that_gets_no_master_in_time_fails_the_send() -> None:
+    async with odd_brokers() as it, open_producer(it.nameserver, "orders") as producer:
+        await producer.prepare(TOPIC)
+        it.on_send = refuse_as_slave
+        with pytest.raises(SendFailedError, match="1 attempt, it is stored nowhere") as caught:
+            await producer.send(message(0), timeout_s=0.3)
+        (error,) = (error for _, error in caught.value.attempts)
+        assert isinstance(error, ResponseError)
+        assert error.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        it.slaves = {"broker-a"}
+        await producer.client.refresh_route(TOPIC)
+        with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
+            await producer.send(message(0), timeout_s=0.3)
+        with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
+            await producer.send_ordered(message(0), "key", timeout_s=0.3)
+        it.slaves, it.on_send = set(), answer_ok
+        assert (await producer.send(message(1))).is_ok
+
+
+async def test_a_lone_master_that_is_gone_is_not_waited_for() -> None:
+    async with odd_brokers() as it, open_producer(it.nameserver, "orders") as producer:
+        it.addresses["broker-a"] = "127.0.0.1:1"
+        with trio.fail_after(2), pytest.raises(SendFailedError, match="3 attempts"):
+            await producer.send(message(0))
+
+
+async def test_a_master_that_steps_down_is_not_left_alone_for_long() -> None:
+    async with (
+        odd_brokers(TWO) as it,
+        open_producer(it.nameserver, "orders", avoids_slow_brokers=True) as producer,
+    ):
+        it.on_send = lambda name, request: (refuse_as_slave if name == "broker-a" else answer_ok)(
+            name, request
+        )
+        while not any(name == "broker-a" for name, _ in it.sends):
+            assert (await producer.send(message(0))).queue.broker_name == "broker-b"
+        it.on_send = answer_ok
+        with trio.fail_after(5):
+            while (await producer.send(message(1))).queue.broker_name != "broker-a":
+                pass
 
 
 async def test_stored_but_not_as_well_as_it_should_be_is_a_result_or_retried() -> None:

@@ -34,12 +34,17 @@ from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
 from tests.client.flow_kit import Script, reply, routes_of
 
 if TYPE_CHECKING:
-    from rmq.client.flows import Ask
+    from collections.abc import Callable
+
+    from rmq.client.flows import Ask, Flow
+    from rmq.client.messages import SendResult
     from rmq.client.outbound import OutboundMessage
     from tests.client.flow_kit import Reply
 
 TWO: Final = {"a": {0: "a:1"}, "b": {0: "b:1"}}
 ONE: Final = {"a": {0: "a:1"}}
+LONE_SLAVE: Final = {"a": {1: "a:2"}}
+PROMOTED: Final = {"a": {0: "a:2", 1: "a:1"}}
 LOST: Final = ConnectionLostError("a:1", "reset")
 REFUSED: Final = ConnectFailedError("a:1", "refused")
 
@@ -52,6 +57,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+    def run(self, script: Script, flow: Flow[SendResult]) -> SendResult:
+        """Run a flow whose pauses take their time."""
+        script.on_pause = self._pass
+        return script.run(flow)
+
+    def _pass(self, seconds: float) -> None:
+        self.now_s += seconds
 
 
 def stored(code: int = ResponseCode.SUCCESS, queue_id: int = 0) -> Reply:
@@ -78,6 +91,7 @@ def route_of(brokers: dict[str, dict[int, str]], *, perm: int = 6) -> Reply:
 
 
 NO_TOPIC: Final = reply(code=ResponseCode.TOPIC_NOT_EXIST)
+NO_MASTER: Final = reply(code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="a slave")
 
 
 def sends(
@@ -85,6 +99,7 @@ def sends(
     *,
     clock: Clock | None = None,
     first: int = -1,
+    on_stale: Callable[[str], object] | None = None,
     **settings: object,
 ) -> Sends:
     config = ProducerConfig(group="g", **settings)  # type: ignore[arg-type]
@@ -96,6 +111,7 @@ def sends(
         now=clock or Clock(),
         now_ms=lambda: 1_700_000_000_000,
         first=first,
+        on_stale=on_stale,
     )
 
 
@@ -299,6 +315,99 @@ def test_a_broker_that_failed_is_left_alone_for_its_time() -> None:
     assert addresses == {"a:1", "b:1"}
 
 
+# --- waiting for a master --------------------------------------------------------------------
+
+
+def test_a_broker_that_is_no_master_any_longer_is_waited_for() -> None:
+    clock = Clock()
+    script = Script(NO_MASTER, route_of(ONE), NO_MASTER, route_of(PROMOTED), stored())
+    assert clock.run(script, sends(ONE, clock=clock).send(outbound())).is_ok
+    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:1", "n:1", "a:2"]
+    assert script.pauses == [0.05], "the route is asked for at once, then after a pause"
+
+
+def test_a_master_is_waited_for_longer_each_time_and_no_longer_than_the_send_may_take() -> None:
+    clock = Clock()
+    script = Script(*[each for _ in range(20) for each in (NO_MASTER, route_of(ONE))])
+    with pytest.raises(SendFailedError, match=r"stored nowhere: a: .*code 14") as caught:
+        clock.run(script, sends(ONE, clock=clock, retries=0).send(outbound()))
+    assert script.pauses[:6] == [0.05, 0.1, 0.2, 0.4, 0.5, 0.5]
+    assert sum(script.pauses) == pytest.approx(3.0)
+    assert len(caught.value.attempts) == 1, "one after the other at the same broker counts once"
+    assert not caught.value.may_be_stored
+
+
+def test_a_queue_of_the_callers_choice_waits_for_its_master() -> None:
+    queue = MessageQueue(topic="T", broker_name="a", queue_id=1)
+    clock = Clock()
+    script = Script(NO_MASTER, route_of(PROMOTED | {"b": {0: "b:1"}}), stored())
+    it = sends(TWO, clock=clock)
+    assert clock.run(script, it.send(outbound(), queue=queue)).is_ok
+    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:2"]
+    assert [header_of(ask).queue_id for ask in script.asks[::2]] == [1, 1]
+
+
+def test_a_name_with_slaves_only_is_waited_for_and_none_of_them_is_sent_to() -> None:
+    clock = Clock()
+    routes = [route_of(LONE_SLAVE)] * 3
+    script = Script(*routes, route_of(PROMOTED), stored())
+    assert clock.run(script, sends(clock=clock).send(outbound())).is_ok
+    assert [ask.address for ask in script.asks] == ["n:1"] * 4 + ["a:2"]
+    # Also when it was known before, and the master is gone meanwhile.
+    for failure in (REFUSED, LOST):
+        script = Script(failure, *routes, route_of(PROMOTED), stored())
+        assert clock.run(script, sends(ONE, clock=clock).send(outbound())).is_ok
+        assert [ask.address for ask in script.asks] == ["a:1"] + ["n:1"] * 4 + ["a:2"]
+
+
+def test_a_master_that_refuses_connections_is_waited_for_if_it_has_a_slave() -> None:
+    clock = Clock()
+    known = {"a": {0: "a:1", 1: "a:2"}}
+    again = [each for _ in range(5) for each in (REFUSED, route_of(known))]
+    script = Script(*again, REFUSED, route_of(PROMOTED), stored())
+    assert clock.run(script, sends(known, clock=clock).send(outbound())).is_ok
+
+
+def test_a_topic_that_gets_no_master_in_time_is_said_to_have_none() -> None:
+    clock = Clock()
+    with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
+        clock.run(Script(*[route_of(LONE_SLAVE)] * 20), sends(clock=clock).send(outbound()))
+    assert clock.now_s == pytest.approx(3.0)
+
+
+def test_a_message_in_doubt_is_not_sent_again_to_its_queue() -> None:
+    queue = MessageQueue(topic="T", broker_name="a", queue_id=1)
+    script = Script(LOST)
+    with pytest.raises(SendFailedError, match="may be stored"):
+        script.run(sends({"a": {0: "a:1", 1: "a:2"}}).send(outbound(), queue=queue))
+
+
+def test_other_brokers_are_tried_before_a_master_is_waited_for() -> None:
+    clock = Clock()
+    stale: list[str] = []
+    it = sends(TWO, clock=clock, on_stale=stale.append)
+    script = Script(NO_MASTER, stored())
+    assert clock.run(script, it.send(outbound())).is_ok
+    assert [ask.address for ask in script.asks] == ["a:1", "b:1"]
+    assert stale == ["T"], "its route is asked for in the background"
+    script = Script(NO_MASTER, NO_MASTER, route_of(TWO), stored())
+    assert clock.run(script, it.send(outbound())).is_ok
+    assert sorted(ask.address for ask in script.asks[:2]) == ["a:1", "b:1"]
+
+
+def test_a_name_that_gets_another_master_is_not_left_alone_as_one_that_failed() -> None:
+    clock = Clock()
+    it = sends(TWO, clock=clock, avoids_slow_brokers=True)
+    assert clock.run(Script(NO_MASTER, stored()), it.send(outbound())).is_ok
+    clock.now_s += 0.6
+    addresses = set()
+    for _ in range(8):
+        script = Script(stored())
+        clock.run(script, it.send(outbound()))
+        addresses.add(script.asks[0].address)
+    assert addresses == {"a:1", "b:1"}
+
+
 # --- time ------------------------------------------------------------------------------------
 
 
@@ -346,8 +455,6 @@ def test_nobody_to_send_to_is_said_as_such() -> None:
         Script(NO_TOPIC, NO_TOPIC).run(sends().send(outbound()))
     with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
         Script(route_of(ONE, perm=4)).run(sends().send(outbound()))
-    with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
-        Script(route_of({"a": {1: "slave:1"}})).run(sends().send(outbound()))
 
 
 def test_what_is_closed_is_not_retried() -> None:

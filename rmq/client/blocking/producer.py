@@ -126,6 +126,7 @@ class BlockingProducer:
             now=time.monotonic,
             now_ms=_now_ms,
             first=secrets.randbelow(_FIRST_BELOW),
+            on_stale=client.keeping.refresh_soon,
         )
         self._sending = Sending(client, self.config, self._unique_keys)
 
@@ -167,7 +168,9 @@ class BlockingProducer:
         timeout_s: float | None = None,
     ) -> SendResult:
         """Send a message to the queue of its sharding key, where those of the same key are."""
-        queue = selector(self.route(message.topic).writable, message, sharding_key)
+        sends, _, _ = self._parts()
+        route = self._run(sends.route(message.topic, timeout_s), message.topic)
+        queue = selector(route.writable, message, sharding_key)
         return self.send(message, queue=queue, timeout_s=timeout_s)
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:

@@ -11,6 +11,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, final
 
+from rmq.client.flows import Pause
 from rmq.errors import ClientError
 
 if TYPE_CHECKING:
@@ -107,11 +108,11 @@ class RouteKeeping:
         if self._routes.get(topic) is not None:
             self._keep(topic, lambda: self._nameservers.route(topic))
 
-    def refresh_soon(self, topic: str) -> Task[TopicRoute]:
-        """Begin to ask for the route of a topic."""
+    def refresh_soon(self, topic: str, after_s: float = 0.0) -> Task[TopicRoute]:
+        """Begin to ask for the route of a topic, or to wait until it is asked for."""
         task = self._refreshing.get(topic)
         if task is None:
-            task = self._begin(topic, self._nameservers.route(topic))
+            task = self._begin(topic, _after(after_s, self._nameservers.route(topic)))
         return task
 
     def _keep(self, topic: str, flow: Callable[[], Flow[TopicRoute]]) -> float:
@@ -158,3 +159,14 @@ class RouteKeeping:
     def _take(self, route: TopicRoute) -> None:
         if self._routes.put(route):
             self._on_change(route)
+
+
+def _after(seconds: float, flow: Flow[TopicRoute]) -> Flow[TopicRoute]:
+    """Run a flow after a pause."""
+    if seconds > 0:
+        try:
+            yield Pause(seconds)
+        except BaseException:
+            flow.close()
+            raise
+    return (yield from flow)

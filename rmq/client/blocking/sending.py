@@ -1,8 +1,8 @@
 """Many sends under way at once, without a loop.
 
 A send goes straight to its connection and its answer comes back by a call. An attempt that fails
-goes on at another broker, by the rules of `rmq.client.sends`: what `send` would retry is retried
-here. Outcomes are handed out in the order of the messages.
+goes on at another broker or waits for a master, by the rules of `rmq.client.sends`: what `send`
+would retry is retried here. Outcomes are handed out in the order of the messages.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from rmq.client.blocking.connections import FORKED
+from rmq.client.master_waits import NoMasterError, Pauses, may_get_master
 from rmq.client.outbound import prepare, read_send_answer, send_request
 from rmq.client.selection import BrokerFaults, QueueRing
 from rmq.client.sends import (
     TOPICS_MAX,
     Delivery,
+    Then,
     no_master,
     not_ok,
     nothing_writable,
@@ -165,6 +167,9 @@ class Sending:
         self._lookups: dict[str, tuple[Task[TopicRoute], list[Send]]] = {}
         """Routes that are being asked for again, and who waits for them."""
         self._refreshed_at: dict[str, float] = {}
+        self._waits: dict[str, tuple[Task[TopicRoute], list[Send]]] = {}
+        """Topics that have no master now, and who waits until their route was asked for again."""
+        self._pauses: dict[str, Pauses] = {}
 
     # --- a stream of messages ----------------------------------------------------------------
 
@@ -255,6 +260,10 @@ class Sending:
     def _start(self, send: Send, topic_name: str, now_ms: int) -> None:
         try:
             topic = self._topic(topic_name) or self._look_up(topic_name)
+        except NoMasterError as exc:
+            self._delivery_of(send).found_nobody(exc)
+            self._wait(send)
+            return
         except RmqError as exc:
             send.outcome = exc
             return
@@ -320,14 +329,17 @@ class Sending:
     def failed(self, send: Send, lane: Lane, error: ClientError) -> None:
         """An attempt has failed."""
         if self._config.avoids_slow_brokers:
-            took_s = self._client.connections.now - send.tried_at
-            self._faults.note(lane.broker_name, took_s, _monotonic(), failed=True)
+            self._note_fault(send, lane, error)
         delivery = self._delivery_of(send)
-        if not delivery.failed(lane.broker_name, error) or not self._has_time(send):
+        then = delivery.failed(lane.broker_name, error, self._client.routes.get(delivery.topic))
+        if then is Then.GIVE_UP or not self._has_time(send):
             send.outcome = delivery.outcome()
             if says_broker_is_gone(error):
                 # Whoever offers the message again finds the broker where it is then.
                 self._refresh(delivery.topic)
+            return
+        if then is Then.WAIT:
+            self._wait(send)
             return
         topic = self._topics.get(delivery.topic)
         is_asked = says_broker_is_gone(error) and self._refresh(delivery.topic)
@@ -337,13 +349,25 @@ class Sending:
         else:
             self._again(send)
 
+    def _note_fault(self, send: Send, lane: Lane, error: ClientError) -> None:
+        if may_get_master(error, lane.broker_name, None):
+            self._faults.note_refused(lane.broker_name, _monotonic())
+        else:
+            took_s = self._client.connections.now - send.tried_at
+            self._faults.note(lane.broker_name, took_s, _monotonic(), failed=True)
+
     def _again(self, send: Send) -> None:
         assert send.outbound is not None
-        topic = self._topic(send.outbound.topic)
-        if topic is None or not self._has_time(send):
+        name = send.outbound.topic
+        topic = self._topic(name)
+        if not self._has_time(send):
             send.outcome = self._delivery_of(send).outcome()
-        else:
+        elif topic is not None:
             self._attempt(send, topic, time.time_ns() // 1_000_000)
+        elif (route := self._client.routes.get(name)) is not None and route.awaits_master:
+            self._wait(send)
+        else:
+            send.outcome = self._delivery_of(send).outcome()
 
     def _has_time(self, send: Send) -> bool:
         return self._client.connections.now < send.deadline
@@ -379,7 +403,7 @@ class Sending:
         self._client.route_to_send(name, self._config.default_queues)
         topic = self._topic(name)
         if topic is None:
-            raise nothing_writable(self._asked, name)
+            raise nothing_writable(self._asked, name, self._client.routes.get(name))
         return topic
 
     def _refresh(self, name: str) -> bool:
@@ -393,16 +417,32 @@ class Sending:
         self._lookups[name] = (self._client.keeping.refresh_soon(name), [])
         return True
 
+    def _wait(self, send: Send) -> None:
+        """Let a send wait until its topic has a master, or may have one again."""
+        assert send.outbound is not None
+        name = send.outbound.topic
+        if name not in self._waits:
+            pauses = self._pauses.get(name)
+            if pauses is None:
+                if len(self._pauses) >= TOPICS_MAX:
+                    del self._pauses[next(iter(self._pauses))]
+                pauses = self._pauses[name] = Pauses()
+            left_s = max(0.0, send.deadline - self._client.connections.now)
+            pause_s = min(pauses.next_s(_monotonic()), left_s)
+            self._waits[name] = (self._client.keeping.refresh_soon(name, pause_s), [])
+        self._waits[name][1].append(send)
+
     def _tend(self) -> None:
         """Let those go on whose route has come, or will not come."""
-        if not self._lookups:
+        if not self._lookups and not self._waits:
             return
-        for name, (task, waiting) in list(self._lookups.items()):
-            if task.is_done:
-                del self._lookups[name]
-                self._client.tick()
-                for send in waiting:
-                    self._again(send)
+        for lines in (self._lookups, self._waits):
+            for name, (task, waiting) in list(lines.items()):
+                if task.is_done:
+                    del lines[name]
+                    self._client.tick()
+                    for send in waiting:
+                        self._again(send)
 
 
 def _check_same_process(connections: Connections, generation: int) -> None:

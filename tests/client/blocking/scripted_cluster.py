@@ -76,6 +76,9 @@ class ScriptedCluster:
         """The brokers that are in routes; None: all."""
         self.addresses: dict[str, str] = {}
         """Addresses to tell in place of the true ones."""
+        self.slaves: frozenset[str] = frozenset()
+        """Brokers that are said to be slaves: their names have no master."""
+        self.on_asked: Callable[[], None] = lambda: None
         self.lock = threading.Lock()
 
     def __getitem__(self, name: str) -> Broker:
@@ -97,7 +100,11 @@ class ScriptedCluster:
                 BrokerData(
                     cluster="c",
                     broker_name=name,
-                    broker_addrs={0: self.addresses.get(name, self.brokers[name].address)},
+                    broker_addrs={
+                        1 if name in self.slaves else 0: self.addresses.get(
+                            name, self.brokers[name].address
+                        )
+                    },
                 )
                 for name in names
             ),
@@ -106,6 +113,7 @@ class ScriptedCluster:
     def answer_route(self, link: Link, request: Command) -> None:
         with self.lock:
             self.asked += 1
+            self.on_asked()
         if request.header(GetRouteInfoRequest).topic == TOPIC:
             link.answer(request, body=self.route().encode())
         else:

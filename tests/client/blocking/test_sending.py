@@ -217,6 +217,92 @@ def test_a_queue_whose_broker_is_away_is_passed_over(
             assert send(producer).queue.broker_name == "a"
 
 
+# --- waiting for a master ----------------------------------------------------------------------
+
+QUEUE = MessageQueue(topic=TOPIC, broker_name="a", queue_id=1)
+TO_A_NAME: dict[str, Callable[[BlockingProducer], SendResult]] = {
+    **SEND,
+    "to a queue": lambda producer: producer.send(MESSAGE, queue=QUEUE),
+    "ready made, to a queue": lambda producer: send_ready(producer, QUEUE),
+    "ordered": lambda producer: producer.send_ordered(MESSAGE, "key"),
+}
+every_way = pytest.mark.parametrize("send", TO_A_NAME.values(), ids=TO_A_NAME)
+
+
+@every_way
+def test_a_broker_that_is_no_master_any_longer_is_waited_for(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    refusals = 0
+
+    def refuse_some_times(link: Link, request: Command) -> None:
+        nonlocal refusals
+        if refusals == 3:
+            cluster["a"].store(link, request)
+            return
+        refusals += 1
+        link.answer(request, code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="a slave")
+
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        cluster["a"].play = refuse_some_times
+        assert send(producer).is_ok
+        assert cluster.asked == 1 + 3, "its route is asked for each time"
+
+
+@every_way
+def test_a_promoted_slave_is_found_and_no_slave_is_sent_anything(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    def promote_soon() -> None:
+        if cluster.asked == 4:
+            cluster.slaves = frozenset()
+
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        cluster.slaves, cluster.on_asked = frozenset({"a"}), promote_soon
+        assert send(producer).is_ok
+        assert len(cluster["a"].stored) == 1
+
+
+@either_way
+def test_a_send_in_flight_when_the_master_is_gone_waits_for_the_next_one(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    def die(link: Link, request: Command) -> None:
+        cluster.slaves, cluster.asked = frozenset({"a"}), 0
+        cluster["a"].play = cluster["a"].store
+        link.close()
+
+    def promote_soon() -> None:
+        if cluster.asked == 4:
+            cluster.slaves = frozenset()
+
+    with scripted_cluster("a") as cluster, open_producer(cluster) as producer:
+        assert send(producer).is_ok
+        cluster["a"].play, cluster.on_asked = die, promote_soon
+        assert send(producer).is_ok
+        assert len(cluster["a"].stored) == 2
+
+
+@every_way
+def test_a_name_that_gets_no_master_in_time_fails_the_send(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with scripted_cluster("a") as cluster, open_producer(cluster, send_timeout_s=0.3) as producer:
+        producer.route(TOPIC)
+        cluster["a"].play = cluster["a"].refuse(ResponseCode.SERVICE_NOT_AVAILABLE)
+        started = time.monotonic()
+        with pytest.raises(SendFailedError, match="1 attempt, it is stored nowhere"):
+            send(producer)
+        cluster.slaves = frozenset({"a"})
+        producer.client.refresh_route(TOPIC)
+        with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
+            send(producer)
+        assert 0.5 < time.monotonic() - started < 5
+        cluster.slaves = frozenset()
+        cluster["a"].play = cluster["a"].store
+        assert send(producer).is_ok
+
+
 def test_a_message_that_no_frame_can_carry_is_refused() -> None:
     options: ProducerOptions = {"message_bytes_max": 2**30, "compress_above": 2**30}
     large = Message(TOPIC, b"x" * (17 * 1024**2))
