@@ -53,8 +53,8 @@ JOB_TIMEOUT_S: Final = 1_800.0
 WIRE_TOPIC: Final = "BenchWire"
 SINK_TOPIC: Final = "BenchSink"
 SMALL_HEAP: Final = {"spark.driver.memory": "1g"}
-TCP: Final = {"spark.python.unix.domain.socket.enabled": "false"}
-"""Loopback between Java and its Python workers, instead of Unix sockets."""
+UNIX_SOCKETS: Final = {"spark.python.unix.domain.socket.enabled": "true"}
+"""Between Java and its Python workers, instead of loopback."""
 DEAD_LETTERS: Final = 20_000
 NAIVE_SEGMENT_BYTES: Final = 16 * 1024**2
 """The naive source reads a segment per task: enough of them for all cores."""
@@ -157,7 +157,7 @@ def bench_store(bench: Bench, store: Path, records: int, log_bytes: int) -> None
             ("store, CRC unchecked", {"verifyCrc": "false"}),
         ):
             row(name, cores, records, log_bytes, **table, options=options)
-        row("store, TCP to Python", cores, records, log_bytes, **table, conf=TCP)
+        row("store, Unix sockets", cores, records, log_bytes, **table, conf=UNIX_SOCKETS)
         row("store to Parquet", cores, records, log_bytes, kind="save", **table, out=parquet)
         row("Parquet, by Spark", cores, records, log_bytes, format="parquet", path=parquet)
         naive = {"format": "naive-store", "path": str(small)}

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
 import os
 import re
-import shutil
-import socket
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +12,7 @@ from rmq.spark.bundle import bundle_of, own_bundle
 from rmq.spark.java import use_java
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, MutableMapping
+    from collections.abc import Mapping, MutableMapping
 
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -45,12 +40,6 @@ _LOCAL_DEFAULTS: Final = {
     "spark.ui.enabled": "false",
 }
 """Likewise, where everything runs on this machine."""
-_UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
-"""Whether Java and Python talk over Unix sockets: a tenth more rows per second than over TCP."""
-_DAEMON: Final = "spark.python.daemon.module"
-_SOCKET_FOLDER: Final = "spark.python.unix.domain.socket.dir"
-_MAX_SOCKET_FOLDER: Final = 61
-"""The longest path of a folder that Spark (4.3) takes for its sockets."""
 _LOCAL_MASTER: Final = re.compile(r"local\[(?P<cores>\*|\d+)")
 SHUFFLE: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_PER_CORE: Final = 2
@@ -104,7 +93,6 @@ def open_session(
         if master.startswith("local"):
             settings.update(_LOCAL_DEFAULTS)
             settings[SHUFFLE] = str(_SHUFFLES_PER_CORE * local_cores(master))
-            settings.update(unix_sockets(socket_folder))
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         else:
@@ -132,28 +120,6 @@ def java_options(given: str) -> str:
         # Java refuses to start with two collectors.
         options.remove(_COLLECTOR)
     return " ".join([*options, given]).strip()
-
-
-def unix_sockets(folder: Callable[[], Path]) -> dict[str, str]:
-    """Return the settings for Unix sockets in a folder, or none where the system has no such thing.
-
-    Spark asks no secret of who connects to them: the folder is one that others cannot enter.
-    """
-    if not hasattr(socket, "AF_UNIX") or len(str(folder())) > _MAX_SOCKET_FOLDER:
-        return {}
-    return {
-        _UNIX_SOCKETS: "true",
-        _SOCKET_FOLDER: str(folder()),
-        _DAEMON: "rmq.spark.worker_daemon",
-    }
-
-
-@functools.cache
-def socket_folder() -> Path:
-    """Return a folder that only this user can enter; it is there until this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="rmq-spark-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def local_cores(master: str) -> int:

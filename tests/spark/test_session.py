@@ -17,12 +17,9 @@ from rmq.spark.session import (
     open_session,
     register,
     send_bundle,
-    socket_folder,
-    unix_sockets,
     use_python,
     with_path,
 )
-from rmq.spark.worker_daemon import quiet
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,26 +46,6 @@ def test_options_of_java_can_be_added_and_another_collector_chosen() -> None:
     mine = java_options("-XX:+UseG1GC -Xss4m")
     assert mine.endswith("-XX:+UseG1GC -Xss4m")
     assert "ParallelGC" not in mine
-
-
-def test_java_and_python_talk_over_sockets_that_others_cannot_reach(spark: SparkSession) -> None:
-    settings = spark.sparkContext.getConf()
-    assert settings.get("spark.python.unix.domain.socket.enabled") == "true"
-    folder = settings.get("spark.python.unix.domain.socket.dir")
-    assert folder == str(socket_folder())
-    assert socket_folder().stat().st_mode & 0o777 == 0o700
-
-
-def test_a_worker_whose_socket_java_has_closed_stops_without_a_word() -> None:
-    def fail(*arguments: object) -> int:
-        raise BrokenPipeError(arguments)
-
-    assert quiet(fail)("socket", True) == 1
-    assert quiet(lambda *arguments: len(arguments))("socket", True) == 2
-
-
-def test_a_folder_whose_path_is_too_long_for_sockets_means_tcp(tmp_path: Path) -> None:
-    assert unix_sockets(lambda: tmp_path / ("x" * 61)) == {}
 
 
 @pytest.mark.parametrize(
