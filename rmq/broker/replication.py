@@ -476,7 +476,7 @@ class Replication:
             was_native=bool(self.identity.records),
             tls_context=client_context_of(config.ha_tls_mode, config.tls_replication),
             on_news=self.metadata.news,
-            reseed=self._reseed,
+            reseed=self._reseed if config.ha_secret else None,
         )
         self._point()
         # What is copied counts as stored, as on a stock slave.
@@ -548,6 +548,11 @@ class Replication:
     def forget_master(self) -> None:
         """Follow nobody until a nameserver says whom."""
         self.ha_address = self.master_address = None
+
+    @property
+    def master_end(self) -> int:
+        """Where the log of the master ended when it last said so."""
+        return self.follower.status.master.end if self.follower is not None else 0
 
     @property
     def last_master_address(self) -> str | None:

@@ -38,6 +38,7 @@ from rmq.errors import (
     RmqError,
     StorageError,
 )
+from rmq.ha.follower_status import FollowerState
 from rmq.ha.identity import EPOCH_MAX
 from rmq.ha.promotion import Candidate, Kept, OtherSlave, Verdict, decide
 from rmq.model.in_sync_record import newest, read_record
@@ -474,7 +475,11 @@ class RoleChange:
             master = replication.master_address
             if master is None:
                 _refuse("no nameserver knows a master of this broker")
-            common_end, master_end = await self._common_end(master)
+            if self._is_outrun():
+                # Its master has nothing of what it holds, or cannot be compared with.
+                common_end, master_end = -1, replication.master_end
+            else:
+                common_end, master_end = await self._common_end(master)
             local_end = replication.log.end
             begin = replication.log.begin
             is_reseed = common_end <= begin
@@ -496,6 +501,10 @@ class RoleChange:
                 reason = f"resync with the master at {master}"
                 await self._request_reopen(None if is_reseed else common_end, reason)
             return answer
+
+    def _is_outrun(self) -> bool:
+        follower = self._replication.follower
+        return follower is not None and follower.status.state is FollowerState.OUTRUN
 
     async def _common_end(self, master: str) -> tuple[int, int]:
         """Return up to where the master's log and this one are the same, and where its ends.

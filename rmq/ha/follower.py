@@ -83,6 +83,10 @@ _TROUBLES: Final = {
         "this slave begins anew: %s",
     ),
 }
+_OUTRUN: Final = (
+    "this slave has stopped: %s. Without haSecret nobody can tell whether that is its master; if it"
+    " is, `rmq ha resync` moves this log aside and begins anew"
+)
 _LIVE: Final = (FollowerState.CATCHING_UP, FollowerState.STREAMING)
 
 
@@ -102,7 +106,7 @@ class Follower:
         was_native: bool = False,
         tls_context: ssl.SSLContext | None = None,
         on_news: Callable[[], None],
-        reseed: Callable[[int, str], None],
+        reseed: Callable[[int, str], None] | None,
         client: RemotingClient | None = None,
     ) -> None:
         """`adopt_epoch(epoch, start)` notes durably that a later epoch begins here at `start`,
@@ -110,8 +114,8 @@ class Follower:
 
         With `was_native` the master is known to be one of ours. `on_news` is called when the master
         has news about topics, groups or offsets. `reseed` is asked to empty the store and begin at
-        an offset. `client` asks stock masters about their logs; without one a client is made for
-        that.
+        an offset; None: only an operator may do that. `client` asks stock masters about their logs;
+        without one a client is made for that.
         """
         if dialect not in ("auto", "native", "stock"):
             raise ConfigError("haDialect", f"{dialect!r} is not auto, native or stock")
@@ -271,13 +275,15 @@ class Follower:
             return None
         self._last_error = reason
         state, text = _TROUBLES[kind]
+        if kind is EndKind.RESEED and self._reseed is None:
+            state, text = FollowerState.OUTRUN, _OUTRUN
         if kind is EndKind.DIVERGED:
             self._diverged_at = offset
         if state is not self._state:
             self._enter(state)
-            is_error = kind is not EndKind.RESEED
+            is_error = state is not FollowerState.RESEEDING
             _log.log(logging.ERROR if is_error else logging.WARNING, text, reason)
-        if kind is EndKind.RESEED:
+        if kind is EndKind.RESEED and self._reseed is not None:
             self._reseed(offset, reason)
         return GREET_S
 

@@ -23,6 +23,8 @@ class FollowerState(enum.Enum):
     STALE = "stale"
     REFUSED = "refused"
     RESEEDING = "reseeding"
+    OUTRUN = "outrun"
+    """Its master has nothing of what comes next, and an operator has to say that it begins anew."""
     FAILED = "failed"
     """Its own store takes nothing."""
 

@@ -182,7 +182,8 @@ class StoreCore:
         truncation = read_request(config.root, storage)
         if truncation is not None and truncation.end is None:
             _log.warning("the log is dropped: %s", truncation.reason)
-            drop_log(config, storage)
+            for folder in drop_log(config, storage, truncation.at_ms):
+                _log.warning("the segments of the log were moved to %s", folder)
             forget_request(config.root, storage)
             truncation = None
         was_clean = not storage.exists(self._abort_path)

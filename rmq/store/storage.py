@@ -138,6 +138,9 @@ class Storage(Protocol):
     def delete(self, path: Path) -> None:
         """Remove a file or an empty directory; one that is gone already is fine."""
 
+    def move(self, path: Path, target: Path) -> None:
+        """Move a file within a device; sync both directories, that of `target` first."""
+
     def sync_directory(self, path: Path) -> None:
         """Make creations and removals in a directory durable."""
 
@@ -254,6 +257,10 @@ class DiskStorage:
         except StorageError as exc:
             if not isinstance(exc.__cause__, FileNotFoundError):
                 raise
+
+    def move(self, path: Path, target: Path) -> None:
+        with _errors("move", path):
+            path.rename(target)
 
     def sync_directory(self, path: Path) -> None:
         with _errors("sync the directory", path):

@@ -17,7 +17,9 @@ until then it is merely an old point, from which the whole log would be read.
     the end; all of it durable
     another point there; note deleted, durable
 
-To drop a log as a whole nothing of it has to be sound: its files are deleted, and the note last.
+To drop a log as a whole nothing of it has to be sound: its segments are moved aside, for they may
+be the only copy of something, what is derived from them is deleted, and the note last. Segments
+that were moved aside before go then.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from rmq.store.storage import Storage
 
 NOTE_NAME: Final = "truncation"
+ASIDE: Final = "-set-aside-"
+"""Between the name of a folder of segments and the time at which they were moved aside."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,14 +100,20 @@ def forget_request(root: Path, storage: Storage) -> None:
     storage.sync_directory(root)
 
 
-def drop_log(config: StoreConfig, storage: Storage) -> None:
-    """Delete everything that a log and its derived files consist of, durably."""
+def drop_log(config: StoreConfig, storage: Storage, at_ms: int) -> list[Path]:
+    """Move the segments of a log aside and delete what is derived from them, durably.
+
+    Return where they are now: folders beside the ones they were in, with the time in their names.
+    """
     root = config.root
     for name in ("recovery-point", "checkpoint"):
         storage.delete(root / name)
     storage.sync_directory(root)
-    for directory in config.commit_log_paths:
-        _delete_files(storage, directory, is_segment_name)
+    aside = [
+        folder
+        for directory in config.commit_log_paths
+        if (folder := _set_aside(storage, directory, at_ms)) is not None
+    ]
     _delete_files(storage, config.index_path, str.isdecimal)
     for topic in filter(is_legal_topic, storage.names(config.queues_path)):
         folder = config.queues_path / topic
@@ -113,6 +123,7 @@ def drop_log(config: StoreConfig, storage: Storage) -> None:
             _delete_files(storage, folder / queue_id, is_segment_name)
             _delete_if_empty(storage, folder / queue_id)
         _delete_if_empty(storage, folder)
+    return aside
 
 
 class LogCut:
@@ -220,6 +231,25 @@ class LogCut:
         self._checkpoint.take(point.times)
         self._checkpoint.save(point.times)
         self._points.save(point)
+
+
+def _set_aside(storage: Storage, directory: Path, at_ms: int) -> Path | None:
+    """Move the segments of a folder aside; done again, it goes on where it stopped."""
+    prefix = f"{directory.name}{ASIDE}"
+    aside = directory.with_name(f"{prefix}{at_ms}")
+    for name in storage.names(directory.parent):
+        if name.startswith(prefix) and name != aside.name:
+            _delete_files(storage, directory.with_name(name), is_segment_name)
+            _delete_if_empty(storage, directory.with_name(name))
+    segments = [name for name in storage.names(directory) if is_segment_name(name)]
+    if not segments:
+        return aside if storage.is_directory(aside) else None
+    storage.make_directory(aside)
+    for name in segments:
+        storage.move(directory / name, aside / name)
+    storage.sync_directory(aside)
+    storage.sync_directory(directory)
+    return aside
 
 
 def _delete_files(storage: Storage, directory: Path, is_ours: Callable[[str], bool]) -> None:

@@ -39,6 +39,7 @@ Operation: TypeAlias = Literal[
     "write",
     "replace",
     "delete",
+    "move",
     "sync_directory",
     "lock",
     "sync",

@@ -184,6 +184,10 @@ class MemoryStorage:
         with self.faults.call("delete", path), contextlib.suppress(FileNotFoundError):
             self._volume.remove(path)
 
+    def move(self, path: Path, target: Path) -> None:
+        with self.faults.call("move", path):
+            self._volume.move(path, target)
+
     def sync_directory(self, path: Path) -> None:
         with self.faults.call("sync_directory", path):
             self._volume.find_directory(path).settle()

@@ -149,6 +149,11 @@ class Volume:
         del directory.entries[path.name]
         directory.modified_ms = self.now_ms()
 
+    def move(self, path: Path, target: Path) -> None:
+        node = self.find(path)
+        self._enter(self.find_directory(target.parent), target.name, node)
+        self.remove(path)
+
     def _enter(self, directory: DirectoryNode, name: str, node: Node) -> None:
         directory.entries[name] = node
         directory.modified_ms = self.now_ms()

@@ -120,7 +120,7 @@ async def test_a_nameserver_that_was_emptied_proves_nothing_and_gets_the_record_
     tmp_path: Path,
 ) -> None:
     async with pair(tmp_path) as it:
-        master, slave = await _cut_off_slave(it)
+        _, slave = await _cut_off_slave(it)
         header = DeleteKvConfigRequest(namespace=NAMESPACE, key="broker-a")
         answer = await it.client.request(
             it.nameserver, RequestCode.DELETE_KV_CONFIG, header, timeout_s=5

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rmq.ha.follower_status import FollowerState
 from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import HaDemoteRequest, HaPromoteRequest, HaResyncRequest
@@ -256,14 +257,18 @@ async def test_a_slave_that_went_another_way_stops_and_is_repaired(tmp_path: Pat
         assert len(await it.bodies(again)) == 57
 
 
-async def test_a_slave_that_missed_too_much_begins_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("secret", ["sixteen letters!", ""], ids=["secret", "none"])
+async def test_a_slave_that_missed_too_much_begins_anew(tmp_path: Path, secret: str) -> None:
+    """By itself if its master has proved who it is, else when an operator says so (B3)."""
+    settings = {"haSecret": secret} if secret else {}
     async with pair(tmp_path) as it:
-        master = await it.start("one", "ASYNC_MASTER")
+        master = await it.start("one", "ASYNC_MASTER", settings)
         await it.create_topic(master)
-        slave = await it.start("two", "SLAVE")
+        slave = await it.start("two", "SLAVE", settings)
         await it.in_sync(master)
         await it.send(master, 50)
         await it.equal(master, slave)
+        held = log_bytes(slave)
         await it.stop("two")
         for _ in range(8):
             await it.send(master, 100, size=1000)
@@ -274,9 +279,20 @@ async def test_a_slave_that_missed_too_much_begins_anew(tmp_path: Path) -> None:
             core.log.segments.drop_first()
         core.follow_log()
         slave = await it.restart("two")
+        if not secret:
+            follower = slave.replication.follower
+            assert follower is not None
+            await it.until(lambda: follower.status.state is FollowerState.OUTRUN, "the slave waits")
+            assert log_bytes(slave) == held
+            told = HaResyncBody.decode((await _resync(it, slave, dry_run=True)).body)
+            assert (told.is_reseed, told.cut_bytes, told.cut_messages) == (True, len(held), 50)
+            assert (await _resync(it, slave, dry_run=False)).code == OK
         await it.until(lambda: slave.successor is not None, "the store was opened again")
         again = slave.successor
         assert again is not None
         await it.in_sync(master)
         await it.equal(master, again)
         assert again.store.core.log.min_offset == 512 * 1024
+        # What it had is beside the new log.
+        (aside,) = (tmp_path / "two").glob("commitlog-set-aside-*")
+        assert (aside / f"{0:020}").read_bytes()[: len(held)] == held

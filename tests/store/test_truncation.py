@@ -340,6 +340,26 @@ def test_a_whole_log_can_be_dropped(stop: Callable[[StoreCore], None] | None) ->
     begins_anew(storage, clock)
 
 
+def test_a_log_that_is_dropped_is_set_aside_until_the_next_one_is() -> None:
+    clock = Clock()
+    storage, core = filled(clock)
+    core.close()
+    log = ROOT / "commitlog"
+    before = {name: storage.read(log / name) for name in storage.names(log)}
+    request(storage, None, at_ms=1)
+    open_core(storage, clock=clock).close()
+    aside = ROOT / "commitlog-set-aside-1"
+    assert {name: storage.read(aside / name) for name in storage.names(aside)} == before
+    # Nothing to be set aside leaves what was set aside before.
+    core = open_core(storage, clock=clock)
+    put(core, [message(b"new")])
+    core.close()
+    request(storage, None, at_ms=2)
+    open_core(storage, clock=clock).close()
+    assert not storage.exists(aside)
+    assert storage.names(ROOT / "commitlog-set-aside-2")
+
+
 def test_a_log_that_cannot_be_opened_can_be_dropped() -> None:
     clock = Clock()
     storage, core = filled(clock)

@@ -132,8 +132,8 @@ def left_below(core: StoreCore, end: int) -> Left:
     return Left(data[: end - core.log.min_offset], queues, index, frozenset(reachable))
 
 
-def request(storage: MemoryStorage, end: int | None) -> None:
-    request_truncation(ROOT, Truncation(end, "a test wants it", START_MS), storage=storage)
+def request(storage: MemoryStorage, end: int | None, at_ms: int = START_MS) -> None:
+    request_truncation(ROOT, Truncation(end, "a test wants it", at_ms), storage=storage)
 
 
 def assert_cut(core: StoreCore, storage: MemoryStorage, expected: Left, end: int) -> None:
