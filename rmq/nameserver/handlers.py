@@ -8,14 +8,16 @@ config and of the settings. A code that is not here is not answered at all.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
 from rmq.errors import ConfigError, ProtocolError, RefusedError, StorageError
+from rmq.model.in_sync_record import NAMESPACE as IN_SYNC_NAMESPACE
 from rmq.nameserver.kv import ORDER_TOPIC_NAMESPACE
 from rmq.nameserver.kv_keeper import Delete, Put
-from rmq.nameserver.registration import Registration, StaleEpochError
+from rmq.nameserver.registration import LeapError, Registration, StaleEpochError
 from rmq.remoting.bodies.properties_text import format_properties, parse_properties
 from rmq.remoting.bodies.registration import RegisterBrokerBody, body_crc32
 from rmq.remoting.bodies.topics import DataVersion, TopicConfigSerializeWrapper
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from rmq.nameserver.config import LiveConfig
     from rmq.nameserver.kv_keeper import Edit, KvKeeper
+    from rmq.nameserver.record_guard import RecordGuard
     from rmq.nameserver.route_answers import RouteAnswers
     from rmq.nameserver.routes import RouteTable
     from rmq.remoting.channel import Channel
@@ -130,6 +133,9 @@ class RouteHandlers:
             logger.warning("%s", exc.remark, extra={"peer": request.channel.peer})
             request.reply(RegisterBrokerResponse(epoch=exc.epoch), code=exc.code, remark=exc.remark)
             return
+        except LeapError as exc:
+            logger.warning("%s", exc.remark, extra={"peer": request.channel.peer})
+            raise
         if outcome.deposed is not None:
             logger.warning(
                 "a new master",
@@ -225,8 +231,17 @@ class RouteHandlers:
 class KvHandlers:
     """Settings by namespace."""
 
-    def __init__(self, kv: KvKeeper) -> None:
+    def __init__(
+        self,
+        kv: KvKeeper,
+        guard: RecordGuard[Channel],
+        now: Callable[[], float] = trio.current_time,
+    ) -> None:
         self._kv = kv
+        self._guard = guard
+        self._now = now
+        self._logged = ""
+        """The last refusal of a record; brokers try again every second."""
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(RequestCode.PUT_KV_CONFIG, self._put, header=PutKvConfigRequest)
@@ -238,7 +253,24 @@ class KvHandlers:
 
     def _put(self, request: Request[PutKvConfigRequest]) -> None:
         header = request.header
-        self._change(request, Put(header.namespace, header.key, header.value))
+        edit = Put(header.namespace, header.key, header.value)
+        if header.namespace == IN_SYNC_NAMESPACE:
+            edit = edit._replace(check=partial(self._check_record, request))
+        self._change(request, edit)
+
+    def _check_record(self, request: Request[PutKvConfigRequest], kept: str | None) -> None:
+        header, channel = request.header, request.channel
+        try:
+            self._guard.check(header.key, header.value, kept, channel, self._now())
+        except RefusedError as exc:
+            if exc.remark != self._logged:
+                self._logged = exc.remark
+                logger.warning("%s", exc.remark, extra={"peer": channel.peer})
+            raise
+        finally:
+            if channel.close_reason is not None:
+                # It ended while the value waited for its turn.
+                self._guard.connection_lost(channel)
 
     def _delete(self, request: Request[DeleteKvConfigRequest]) -> None:
         self._change(request, Delete(request.header.namespace, request.header.key))

@@ -31,8 +31,11 @@ class Put(NamedTuple):
     namespace: str
     key: str
     value: str
+    check: Callable[[str | None], None] = lambda _kept: None
+    """Raises `RefusedError` if the value must not take the place of the one there is."""
 
     def apply(self, table: KvTable) -> bool:
+        self.check(table.get(self.namespace, self.key))
         return table.put(self.namespace, self.key, self.value)
 
 

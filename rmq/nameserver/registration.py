@@ -87,7 +87,7 @@ class Registered(NamedTuple):
     master: Master | None
     """Only told to slaves."""
     epoch: int = 0
-    """The latest of a master of this name; 0 if only stock ones were seen."""
+    """The latest of a master of this name that is backed; 0 if only stock ones were seen."""
     deposed: str | None = None
     """The address of the master whose place was taken by a later epoch."""
 
@@ -104,14 +104,30 @@ class Expired(NamedTuple, Generic[C]):
 class StaleEpochError(RefusedError):
     """Another broker has become master of the name since this one was."""
 
-    def __init__(self, said: Registration, epoch: int, master: str | None) -> None:
-        present = "it is gone" if master is None else f"it is at {master}"
+    def __init__(self, said: Registration, epoch: int, present: str) -> None:
+        """`present` says how it is known that there is a later epoch."""
         super().__init__(
             ResponseCode.STALE_EPOCH,
             f"registration refused: {said.address} was master of {said.broker_name} in epoch"
-            f" {said.epoch}, there is one of epoch {epoch}: {present}",
+            f" {said.epoch}, {present}",
         )
         self.epoch = epoch
+
+
+class LeapError(RefusedError):
+    """A master is of an epoch that is too far ahead of what is known to be believed yet.
+
+    It has no code of its own: whoever gets it tries again, and nobody is fenced by it.
+    """
+
+    def __init__(self, said: Registration, known: int) -> None:
+        super().__init__(
+            ResponseCode.SYSTEM_ERROR,
+            f"registration refused: {said.address} says that it is master of {said.broker_name} in"
+            f" epoch {said.epoch}, and the last one that this nameserver knows was of epoch"
+            f" {known}; it is taken when the in-sync record of that epoch is kept here, which a"
+            " master brings by itself",
+        )
 
 
 def refuse(remark: str) -> NoReturn:

@@ -17,11 +17,19 @@ every name and id it stands under, a name that goes from every cluster, and a co
 takes all brokers with it that registered over it. A goodbye only concerns the address that says it,
 also when another broker has taken over its id.
 
-Beyond 4.9.8, brokers of ours say an epoch, which counts the masters of a broker name. The latest
-one of a master is remembered with the name. A master of an earlier epoch is refused unless it is
-the one listed, so one that was deposed does not come back; one of a later epoch takes the place of
-the one listed, which is forgotten. Stock brokers are of epoch 0: among themselves the last one to
-register wins, as ever.
+Beyond 4.9.8, brokers of ours say an epoch, which counts the masters of a broker name. A master of
+an earlier epoch is refused, so one that was deposed does not come back; one of a later epoch takes
+the place of the one listed, which is forgotten. Stock brokers are of epoch 0: among themselves the
+last one to register wins, as ever, also where a record is left over from others.
+
+Anybody can say any epoch, so it has to be backed. What backs it is the in-sync record that masters
+have kept in the KV config (`record_guard`), told here by `recorded`: a master of an epoch before it
+is refused even if it is the one listed, and one above it is at most one ahead, because its record
+may still be on its way. That one is believed as long as its connection lives, and not remembered.
+While there is no record, the latest epoch of a master is remembered with the name, the next one may
+be at most one ahead, and the address that is listed stays whatever its epoch. What leaps is refused
+without a word about who is deposed; a master whose promotions this nameserver has missed brings its
+record first.
 
 Pure: no tasks, no clock (`now` is passed in), no bytes. A connection is any hashable object.
 """
@@ -41,6 +49,7 @@ from rmq.model.topic_flags import (
 from rmq.nameserver.registration import (
     C,
     Expired,
+    LeapError,
     Master,
     Registered,
     RouteLimits,
@@ -64,7 +73,14 @@ class _Broker:
     cluster: str
     addresses: dict[int, str] = field(default_factory=dict)
     epoch: int = 0
-    """The latest of a master."""
+    """The latest of a master, as far as it lasts."""
+    said_epoch: int = 0
+    """What the last master said."""
+
+    @property
+    def listed_epoch(self) -> int:
+        """That of the master which is listed; 0 if there is none."""
+        return self.said_epoch if MASTER_ID in self.addresses else 0
 
 
 @dataclass(slots=True)
@@ -79,8 +95,15 @@ class _Live(Generic[C]):
 class RouteTable(Generic[C]):
     """The tables of one nameserver."""
 
-    def __init__(self, limits: RouteLimits | None = None) -> None:
+    def __init__(
+        self,
+        limits: RouteLimits | None = None,
+        *,
+        recorded: Callable[[str], int] = lambda _name: 0,
+    ) -> None:
+        """`recorded` tells the epoch of the in-sync record of a broker name, 0 if none is kept."""
         self._limits = limits or RouteLimits()
+        self._recorded = recorded
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, _Broker] = {}
         self._clusters: dict[str, set[str]] = {}
@@ -104,7 +127,8 @@ class RouteTable(Generic[C]):
 
     def register(self, said: Registration, connection: C, now: float) -> Registered:
         """Take what a broker says of itself; raise `RefusedError`, with nothing changed, for what
-        cannot be kept. That is a `StaleEpochError` for a master that was deposed.
+        cannot be kept. That is a `StaleEpochError` for a master that was deposed, and a `LeapError`
+        for one whose epoch cannot be believed.
         """
         self._limits.check(said)
         is_master = said.broker_id == MASTER_ID
@@ -121,7 +145,7 @@ class RouteTable(Generic[C]):
         brokers_changed |= self._put_filter_servers(said)
         if brokers_changed:
             self.on_change(None)
-        epoch = self._brokers[said.broker_name].epoch
+        epoch = self._backed_epoch(said.broker_name)
         return Registered(is_new, topics_changed, self._master_for(said), epoch, deposed)
 
     def unregister(self, address: str) -> bool:
@@ -132,6 +156,11 @@ class RouteTable(Generic[C]):
         """The data version with which a broker last registered; None when it is not alive."""
         live = self._live.get(address)
         return None if live is None else live.data_version
+
+    def epoch_of(self, name: str) -> int:
+        """Return the latest epoch of a name that a nameserver has heard of; 0 if it knows none."""
+        broker = self._brokers.get(name)
+        return max(self._backed_epoch(name), 0 if broker is None else broker.listed_epoch)
 
     def heard_of(self, address: str, connection: C, now: float) -> None:
         """A broker that is alive has been heard of without a registration."""
@@ -168,17 +197,31 @@ class RouteTable(Generic[C]):
     def _deposed_by(self, said: Registration) -> str | None:
         """Return the address whose place a master of a later epoch takes; None if there is none.
 
-        Raise `StaleEpochError` if it is the other way round.
+        Raise `StaleEpochError` if it is the other way round, `LeapError` if it cannot be believed.
         """
-        broker = self._brokers.get(said.broker_name)
-        if broker is None:
+        name, epoch = said.broker_name, said.epoch
+        backed = self._backed_epoch(name)
+        if backed and epoch > backed + 1:
+            raise LeapError(said, backed)
+        broker = self._brokers.get(name)
+        listed = None if broker is None else broker.addresses.get(MASTER_ID)
+        recorded = self._recorded(name)
+        if broker is not None and listed != said.address:
+            latest = max(broker.listed_epoch, 0 if recorded else broker.epoch)
+            if epoch < latest:
+                present = "it is gone" if listed is None else f"it is at {listed}"
+                raise StaleEpochError(said, latest, f"there is one of epoch {latest}: {present}")
+        if 0 < epoch < recorded:
+            raise StaleEpochError(said, recorded, f"the in-sync record is of epoch {recorded}")
+        if broker is None or listed == said.address or epoch <= broker.listed_epoch:
             return None
-        listed = broker.addresses.get(MASTER_ID)
-        if listed == said.address:
-            return None
-        if said.epoch < broker.epoch:
-            raise StaleEpochError(said, broker.epoch, listed)
-        return listed if said.epoch > broker.epoch else None
+        return listed
+
+    def _backed_epoch(self, name: str) -> int:
+        """Return the latest epoch of a name that lasts; 0 if there is none."""
+        recorded = self._recorded(name)
+        broker = self._brokers.get(name)
+        return recorded or (0 if broker is None else broker.epoch)
 
     def _is_news(self, said: Registration) -> bool:
         """Whether the topics of a registration are to be read at all."""
@@ -219,7 +262,8 @@ class RouteTable(Generic[C]):
             addresses[said.broker_id] = said.address
             changed = True
         if said.broker_id == MASTER_ID:
-            broker.epoch = max(broker.epoch, said.epoch)
+            broker.said_epoch = said.epoch
+            broker.epoch = self._recorded(said.broker_name) or max(broker.epoch, said.epoch)
         return changed
 
     def _put_topic(self, broker_name: str, config: TopicConfig) -> bool:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from rmq.errors import ListenError
+from rmq.model.in_sync_record import NAMESPACE
 from rmq.nameserver.config import LiveConfig
 from rmq.nameserver.handlers import ConfigHandlers, KvHandlers, RouteHandlers
 from rmq.nameserver.kv_keeper import KvKeeper
+from rmq.nameserver.record_guard import RecordGuard, recorded_epoch
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
 from rmq.remoting.dispatch import HandlerTable
@@ -47,18 +49,21 @@ class Nameserver:
 
     def __init__(self, config: NameserverConfig) -> None:
         self.config = LiveConfig(config)
-        self._routes: RouteTable[Channel] = RouteTable()
         self._kv = KvKeeper(config.kv_path)
+        self._routes: RouteTable[Channel] = RouteTable(
+            recorded=lambda name: recorded_epoch(self._kv.table.get(NAMESPACE, name))
+        )
+        guard: RecordGuard[Channel] = RecordGuard(self._routes.epoch_of)
         self.table = HandlerTable()
         answers = RouteAnswers(self._routes)
         RouteHandlers(self._routes, answers, self._kv, self.config).add_to(self.table)
-        KvHandlers(self._kv).add_to(self.table)
+        KvHandlers(self._kv, guard).add_to(self.table)
         ConfigHandlers(self.config).add_to(self.table)
         self.server = RemotingServer(
             self.table,
             config.server,
             tls=None if config.tls.cert_path is None else TlsServer(config.tls),
-            listeners=[_Housekeeper(self._routes)],
+            listeners=[_Housekeeper(self._routes, guard)],
             # As the original: nothing is said to a code that is not known.
             answer_unknown=False,
         )
@@ -137,13 +142,15 @@ async def serve_nameserver(
 class _Housekeeper:
     """Removes the brokers of a connection the moment it ends; idle ones are closed and so end."""
 
-    def __init__(self, routes: RouteTable[Channel]) -> None:
+    def __init__(self, routes: RouteTable[Channel], guard: RecordGuard[Channel]) -> None:
         self._routes = routes
+        self._guard = guard
 
     def connection_opened(self, channel: Channel) -> None:
         pass
 
     def connection_closed(self, channel: Channel, reason: str) -> None:
+        self._guard.connection_lost(channel)
         for address in self._routes.connection_lost(channel):
             logger.warning(
                 "broker removed: its connection ended",

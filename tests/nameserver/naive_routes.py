@@ -42,29 +42,46 @@ class NaiveRoutes:
     """By topic and broker name."""
     filter_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     epochs: dict[str, set[int]] = field(default_factory=dict)
-    """Those of the masters of a broker name; 0 is a stock one's."""
+    """Those of the masters of a broker name that last; 0 is a stock one's."""
+    said: dict[str, int] = field(default_factory=dict)
+    """The epoch of the last master of a broker name."""
+    records: dict[str, int] = field(default_factory=dict)
+    """Epochs of in-sync records by broker name."""
 
     def epoch(self, name: str) -> int:
+        if name in self.records:
+            return self.records[name]
         return max(self.epochs.get(name, ()), default=0)
 
     def master(self, name: str) -> str | None:
         return next((place[2] for place in self.places if place[:2] == (name, 0)), None)
 
-    def is_stale(self, said: Registration) -> bool:
-        """Whether a registration is that of a master whose time is over."""
+    def listed_epoch(self, name: str) -> int:
+        return 0 if self.master(name) is None else self.said[name]
+
+    def leaps(self, said: Registration) -> bool:
+        """Whether a registration is of an epoch that nothing backs."""
+        return said.broker_id == 0 and 0 < self.epoch(said.broker_name) < said.epoch - 1
+
+    def stale_by(self, said: Registration) -> int | None:
+        """The later epoch, for a registration of a master whose time is over."""
         name = said.broker_name
-        return (
-            said.broker_id == 0
-            and any(epoch > said.epoch for epoch in self.epochs.get(name, ()))
-            and self.master(name) != said.address
-        )
+        if said.broker_id != 0:
+            return None
+        later = [self.records.get(name, 0)] if said.epoch else []
+        if self.master(name) != said.address:
+            # What is listed counts first.
+            later.insert(0, self.listed_epoch(name))
+            if name not in self.records:
+                later.insert(0, self.epoch(name))
+        return next((epoch for epoch in later if epoch > said.epoch), None)
 
     def deposes(self, said: Registration) -> str | None:
         """The master whose place is taken because its epoch is over."""
         master = self.master(said.broker_name)
         if said.broker_id != 0 or master == said.address:
             return None
-        return master if said.epoch > self.epoch(said.broker_name) else None
+        return master if said.epoch > self.listed_epoch(said.broker_name) else None
 
     def register(self, said: Registration, connection: str, now: float) -> tuple[str, str] | None:
         name, broker_id, address = said.broker_name, said.broker_id, said.address
@@ -79,7 +96,11 @@ class NaiveRoutes:
             if place[0] != name or (place[1] != broker_id and place[2] != address)
         } | {(name, broker_id, address)}
         if broker_id == 0:
-            self.epochs.setdefault(name, set()).add(said.epoch)
+            self.said[name] = said.epoch
+            if name in self.records:
+                self.epochs[name] = {self.records[name]}
+            else:
+                self.epochs.setdefault(name, set()).add(said.epoch)
         if deposed is not None and all(place[2] != deposed for place in self.places):
             del self.alive[deposed]
             self.filter_servers.pop(deposed, None)

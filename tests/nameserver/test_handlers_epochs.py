@@ -6,10 +6,16 @@ import logging
 from typing import TYPE_CHECKING
 
 import pytest
+from trio.testing import wait_all_tasks_blocked
 
+from rmq.model.in_sync_record import NAMESPACE, InSyncRecord
 from rmq.remoting.bodies import ClusterInfo
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
-from rmq.remoting.headers import QueryDataVersionRequest, UnregisterBrokerRequest
+from rmq.remoting.headers import (
+    PutKvConfigRequest,
+    QueryDataVersionRequest,
+    UnregisterBrokerRequest,
+)
 from tests.nameserver.kit import (
     CLUSTER,
     MASTER,
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.remoting.server_kit import Peer
+    from tests.remoting.server_kit import Frame, Peer
 
 OLD, NEW = MASTER, SLAVE
 
@@ -108,3 +114,52 @@ async def test_a_deposed_master_cannot_disturb_the_new_one(nameserver: Running) 
     await old.aclose()
     assert await masters(new) == {0: NEW}
     assert (await ask_route(new, "T")).code == ResponseCode.SUCCESS
+
+
+async def put_record(peer: Peer, epoch: int, version: int = 1) -> Frame:
+    value = InSyncRecord(epoch=epoch, version=version, is_sync=False).encode(b"", "a").decode()
+    header = PutKvConfigRequest(namespace=NAMESPACE, key="a", value=value)
+    return await peer.request(frame(RequestCode.PUT_KV_CONFIG, header))
+
+
+@pytest.mark.parametrize("has_record", [True, False], ids=["record", "no record"])
+@pytest.mark.parametrize("address", [OLD, NEW], ids=["the master's address", "its own address"])
+@pytest.mark.parametrize("ahead", [1, 2**62 - 1], ids=["one ahead", "far ahead"])
+async def test_a_forged_registration_changes_nothing_that_lasts(
+    nameserver: Running,
+    has_record: bool,
+    address: str,
+    ahead: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    master, slave, forger = nameserver.attach(), nameserver.attach(), nameserver.attach()
+    said = saying(address=OLD, epoch=1, topics=["T"])
+    await register(master, said)
+    await register(slave, saying(broker_id=1, address="10.0.0.3:10911", epoch=1))
+    if has_record:
+        await put_record(master, 1)
+    with caplog.at_level(logging.WARNING, "rmq.nameserver"):
+        answer = await register(forger, saying(address=address, epoch=1 + ahead))
+    if ahead > 1:
+        # This code makes nobody believe that there is another master.
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert [record.message for record in caplog.records] == [answer.remark]
+    else:
+        assert answer.code == ResponseCode.SUCCESS
+    await forger.aclose()
+    await wait_all_tasks_blocked()
+    # A master brings its record, if it is not there.
+    assert (await put_record(master, 1, 2)).code == ResponseCode.SUCCESS
+    answer = await register(master, said)
+    assert (answer.code, answer.fields) == (ResponseCode.SUCCESS, {"epoch": "1"})
+    assert await masters(slave) == {0: OLD, 1: "10.0.0.3:10911"}
+    assert (await ask_route(slave, "T")).code == ResponseCode.SUCCESS
+
+
+async def test_a_deposed_master_is_kept_out_by_the_record_after_a_restart(tmp_path: Path) -> None:
+    async with running(config_for(tmp_path)) as served:
+        await put_record(served.attach(), 2)
+    async with running(config_for(tmp_path)) as served:
+        answer = await register(served.attach(), saying(address=OLD, epoch=1))
+        assert (answer.code, answer.fields) == (ResponseCode.STALE_EPOCH, {"epoch": "2"})
+        assert (await register(served.attach(), saying(address=NEW, epoch=2))).code == 0

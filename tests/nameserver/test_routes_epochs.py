@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmq.errors import RefusedError
-from rmq.nameserver.registration import Registration, StaleEpochError
+from rmq.nameserver.registration import LeapError, Registration, StaleEpochError
 from rmq.nameserver.routes import RouteTable
 from rmq.remoting.codes import ResponseCode
 from tests.nameserver.kit import MASTER, SLAVE, saying, topic
@@ -15,9 +15,15 @@ NEW = SLAVE
 THIRD = "10.0.0.3:10911"
 
 
-def table_of(*registrations: Registration) -> RouteTable[str]:
-    """A table after these registrations, each over a connection named like the address."""
-    table: RouteTable[str] = RouteTable()
+def table_of(
+    *registrations: Registration, records: dict[str, int] | None = None
+) -> RouteTable[str]:
+    """A table after these registrations, each over a connection named like the address.
+
+    `records` holds the epoch of the in-sync record that is kept for a name.
+    """
+    kept = {} if records is None else records
+    table: RouteTable[str] = RouteTable(recorded=lambda name: kept.get(name, 0))
     for said in registrations:
         table.register(said, said.address, 0.0)
     return table
@@ -213,3 +219,142 @@ def test_a_negative_epoch_is_refused() -> None:
     with pytest.raises(RefusedError, match="epoch -1") as refusal:
         table.register(saying(address=OLD, epoch=-1), OLD, 1.0)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+
+
+# ---- leaps, and what backs an epoch --------------------------------------------------------------
+
+LEAP = 2**62
+FORGER = "a stranger's connection"
+
+
+def test_an_epoch_that_leaps_is_refused_in_a_way_that_fences_nobody() -> None:
+    table = table_of(saying(address=OLD, epoch=1, topics=["T"]))
+    before = table.cluster_info(), table.topics(), table.address_count
+    with pytest.raises(LeapError) as refusal:
+        table.register(saying(address=NEW, epoch=3, topics=["X"]), FORGER, 1.0)
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+    assert refusal.value.remark == (
+        f"registration refused: {NEW} says that it is master of a in epoch 3, and the last one that"
+        " this nameserver knows was of epoch 1; it is taken when the in-sync record of that epoch"
+        " is kept here, which a master brings by itself"
+    )
+    assert (table.cluster_info(), table.topics(), table.address_count) == before
+    table.register(saying(address=NEW, epoch=2), NEW, 2.0)
+
+
+def test_any_epoch_is_taken_while_none_is_known() -> None:
+    table = table_of(saying(address=OLD), saying(address=NEW, epoch=7))
+    assert addresses(table) == {0: NEW}
+
+
+@pytest.mark.parametrize("records", [{}, {"a": 1}], ids=["no record", "record"])
+def test_a_forged_registration_with_the_masters_own_address_changes_nothing(
+    records: dict[str, int],
+) -> None:
+    table = table_of(
+        saying(address=OLD, epoch=1, topics=["T"]),
+        saying(broker_id=1, address=NEW, epoch=1),
+        records=records,
+    )
+    with pytest.raises(LeapError):
+        table.register(saying(address=OLD, epoch=LEAP), FORGER, 1.0)
+    assert table.connection_lost(FORGER) == []
+    assert table.register(saying(address=OLD, epoch=1), OLD, 2.0).epoch == 1
+    assert addresses(table) == {0: OLD, 1: NEW}
+
+
+def test_one_above_the_record_counts_as_long_as_its_connection_lives() -> None:
+    records = {"a": 1}
+    table = table_of(
+        saying(address=OLD, epoch=1), saying(broker_id=2, address=THIRD, epoch=1), records=records
+    )
+    # It was promoted, and its record is on its way.
+    outcome = table.register(saying(address=NEW, epoch=2), NEW, 1.0)
+    assert (addresses(table), outcome.deposed) == ({0: NEW, 2: THIRD}, OLD)
+    assert outcome.epoch == 1, "brokers are told what is backed"
+    with pytest.raises(StaleEpochError):
+        table.register(saying(address=OLD, epoch=1), OLD, 2.0)
+    with pytest.raises(LeapError):
+        table.register(saying(address=THIRD, epoch=3), THIRD, 2.0)
+    # It was forged, and its writer is gone.
+    table.connection_lost(NEW)
+    table.register(saying(address=OLD, epoch=1), OLD, 3.0)
+    assert addresses(table) == {0: OLD, 2: THIRD}
+
+
+def test_one_above_the_record_is_not_remembered_either_when_the_record_is_deleted() -> None:
+    records = {"a": 1}
+    table = table_of(saying(broker_id=2, address=THIRD, epoch=1), records=records)
+    table.register(saying(address=NEW, epoch=2), NEW, 1.0)
+    table.connection_lost(NEW)
+    records.clear()
+    table.register(saying(address=OLD, epoch=1), OLD, 2.0)
+    assert addresses(table) == {0: OLD, 2: THIRD}
+
+
+def test_a_record_of_a_later_epoch_keeps_a_deposed_master_out_even_if_it_is_listed() -> None:
+    records = {"a": 1}
+    table = table_of(saying(address=OLD, epoch=1), records=records)
+    records["a"] = 2
+    with pytest.raises(StaleEpochError) as refusal:
+        table.register(saying(address=OLD, epoch=1), OLD, 1.0)
+    assert refusal.value.epoch == 2
+    assert refusal.value.remark == (
+        f"registration refused: {OLD} was master of a in epoch 1, the in-sync record is of epoch 2"
+    )
+
+
+def test_a_record_keeps_a_deposed_master_out_when_all_brokers_of_the_name_are_gone() -> None:
+    table = table_of(records={"a": 2})
+    with pytest.raises(StaleEpochError):
+        table.register(saying(address=OLD, epoch=1), OLD, 1.0)
+    table.register(saying(address=NEW, epoch=2), NEW, 2.0)
+    assert addresses(table) == {0: NEW}
+
+
+def test_what_was_forged_before_there_was_a_record_ends_with_the_record() -> None:
+    records: dict[str, int] = {}
+    table = table_of(saying(broker_id=1, address=NEW, epoch=1), records=records)
+    table.register(saying(address=OLD, epoch=LEAP), FORGER, 1.0)
+    table.connection_lost(FORGER)
+    records["a"] = 1
+    assert table.register(saying(address=OLD, epoch=1), OLD, 2.0).epoch == 1
+    records.clear()
+    table.connection_lost(OLD)
+    table.register(saying(address=OLD, epoch=1), OLD, 3.0)
+    assert addresses(table) == {0: OLD, 1: NEW}
+
+
+def test_a_nameserver_that_missed_promotions_takes_the_master_when_it_has_its_record() -> None:
+    records = {"a": 1}
+    table = table_of(saying(address=OLD, epoch=1), records=records)
+    with pytest.raises(LeapError):
+        table.register(saying(address=NEW, epoch=4), NEW, 1.0)
+    records["a"] = 4
+    outcome = table.register(saying(address=NEW, epoch=4), NEW, 2.0)
+    assert (addresses(table), outcome.deposed, outcome.epoch) == ({0: NEW}, OLD, 4)
+
+
+def test_stock_masters_are_treated_as_in_4_9_8_whatever_record_is_kept() -> None:
+    table = table_of(records={"a": 3})
+    table.register(saying(address=OLD), OLD, 1.0)
+    table.register(saying(address=NEW), NEW, 2.0)
+    assert addresses(table) == {0: NEW}
+    assert table.data_version(OLD) is not None
+    table.register(saying(address=NEW), NEW, 3.0)
+
+
+def test_the_latest_epoch_of_a_name_is_that_of_its_registrations() -> None:
+    table = table_of(saying(address=OLD, epoch=3))
+    assert (table.epoch_of("a"), table.epoch_of("b")) == (3, 0)
+    table.register(saying(address=NEW, epoch=4), NEW, 1.0)
+    assert table.epoch_of("a") == 4
+
+
+def test_the_epoch_of_a_registration_does_not_outlive_it_where_a_record_is_kept() -> None:
+    table = table_of(
+        saying(broker_id=1, address=THIRD, epoch=1), saying(address=NEW, epoch=2), records={"a": 1}
+    )
+    assert table.epoch_of("a") == 2
+    table.connection_lost(NEW)
+    assert table.epoch_of("a") == 1

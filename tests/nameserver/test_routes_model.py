@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rmq.model.topic_flags import UNIT_FLAG, UNIT_SUB_FLAG
-from rmq.nameserver.registration import StaleEpochError
+from rmq.nameserver.registration import LeapError, StaleEpochError
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
 from tests.nameserver.kit import saying, topic
@@ -38,14 +38,18 @@ configs = st.builds(
 class RouteHistory(RuleBasedStateMachine):
     """Anything brokers and operators may do, in any order."""
 
-    epochs = st.sampled_from([0, 0, 1, 2, 3])
+    epochs = st.sampled_from([0, 0, 1, 2, 3, 5])
+    records = st.sampled_from([0, 1, 2, 4])
+    """Epochs of in-sync records that somebody keeps; 0: one is deleted."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.table: RouteTable[str] = RouteTable()
-        self.answers = RouteAnswers(self.table)
         self.model = NaiveRoutes()
+        self.table: RouteTable[str] = RouteTable(
+            recorded=lambda name: self.model.records.get(name, 0)
+        )
+        self.answers = RouteAnswers(self.table)
 
     @rule(
         name=names,
@@ -80,10 +84,15 @@ class RouteHistory(RuleBasedStateMachine):
             filter_servers=filter_servers,
             epoch=epoch,
         )
-        if self.model.is_stale(said):
+        if self.model.leaps(said):
+            with pytest.raises(LeapError):
+                self.table.register(said, connection, self.now)
+            return
+        later = self.model.stale_by(said)
+        if later is not None:
             with pytest.raises(StaleEpochError) as refusal:
                 self.table.register(said, connection, self.now)
-            assert refusal.value.epoch == self.model.epoch(name)
+            assert refusal.value.epoch == later
             return
         is_new = address not in self.model.alive
         deposed = self.model.deposes(said)
@@ -91,6 +100,12 @@ class RouteHistory(RuleBasedStateMachine):
         outcome = self.table.register(said, connection, self.now)
         assert (outcome.is_new, outcome.master) == (is_new, master)
         assert (outcome.epoch, outcome.deposed) == (self.model.epoch(name), deposed)
+
+    @rule(name=names, epoch=st.runner().flatmap(lambda self: self.records))
+    def keep_record(self, name: str, epoch: int) -> None:
+        self.model.records[name] = epoch
+        if not epoch:
+            del self.model.records[name]
 
     @rule(address=addresses)
     def unregister(self, address: str) -> None:
@@ -144,6 +159,12 @@ class RouteHistory(RuleBasedStateMachine):
         for address in ("x:1", "y:1", "z:1"):
             alive = self.model.alive.get(address)
             assert self.table.data_version(address) == (alive and alive.version)
+
+    @invariant()
+    def epochs_agree(self) -> None:
+        for name in ("a", "b"):
+            latest = max(self.model.epoch(name), self.model.listed_epoch(name))
+            assert self.table.epoch_of(name) == latest
 
     @invariant()
     def routes_agree(self) -> None:
@@ -221,6 +242,7 @@ class StockHistory(RouteHistory):
     """The same among stock brokers, of which none is ever refused or forgotten for another."""
 
     epochs = st.just(0)
+    records = st.just(0)
 
     @invariant()
     def nobody_has_an_epoch(self) -> None:

@@ -1,0 +1,127 @@
+"""Which in-sync records a nameserver keeps: none that is earlier than the one it has, and no leap.
+
+Masters of ours write records into the KV config, in a namespace of their own
+(`rmq.model.in_sync_record`), and brokers decide by them who may be master. So a record of an
+earlier epoch or version is refused: its writer was deposed, or overtaken. What is no record is
+refused, too. The same record may be written again. Operators may delete records.
+
+A promotion takes the last epoch that anyone knows + 1. A record that is further ahead of what this
+nameserver knows is forged, or the nameserver has missed promotions: it was down, or a master began
+an epoch and never reached it. The two cannot be told apart by looking at the record (a nameserver
+has no secret), nor by looking at who is registered: the master that is listed may be the one that
+was deposed, and while none is listed a single forged record would last. But a master that lives
+brings its record again every second until it is kept. So a leap is refused at first, and taken from
+a connection that still brings the same epoch `LEAP_S` later. A packet by somebody who hangs up
+changes nothing; a nameserver that has missed promotions is up to date a few seconds later. Who
+stays and goes on can have a record taken, as he could by counting up one by one; where brokers have
+a secret, they do not believe it.
+
+Pure: no tasks, no clock, no bytes of frames.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, NoReturn, final
+
+from rmq.errors import RefusedError, RemoteProtocolError
+from rmq.model.in_sync_record import read_record
+from rmq.nameserver.registration import C
+from rmq.remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.model.in_sync_record import InSyncRecord
+
+LEAP_S: Final = 3.0
+"""How long a connection has to bring a record that leaps until it is taken."""
+
+
+def recorded_epoch(value: str | None) -> int:
+    """Return the epoch of a kept record; 0 if there is none that can be read."""
+    record = _read(value)
+    return 0 if record is None else record.epoch
+
+
+class _Claim(NamedTuple):
+    name: str
+    epoch: int
+    since: float
+
+
+@final
+class RecordGuard(Generic[C]):
+    """Decides about the records of all broker names."""
+
+    def __init__(self, registered: Callable[[str], int]) -> None:
+        """`registered` tells the latest epoch of a name by its registrations, 0 for none."""
+        self._registered = registered
+        self._claims: dict[C, _Claim] = {}
+        """The last leap that each connection brought."""
+
+    def check(self, name: str, value: str, kept: str | None, connection: C, now: float) -> None:
+        """Raise `RefusedError` if `value` must not take the place of `kept`."""
+        try:
+            record = read_record(value)
+        except RemoteProtocolError as exc:
+            _refuse_value(name, str(exc))
+        if not record.epoch:
+            _refuse_value(name, "it is of epoch 0, and epochs begin with 1")
+        before = _read(kept)
+        if before is not None:
+            _check_order(name, record, before)
+        known = max(self._registered(name), 0 if before is None else before.epoch)
+        if known and record.epoch > known + 1:
+            self._check_leap(name, record.epoch, known, connection, now)
+
+    def connection_lost(self, connection: C) -> None:
+        """What a connection has brought so far does not count any longer."""
+        self._claims.pop(connection, None)
+
+    def _check_leap(self, name: str, epoch: int, known: int, connection: C, now: float) -> None:
+        claim = self._claims.get(connection)
+        if claim is None or (claim.name, claim.epoch) != (name, epoch):
+            claim = self._claims[connection] = _Claim(name, epoch, now)
+        if now < claim.since + LEAP_S:
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR,
+                f"in-sync record refused: it is of epoch {epoch}, and the last master of {name}"
+                f" that this nameserver knows was of epoch {known}; it is taken if the same"
+                f" connection still brings it after {LEAP_S:g} s",
+            )
+        del self._claims[connection]
+
+
+def _check_order(name: str, record: InSyncRecord, kept: InSyncRecord) -> None:
+    if record.order < kept.order:
+        raise RefusedError(
+            ResponseCode.STALE_EPOCH,
+            f"in-sync record refused: this nameserver keeps record {_number(kept)} of {name},"
+            f" which is later than {_number(record)}",
+        )
+    if record.order == kept.order and not record.says_same(kept):
+        raise RefusedError(
+            ResponseCode.STALE_EPOCH,
+            f"in-sync record refused: this nameserver keeps another record {_number(kept)} of"
+            f" {name}; two brokers must not be master of a name in one epoch: promote the one that"
+            " is to stay again",
+        )
+
+
+def _refuse_value(name: str, why: str) -> NoReturn:
+    raise RefusedError(
+        ResponseCode.SYSTEM_ERROR, f"not taken as the in-sync record of {name}: {why}"
+    )
+
+
+def _read(value: str | None) -> InSyncRecord | None:
+    if value is None:
+        return None
+    try:
+        return read_record(value)
+    except RemoteProtocolError:
+        return None
+
+
+def _number(record: InSyncRecord) -> str:
+    return f"{record.epoch}.{record.version}"
