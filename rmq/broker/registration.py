@@ -8,21 +8,37 @@ a broker with its connection.
 
 Role and id are read anew for each registration: an address that comes with another id gives up the
 one it had, at stock nameservers, too. A master first makes sure that no other broker is master of
-its name (`leader_check`). If one is, or a nameserver says so, it is fenced: it takes itself out of
-the lists of all nameservers and stays out, looking again each time, until it is of a later epoch or
-a slave. That the other one is gone meanwhile is no reason: it may have messages that this one
-lacks.
+its name, and that no in-sync record of a later epoch is kept (`leader_check`). If so it is fenced:
+it takes itself out of the lists of all nameservers and stays out, looking again each time, until it
+is of a later epoch or a slave. That the other one is gone meanwhile is no reason: it may have
+messages that this one lacks, and its record keeps this one out. Only if nothing confirms the later
+epoch any longer, for a period and with most nameservers answering, was it never true, and the fence
+is lifted.
+
+A nameserver that turns this broker away as deposed is believed if it is confirmed in the same way.
+Else somebody has forged a registration there, and this one goes on trying.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 
 import trio
 
-from rmq.broker.leader_check import MASTER_ID, PROBE_S, Fence, ask_listed, listed_master
+from rmq.broker.leader_check import (
+    MASTER_ID,
+    PROBE_S,
+    Fence,
+    ask_listed,
+    delete_forged,
+    is_confirmed,
+    later_record,
+    listed_master,
+)
 from rmq.broker.registration_parts import NameserverState, RegistrationBodies
+from rmq.broker.siblings import Siblings
 from rmq.errors import ClientError, ConnectionLostError, ResponseError, RmqError
 from rmq.remoting.bodies import KVTable, body_crc32
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -89,6 +105,10 @@ class Registration:
         self._epoch = epoch
         self._on_fenced = on_fenced
         self._fence: Fence | None = None
+        self._looked_at = -math.inf
+        """When it was last asked whether the fence is still confirmed."""
+        self._doubted: tuple[Fence, float] | None = None
+        """A fence that nothing confirms, and since when."""
         self._client: RemotingClient | None = None
         self._has_left = False
         self._nameservers: dict[str, NameserverState] = {}
@@ -313,9 +333,7 @@ class Registration:
         )
         if answer.code == ResponseCode.STALE_EPOCH:
             nameserver.said_id = None
-            later = max(epoch, answer.header(RegisterBrokerResponse).epoch or 0)
-            self._fenced_by(Fence(later, f"nameserver {address}: {answer.remark}"))
-            raise _FencedError
+            await self._check_refusal(nameserver, channel, answer.remark or "", deadline)
         if answer.code != ResponseCode.SUCCESS:
             raise ResponseError(address, "REGISTER_BROKER", answer.code, answer.remark)
         told = answer.header(RegisterBrokerResponse)
@@ -347,22 +365,102 @@ class Registration:
     ) -> None:
         """Raise `_FencedError`, out of the list, if another broker is master."""
         assert self._client is not None, "register_once comes first"
-        config, epoch = self._live.current, self._epoch()
+        config = self._live.current
         listed = await listed_master(channel, config.broker_name, timeout_s=_left(deadline))
         if listed is not None and listed != config.address:
             # Whatever it holds of this broker, it does not take it for the master.
             nameserver.needs_all = True
-            if self.fence is None:
-                timeout_s = min(PROBE_S, _left(deadline) / 2)
-                found = await ask_listed(self._client, listed, config, epoch, timeout_s=timeout_s)
-                if found is not None:
-                    self._fenced_by(found)
+        if self.fence is not None:
+            await self._doubt_fence(nameserver)
+        else:
+            await self._ask_for_later(nameserver, listed, deadline)
         if self.fence is not None:
             if listed == config.address:
                 await self._say_goodbye(channel, config, MASTER_ID, deadline)
             nameserver.said_id = None
             raise _FencedError
         nameserver.made_sure_at = trio.current_time()
+
+    async def _ask_for_later(
+        self, nameserver: NameserverState, listed: str | None, deadline: float
+    ) -> None:
+        """Ask whoever can confirm that there is a later epoch; be fenced if somebody does."""
+        assert self._client is not None, "register_once comes first"
+        config, address = self._live.current, nameserver.address
+        found: Fence | None = None
+        if listed is not None and listed != config.address:
+            timeout_s = min(PROBE_S, _left(deadline) / 2)
+            found = await ask_listed(
+                self._client, listed, config, self._epoch(), timeout_s=timeout_s
+            )
+        if found is None:
+            siblings = Siblings(self._live, self._client)
+            with trio.move_on_after(_left(deadline) / 2):
+                try:
+                    found = await later_record(siblings, address, config, self._epoch, listed)
+                except RmqError as exc:
+                    logger.info("nameserver %s does not say what is recorded: %s", address, exc)
+        if found is not None:
+            self._fenced_by(found)
+
+    async def _check_refusal(
+        self, nameserver: NameserverState, channel: Channel, remark: str, deadline: float
+    ) -> NoReturn:
+        """A nameserver says that this master was deposed: raise `_FencedError` if that is so.
+
+        Raise `ResponseError` if nobody confirms it.
+        """
+        assert self._client is not None, "register_once comes first"
+        config, address = self._live.current, nameserver.address
+        listed = await listed_master(channel, config.broker_name, timeout_s=_left(deadline))
+        await self._ask_for_later(nameserver, listed, deadline)
+        if self.fence is not None:
+            raise _FencedError
+        with trio.move_on_after(_left(deadline)):
+            try:
+                await delete_forged(Siblings(self._live, self._client), address, config)
+            except RmqError as exc:
+                logger.debug("nameserver %s: %s", address, exc)
+        raise ResponseError(
+            address,
+            "REGISTER_BROKER",
+            ResponseCode.STALE_EPOCH,
+            f"{remark}; but neither the broker that it lists nor an in-sync record confirms that"
+            " there is a later epoch, so this broker stays master",
+        )
+
+    async def _doubt_fence(self, nameserver: NameserverState) -> None:
+        """Lift the fence if nothing has confirmed the later epoch for a period.
+
+        Whoever asks registers at `nameserver` next; the others are woken.
+        """
+        assert self._client is not None, "register_once comes first"
+        config, fence, now = self._live.current, self._fence, trio.current_time()
+        period_s = config.register_period_ms / 1000
+        if fence is None or fence.epoch <= self._epoch() or now < self._looked_at + period_s / 2:
+            # Between two masters of one epoch an operator has to decide.
+            return
+        self._looked_at = now
+        siblings = Siblings(self._live, self._client)
+        answer = await is_confirmed(siblings, self._client, fence, config, self._epoch)
+        if self.fence is not fence:
+            return
+        if answer is not False:
+            self._doubted = None
+        elif self._doubted is None or self._doubted[0] is not fence:
+            self._doubted = fence, now
+        elif now >= self._doubted[1] + 0.9 * period_s:
+            logger.warning(
+                "nothing confirms any longer that another broker is master of %s by epoch %d, so"
+                " this one registers as master again; it was kept from that by: %s",
+                config.broker_name,
+                fence.epoch,
+                fence.reason,
+            )
+            self._fence = self._doubted = None
+            for other in self._nameservers.values():
+                if other is not nameserver:
+                    other.wake()
 
     async def ask_whether_deposed(self, address: str) -> bool:
         """Ask the broker at `address` whether it is master by now; stop being one if it is."""
@@ -384,6 +482,8 @@ class Registration:
             " make it a slave with `rmq ha demote`, or master again with `rmq ha promote`",
             fence.reason,
         )
+        # It was just confirmed.
+        self._looked_at, self._doubted = trio.current_time(), None
         for nameserver in self._nameservers.values():
             # Those that list it are to forget it now.
             nameserver.wake()

@@ -17,6 +17,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 from rmq.broker.config import BrokerRole, LiveConfig, load_broker_config
 from rmq.broker.registration import Registered, Registration
 from rmq.broker.topics import TopicTable
+from rmq.model.in_sync_record import NAMESPACE, InSyncRecord
 from rmq.nameserver.server import Nameserver
 from rmq.remoting.bodies import (
     BrokerData,
@@ -29,8 +30,12 @@ from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
+    DeleteKvConfigRequest,
     EmptyHeader,
+    GetKvConfigRequest,
+    GetKvConfigResponse,
     GetRouteInfoRequest,
+    PutKvConfigRequest,
     QueryDataVersionRequest,
     QueryDataVersionResponse,
     RegisterBrokerRequest,
@@ -75,7 +80,12 @@ class Listener:
         """How often it was asked whom it lists."""
         self.listed: dict[int, str] | None = None
         """The brokers it lists under the name of all; None: it does not know that question."""
+        self.record: str | None = None
+        """The in-sync record it keeps."""
+        self.on_record_asked: Callable[[], str | None] = lambda: self.record
         table = HandlerTable()
+        table.add(RequestCode.GET_KV_CONFIG, self._get_record, header=GetKvConfigRequest)
+        table.add(RequestCode.DELETE_KV_CONFIG, self._delete_record, header=DeleteKvConfigRequest)
         table.add(RequestCode.GET_BROKER_CLUSTER_INFO, self._list)
         table.add(RequestCode.REGISTER_BROKER, self._register, header=RegisterBrokerRequest)
         table.add(RequestCode.QUERY_DATA_VERSION, self._version, header=QueryDataVersionRequest)
@@ -137,10 +147,27 @@ class Listener:
         data = BrokerData(cluster="c", broker_name="broker-a", broker_addrs=self.listed)
         request.reply(body=ClusterInfo(broker_addr_table={"broker-a": data}).encode())
 
+    def _get_record(self, request: Request[GetKvConfigRequest]) -> None:
+        assert (request.header.namespace, request.header.key) == (NAMESPACE, "broker-a")
+        value = self.on_record_asked()
+        code = ResponseCode.QUERY_NOT_FOUND if value is None else ResponseCode.SUCCESS
+        request.reply(GetKvConfigResponse(value=value), code=code)
+
+    def _delete_record(self, request: Request[DeleteKvConfigRequest]) -> None:
+        assert (request.header.namespace, request.header.key) == (NAMESPACE, "broker-a")
+        self.record = None
+        request.reply()
+
     async def _unregister(self, request: Request[UnregisterBrokerRequest]) -> None:
         self.goodbyes.append(request.header)
         await trio.sleep(self.unregister_delay_s)
         request.reply()
+
+
+def record(epoch: int, secret: str = "") -> str:
+    """Return an in-sync record of a master of this epoch."""
+    made = InSyncRecord(epoch=epoch, version=1, is_sync=False)
+    return made.encode(secret.encode(), "broker-a").decode()
 
 
 class Rival:
@@ -258,6 +285,28 @@ class Cluster:
         assert answer.code == ResponseCode.SUCCESS, answer
         return peer
 
+    async def put_record(self, epoch: int, nameserver: str = A) -> None:
+        """Have a real nameserver keep the in-sync record of a master of this epoch."""
+        header = PutKvConfigRequest(namespace=NAMESPACE, key="broker-a", value=record(epoch))
+        await self._change_record(frame(RequestCode.PUT_KV_CONFIG, header), nameserver)
+
+    async def delete_record(self, nameserver: str = A) -> None:
+        header = DeleteKvConfigRequest(namespace=NAMESPACE, key="broker-a")
+        await self._change_record(frame(RequestCode.DELETE_KV_CONFIG, header), nameserver)
+
+    async def _change_record(self, request: bytes, nameserver: str) -> None:
+        # Time stands still meanwhile: the file is written in a thread.
+        clock = trio.lowlevel.current_clock()
+        assert isinstance(clock, MockClock)
+        threshold, clock.autojump_threshold = clock.autojump_threshold, float("inf")
+        near, far = memory_stream_pair()
+        self._servers[nameserver].attach(StreamTransport(near, peer="10.0.0.2:50001"))
+        peer = Peer(far)
+        answer = await peer.request(request)
+        assert answer.code == ResponseCode.SUCCESS, answer
+        await peer.aclose()
+        clock.autojump_threshold = threshold
+
     async def listed(self, nameserver: str = A) -> dict[int, str]:
         """Ask a nameserver for the brokers of the name."""
         near, far = memory_stream_pair()
@@ -313,6 +362,11 @@ class Cluster:
     def assume(self, role: BrokerRole, broker_id: int) -> None:
         """Give the broker another role while it runs."""
         self.live.assume_role(role, broker_id, now_ms=self.clock())
+
+    async def register_now(self) -> int:
+        """Register once; return how many nameservers took it."""
+        async with self.client.running():
+            return await self.registration.register_once(self.client)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trio
 
@@ -18,6 +19,7 @@ from tests.broker.registration_kit import (
     A,
     B,
     cluster,
+    record,
     settled,
     warnings,
 )
@@ -51,13 +53,17 @@ async def test_a_deposed_master_that_comes_back_is_told_and_not_listed(
     async with cluster(tmp_path) as it:
         await it.start_nameserver()
         it.epoch = 1
+        await it.put_record(2)
         await it.register_other(0, epoch=2)
         async with it.running() as count:
             assert count == 0
             ((epoch, reason),) = it.fenced
             assert epoch == 2
-            assert OTHER in reason
-            assert it.registration.fence == (epoch, reason)
+            assert reason == (
+                f"nameserver {A} keeps an in-sync record of broker-a of epoch 2, this broker was"
+                f" master in epoch 1; it lists {OTHER} as master"
+            )
+            assert it.registration.fence == (epoch, reason, "")
             await trio.sleep(4 * PERIOD_S)
             assert len(it.fenced) == 1, "it is news only once"
             assert it.registration.registered_at == ()
@@ -73,6 +79,7 @@ async def test_a_master_that_is_deposed_while_it_runs_finds_out_within_a_period(
         await it.start_nameserver()
         it.epoch = 1
         async with it.running():
+            await it.put_record(2)
             other = await it.register_other(0, epoch=2)
             await trio.sleep(PERIOD_S + 1)
             assert [epoch for epoch, _ in it.fenced] == [2]
@@ -87,6 +94,7 @@ async def test_a_fenced_broker_stays_so_when_the_new_master_is_gone(tmp_path: Pa
     async with cluster(tmp_path) as it:
         await it.start_nameserver()
         it.epoch = 1
+        await it.put_record(2)
         other = await it.register_other(0, epoch=2)
         async with it.running():
             await other.aclose()
@@ -100,6 +108,7 @@ async def test_a_fenced_broker_that_is_promoted_registers_normally(tmp_path: Pat
     async with cluster(tmp_path) as it:
         await it.start_nameserver()
         it.epoch = 1
+        await it.put_record(2)
         await it.register_other(0, epoch=2)
         it.add_topic("T-1")
         async with it.running():
@@ -117,6 +126,7 @@ async def test_a_fenced_broker_that_becomes_a_slave_registers_normally(tmp_path:
     async with cluster(tmp_path) as it:
         await it.start_nameserver()
         it.epoch = 1
+        await it.put_record(2)
         await it.register_other(0, epoch=2)
         async with it.running():
             it.assume(BrokerRole.SLAVE, 1)
@@ -130,6 +140,7 @@ async def test_the_goodbye_of_a_fenced_broker_leaves_the_new_master_alone(tmp_pa
     async with cluster(tmp_path) as it:
         await it.start_nameserver()
         it.epoch = 1
+        await it.put_record(2)
         await it.register_other(0, epoch=2)
         async with it.running():
             await it.registration.unregister_all()
@@ -146,6 +157,7 @@ async def test_a_nameserver_that_was_restarted_lists_the_new_master_again_whoeve
         async with it.running():
             # The new master has not come back yet.
             assert await it.listed() == {0: BROKER}
+            await it.put_record(2)
             await it.register_other(0, epoch=2)
             assert await it.listed() == {0: OTHER}
             await trio.sleep(PERIOD_S + 1)
@@ -164,6 +176,7 @@ async def test_one_nameserver_that_knows_is_enough_and_the_others_are_told_at_on
         async with it.running():
             assert await it.listed(B) == {0: BROKER}
             # The new master does not reach the other nameserver.
+            await it.put_record(2, A)
             await it.register_other(0, epoch=2, nameserver=A)
             it.add_topic("T-1")
             await settled()
@@ -180,6 +193,7 @@ async def test_nobody_waits_for_nameservers_when_a_topic_is_made_on_a_fenced_bro
     async with cluster(tmp_path) as it:
         await it.start_nameserver()
         it.epoch = 1
+        await it.put_record(2)
         await it.register_other(0, epoch=2)
         async with it.running():
             started = trio.current_time()
@@ -189,65 +203,297 @@ async def test_nobody_waits_for_nameservers_when_a_topic_is_made_on_a_fenced_bro
 
 
 @in_virtual_time(100_000)
-async def test_a_refusal_that_does_not_say_the_epoch_is_one_until_the_own_is_later(
-    tmp_path: Path,
-) -> None:
+async def test_a_record_of_the_own_epoch_or_an_earlier_one_keeps_nobody_out(tmp_path: Path) -> None:
     async with cluster(tmp_path) as it:
         listener = await it.start_listener()
-        listener.answer = listener.refuse
-        it.epoch = 4
-        async with it.running():
-            assert it.fenced == [(4, f"nameserver {A}: deposed")]
-            listener.answer = listener.take
-            await trio.sleep(3 * PERIOD_S)
-            assert len(listener.registrations) == 1
-            it.epoch = 5
-            await trio.sleep(PERIOD_S)
-            assert it.registration.registered_at == (A,)
+        for kept, epoch in ((4, 4), (3, 5)):
+            listener.record = record(kept)
+            it.epoch = epoch
+            assert await it.register_now() == 1
+        assert it.fenced == []
 
 
 @in_virtual_time(100_000)
 async def test_a_later_epoch_than_the_one_it_was_fenced_for_is_news(tmp_path: Path) -> None:
-    async with cluster(tmp_path, namesrvAddr=f"{A};{B}") as it:
-        first = await it.start_listener(A)
-        second = await it.start_listener(B)
+    async with cluster(tmp_path) as it:
+        await it.start_listener()
+        await it.start_rival(epoch=2)
+        await it.start_rival(epoch=3, address="10.0.0.3:10911")
         it.epoch = 1
-        # Both registrations are under way when the answers come.
-        waiting: list[Request[RegisterBrokerRequest]] = []
-
-        def keep(request: Request[RegisterBrokerRequest]) -> None:
-            request.defer()
-            waiting.append(request)
-
-        first.answer = second.answer = keep
-        async with trio.open_nursery() as nursery, it.client.running():
-            nursery.start_soon(it.registration.register_once, it.client)
-            await settled()
-            for request, epoch in zip(waiting, (2, 3), strict=True):
-                first.refuse(request, epoch)
-                await settled()
+        async with it.running():
+            for address in (OTHER, "10.0.0.3:10911", OTHER):
+                assert await it.registration.ask_whether_deposed(address)
             assert [epoch for epoch, _ in it.fenced] == [2, 3]
 
 
 @in_virtual_time(100_000)
-async def test_a_refusal_of_what_a_broker_was_before_it_was_promoted_is_no_news(
+async def test_a_record_that_a_broker_made_itself_while_it_asks_does_not_fence_it(
     tmp_path: Path,
 ) -> None:
+    # It is promoted between the question and the answer.
     async with cluster(tmp_path) as it:
         listener = await it.start_listener()
         it.epoch = 1
 
-        def promote_and_refuse(request: Request[RegisterBrokerRequest]) -> None:
-            it.epoch = 3
-            listener.refuse(request, 2)
-            listener.answer = listener.take
+        def promote() -> str:
+            it.epoch = 2
+            return record(2)
 
-        listener.answer = promote_and_refuse
-        async with it.running():
+        listener.on_record_asked = promote
+        async with it.running() as count:
             assert it.fenced == []
-            it.registration.register_again()
-            await it.registration.wait_told()
+            assert count == 1
+
+
+# --- a nameserver that is deceived -----------------------------------------------------------
+
+
+@in_virtual_time(100_000)
+async def test_a_refusal_that_nobody_confirms_fences_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path) as it:
+        listener = await it.start_listener()
+        listener.answer = lambda request: listener.refuse(request, 2**62)
+        listener.listed = {0: OTHER}
+        it.epoch = 4
+        async with it.running() as count:
+            assert (count, it.fenced) == (0, [])
+            await trio.sleep(4 * PERIOD_S)
+            assert it.fenced == []
+            (warning,) = warnings(caplog)
+            assert warning == (
+                f"cannot register at nameserver {A}: REGISTER_BROKER to {A}: answered code 9101:"
+                " deposed; but neither the broker that it lists nor an in-sync record confirms that"
+                " there is a later epoch, so this broker stays master; trying again"
+            )
+            listener.answer = listener.take
+            await trio.sleep(PERIOD_S + 1)
             assert it.registration.registered_at == (A,)
+
+
+@in_virtual_time(100_000)
+async def test_a_master_is_listed_again_when_a_forger_has_hung_up(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as it:
+        await it.start_nameserver()
+        await it.put_record(1)
+        it.epoch = 1
+        async with it.running():
+            # It says what a broker says whose record is on its way.
+            forger = await it.register_other(0, epoch=2)
+            await trio.sleep(PERIOD_S + 1)
+            assert await it.listed() == {0: OTHER}
+            assert it.fenced == []
+            await forger.aclose()
+            await trio.sleep(PERIOD_S + 1)
+            assert await it.listed() == {0: BROKER}
+
+
+@in_virtual_time(100_000)
+async def test_a_refusal_is_confirmed_by_the_broker_that_is_listed(tmp_path: Path) -> None:
+    # The new master registers between the question whom the nameserver lists and the refusal.
+    async with cluster(tmp_path) as it:
+        listener = await it.start_listener()
+        it.epoch = 1
+
+        def refuse(request: Request[RegisterBrokerRequest]) -> None:
+            listener.listed = {0: OTHER}
+            listener.refuse(request, 2)
+
+        listener.answer = refuse
+        await it.start_rival(epoch=2)
+        async with it.running():
+            assert [epoch for epoch, _ in it.fenced] == [2]
+
+
+@in_virtual_time(100_000)
+async def test_a_refusal_is_confirmed_by_a_record(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as it:
+        listener = await it.start_listener()
+        it.epoch = 1
+
+        def refuse(request: Request[RegisterBrokerRequest]) -> None:
+            listener.record = record(2)
+            listener.refuse(request, 2)
+
+        listener.answer = refuse
+        async with it.running():
+            assert [epoch for epoch, _ in it.fenced] == [2]
+
+
+# --- with a secret ---------------------------------------------------------------------------
+
+SECRET = "correct horse battery"
+
+
+@in_virtual_time(100_000)
+@pytest.mark.parametrize("kind", ["forged", "genuine"])
+async def test_with_a_secret_only_records_that_were_made_with_it_fence(
+    tmp_path: Path, kind: str
+) -> None:
+    async with cluster(tmp_path, haSecret=SECRET) as it:
+        listener = await it.start_listener()
+        listener.record = record(2, "a guess" if kind == "forged" else SECRET)
+        it.epoch = 1
+        async with it.running() as count:
+            assert count == (1 if kind == "forged" else 0)
+            assert [epoch for epoch, _ in it.fenced] == ([] if kind == "forged" else [2])
+
+
+@in_virtual_time(100_000)
+@pytest.mark.parametrize(
+    ("told", "is_fenced"),
+    [("", False), (record(2), False), (record(1, SECRET), False), (record(2, SECRET), True)],
+    ids=["no record", "forged", "replayed", "genuine"],
+)
+@pytest.mark.usefixtures("stock")
+async def test_with_a_secret_a_broker_has_to_know_a_record_of_its_epoch(
+    tmp_path: Path, told: str, is_fenced: bool
+) -> None:
+    async with cluster(tmp_path, haSecret=SECRET) as it:
+        await it.start_nameserver()
+        rival = await it.start_rival(epoch=2)
+        assert rival.status is not None
+        rival.status = msgspec.structs.replace(rival.status, record=told)
+        await it.register_other(0, epoch=2)
+        it.epoch = 1
+        async with it.running():
+            assert bool(it.fenced) == is_fenced
+            assert await it.listed() == {0: OTHER if is_fenced else BROKER}
+
+
+@in_virtual_time(100_000)
+async def test_with_a_secret_a_forged_record_that_keeps_a_master_out_is_deleted(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path, haSecret=SECRET) as it:
+        listener = await it.start_listener()
+        listener.record = record(2)
+
+        def answer(request: Request[RegisterBrokerRequest]) -> None:
+            listener.take(request) if listener.record is None else listener.refuse(request, 2)
+
+        listener.answer = answer
+        it.epoch = 1
+        async with it.running():
+            await trio.sleep(PERIOD_S)
+            assert listener.record is None
+            assert it.fenced == []
+            assert it.registration.registered_at == (A,)
+
+
+@in_virtual_time(100_000)
+async def test_without_a_secret_no_record_is_deleted(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as it:
+        listener = await it.start_listener()
+        listener.record = kept = record(1)
+        listener.answer = lambda request: listener.refuse(request, 2)
+        it.epoch = 1
+        async with it.running():
+            await trio.sleep(PERIOD_S)
+            assert listener.record == kept
+
+
+# --- a fence that nothing confirms any longer ------------------------------------------------
+
+
+@in_virtual_time(100_000)
+async def test_a_fence_is_lifted_when_its_record_is_gone_for_a_period(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path) as it:
+        await it.start_nameserver()
+        await it.put_record(2)
+        it.epoch = 1
+        async with it.running():
+            assert it.registration.fence is not None
+            await it.delete_record()
+            await trio.sleep(PERIOD_S + 1)
+            assert it.registration.fence is not None, "a new master may bring it again"
+            await trio.sleep(PERIOD_S)
+            assert it.registration.fence is None
+            assert await it.listed() == {0: BROKER}
+            assert len(it.answers) == 1
+            assert (
+                "nothing confirms any longer that another broker is master" in warnings(caplog)[1]
+            )
+
+
+@in_virtual_time(100_000)
+async def test_a_record_that_comes_back_keeps_the_fence(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as it:
+        listener = await it.start_listener()
+        listener.record = record(2)
+        it.epoch = 1
+        async with it.running():
+            for _ in range(4):
+                listener.record = None
+                await trio.sleep(PERIOD_S)
+                listener.record = record(2)
+                await trio.sleep(PERIOD_S)
+            assert it.registration.fence is not None
+            assert listener.registrations == []
+
+
+@in_virtual_time(100_000)
+@pytest.mark.parametrize("by", ["record elsewhere", "listed broker", "the broker that fenced it"])
+async def test_a_fence_stays_as_long_as_anybody_confirms_it(tmp_path: Path, by: str) -> None:
+    async with cluster(tmp_path, namesrvAddr=f"{A};{B}") as it:
+        first = await it.start_listener(A)
+        second = await it.start_listener(B)
+        rival = await it.start_rival(epoch=2)
+        it.epoch = 1
+        async with it.running():
+            assert await it.registration.ask_whether_deposed(OTHER)
+            if by == "record elsewhere":
+                second.record = record(2)
+            elif by == "listed broker":
+                second.listed = {0: "10.0.0.3:10911"}
+                await it.start_rival(epoch=2, address="10.0.0.3:10911")
+            if by != "the broker that fenced it":
+                rival.status = None
+            for listener in (first, second):
+                listener.registrations.clear()
+            await trio.sleep(10 * PERIOD_S)
+            assert it.registration.fence is not None
+            assert first.registrations == second.registrations == []
+            rival.status = second.record = second.listed = None
+            await trio.sleep(3 * PERIOD_S)
+            assert it.registration.fence is None
+            assert it.registration.registered_at == (A, B)
+
+
+@in_virtual_time(100_000)
+async def test_a_fence_stays_while_too_few_nameservers_answer(tmp_path: Path) -> None:
+    # One that does not may keep the record.
+    async with cluster(tmp_path, namesrvAddr=f"{A};{B}") as it:
+        first = await it.start_listener(A)
+        second = await it.start_listener(B)
+        second.record = record(2)
+        it.epoch = 1
+        async with it.running():
+            it.stop(B)
+            first.registrations.clear()
+            await trio.sleep(10 * PERIOD_S)
+            assert it.registration.fence is not None
+            assert first.registrations == []
+
+
+@in_virtual_time(100_000)
+async def test_a_fence_between_two_masters_of_one_epoch_is_left_to_an_operator(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as it:
+        listener = await it.start_listener()
+        rival = await it.start_rival(epoch=1)
+        it.epoch = 1
+        async with it.running():
+            assert await it.registration.ask_whether_deposed(OTHER)
+            rival.status = None
+            listener.registrations.clear()
+            await trio.sleep(10 * PERIOD_S)
+            assert it.registration.fence is not None
+            assert listener.registrations == []
 
 
 # --- a stock nameserver ----------------------------------------------------------------------
@@ -441,3 +687,19 @@ async def test_a_broker_that_becomes_a_slave_while_it_asks_registers_as_one(tmp_
             await settled()
             assert it.fenced == []
             assert {header.broker_id for header, _ in listener.registrations} == {1}
+
+
+@in_virtual_time(100_000)
+@pytest.mark.usefixtures("stock")
+async def test_the_record_keeps_a_deposed_master_out_of_a_stock_nameserver_as_well(
+    tmp_path: Path,
+) -> None:
+    # The new master is down.
+    async with cluster(tmp_path) as it:
+        await it.start_nameserver()
+        await it.put_record(2)
+        it.epoch = 1
+        async with it.running():
+            assert [epoch for epoch, _ in it.fenced] == [2]
+            await trio.sleep(10 * PERIOD_S)
+            assert await it.listed() == {}
