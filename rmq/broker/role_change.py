@@ -130,12 +130,15 @@ class RoleChange:
             former = next((m for m in members if m.address == previous), None)
             stepped_down = None
             if former is None or former.status is None or former.status.role == "MASTER":
-                stepped_down = await self._take_over(previous, accept_loss=accept_loss)
-            missing, is_forced = 0, False
+                is_silent = former is not None and former.status is None
+                stepped_down = await self._take_over(
+                    previous, accept_loss=accept_loss, is_silent=is_silent
+                )
+            missing, is_safe = 0, True
             reason = "everything that was answered SEND_OK is here"
             if stepped_down is None and not self._has_all_of(former):
                 verdict = self._check_loss(knowledge, accept_loss=accept_loss)
-                missing, is_forced = self._known_missing(members), not verdict.is_safe
+                missing, is_safe = self._known_missing(members), verdict.is_safe
                 reason = verdict.reason
             epoch = knowledge.latest_epoch + 1
             if epoch > EPOCH_MAX:
@@ -147,7 +150,7 @@ class RoleChange:
                 # Until all is in place nobody may write, whatever the role says.
                 self._store.core.set_refused(Refusal.HANDING_OVER, True)
                 cut_bytes = await replication.begin_epoch(
-                    epoch, role, knowledge.records, is_forced=is_forced
+                    epoch, role, knowledge.records, is_forced=not is_safe
                 )
                 # Whoever fences it from here on knows of an epoch that is later still.
                 replication.set_fenced(None)
@@ -184,6 +187,7 @@ class RoleChange:
                 previous_end=-1 if stepped_down is None else stepped_down.end,
                 missing_bytes=missing,
                 cut_bytes=cut_bytes,
+                is_safe=is_safe,
                 reason=reason,
                 waits_for="" if replication.records is None else replication.records.missing,
             )
@@ -283,14 +287,18 @@ class RoleChange:
             ):
                 _refuse(f"{member.address} is master already, of epoch {status.epoch}")
 
-    async def _take_over(self, master: str, *, accept_loss: bool) -> HaStepDownBody | None:
+    async def _take_over(
+        self, master: str, *, accept_loss: bool, is_silent: bool
+    ) -> HaStepDownBody | None:
         """Have the master step down; None if it does not answer."""
         if not master:
             return None
         header = HaStepDownRequest(epoch=self._replication.identity.epoch)
+        # One that did not say how it is hangs, or is gone: it is not waited for that long again.
+        timeout_s = ASK_S if is_silent else HAND_OVER_S + ASK_S
         try:
             answer = await self._siblings.ask(
-                master, RequestCode.HA_STEP_DOWN, header, timeout_s=HAND_OVER_S + ASK_S
+                master, RequestCode.HA_STEP_DOWN, header, timeout_s=timeout_s
             )
         except ResponseError as exc:
             if accept_loss:
@@ -333,9 +341,9 @@ class RoleChange:
         """Raise if messages that were acknowledged may be missing here, and nobody accepts that."""
         replication = self._replication
         end = replication.log.end
-        if replication.is_master or self._stepped_down_at == end:
-            # It was master itself when the log was last written.
-            return Verdict(True, "this broker was master when the log was last written")
+        was_last = replication.is_master or self._stepped_down_at == end
+        if was_last and knowledge.latest_epoch <= replication.identity.epoch:
+            return Verdict(True, "everything that was answered SEND_OK is here: it was master last")
         follower = replication.follower
         view = None if follower is None else follower.status.master
         others = [
@@ -381,11 +389,17 @@ class RoleChange:
 
     # --- demotion ----------------------------------------------------------------------------
 
-    async def demote(self, ha_master_address: str | None) -> HaDemoteBody:
+    async def demote(self, ha_master_address: str | None, force: bool) -> HaDemoteBody:
         """Make this master a slave."""
         with self._alone("a demotion"):
             if not self._replication.is_master:
                 _refuse(f"{self._live.current.address} is a slave already")
+            if not force and not await self._has_another_master():
+                _refuse(
+                    f"no other master of {self._live.current.broker_name} is known, and nobody"
+                    " would take messages: promote a slave instead, which makes this broker one"
+                    " (rmq ha promote)"
+                )
             if ha_master_address is not None and not self._live.current.namesrv_addrs:
                 # Nobody else will say it after a restart. Where nameservers do, a fixed address
                 # would outlive the next change of roles.
@@ -402,6 +416,18 @@ class RoleChange:
                 end=end,
                 ha_master_address=ha_master_address or replication.ha_address or "",
             )
+
+    async def _has_another_master(self) -> bool:
+        """Tell whether somebody else is master of this name, or was the last one to be."""
+        own = self._replication.identity.epoch
+        if self._replication.fenced is not None:
+            return True
+        return any(
+            member.status is not None
+            and member.status.role == "MASTER"
+            and member.status.epoch >= own
+            for member in await self._siblings.members()
+        )
 
     async def step_down(self, epoch: int) -> HaStepDownBody:
         """Give way to a slave: stop writing, let slaves have it all, become a slave."""

@@ -99,8 +99,15 @@ def _add_demote(actions: _Actions) -> None:
         ha_actions.demote,
         "make a master a slave",
         "Makes a master a slave, without a restart: it takes no more messages and follows another."
-        "\nPromote the other one first: it tells this one to stop.",
+        "\nPromote the other one first: it tells this one to stop. Exit code 1: it has diverged, or"
+        "\nnobody takes messages now.",
     )
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="also while no other master is known: then nobody takes messages",
+    )
+    _add_yes(parser)
     parser.add_argument(
         "--follow",
         type=_address,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmq.cli.ha_members import Group
-    from rmq.remoting.bodies import Body
+    from rmq.remoting.bodies import Body, HaPromoteBody
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
 
@@ -84,7 +84,7 @@ def promote(args: argparse.Namespace) -> int:
     if not _confirmed(args, "promote it?"):
         return ExitCode.FAILURE
 
-    async def order() -> Body:
+    async def order() -> HaPromoteBody:
         async with open_ha_client(args.timeout) as client:
             done = await ha_change.promote(
                 client, plan, accept_loss=args.accept_loss, mode=args.mode
@@ -92,21 +92,30 @@ def promote(args: argparse.Namespace) -> int:
             _say(args, ha_change.promoted_lines(plan, done), done)
             return done
 
-    trio.run(order)
-    return ExitCode.OK
+    done = trio.run(order)
+    return ExitCode.FAILURE if done.waits_for else ExitCode.OK
 
 
 def demote(args: argparse.Namespace) -> int:
     """Make a master a slave."""
     target = Target.of(args)
 
-    async def order() -> None:
+    async def look() -> ha_change.Demotion:
         async with open_ha_client(args.timeout) as client:
-            done, slave = await ha_change.demote(client, target, args.follow)
-            _say(args, ha_change.demoted_lines(done, slave), done)
+            return await ha_change.plan_demotion(client, target)
 
-    trio.run(order)
-    return ExitCode.OK
+    plan = trio.run(look)
+    _say(args, plan.lines())
+    if not _confirmed(args, "make it a slave?"):
+        return ExitCode.FAILURE
+
+    async def order() -> bool:
+        async with open_ha_client(args.timeout) as client:
+            done, slave = await ha_change.demote(client, plan, args.follow, force=args.force)
+            _say(args, ha_change.demoted_lines(done, slave), done)
+            return slave.is_following
+
+    return ExitCode.OK if trio.run(order) else ExitCode.FAILURE
 
 
 def resync(args: argparse.Namespace) -> int:

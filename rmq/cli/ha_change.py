@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmq.cli.ha_client import BrokerRefusedError
-from rmq.cli.ha_health import findings_of_slave, in_sync_count
+from rmq.cli.ha_health import WRITABLE, findings_of_slave, in_sync_count
 from rmq.cli.ha_members import (
     ASYNC_MASTER,
     FOLLOWING,
@@ -201,17 +201,24 @@ def promoted_lines(plan: Promotion, done: HaPromoteBody) -> list[str]:
         f"{address} is master now: {mode_word(done.mode)}, epoch {done.epoch}, from offset"
         f" {offset_text(done.start)} on"
     ]
+    whose = done.previous_master or "the old master"
     if done.missing_bytes > 0:
+        stop = done.start + done.missing_bytes
         lines.append(
-            f"LOST: {size_text(done.missing_bytes)} that {done.previous_master or 'the old master'}"
-            f" had, from {offset_text(done.start)} to {offset_text(done.previous_end)}"
+            f"LOST: {size_text(done.missing_bytes)} that {whose} had, from"
+            f" {offset_text(done.start)} to {offset_text(stop)}"
         )
     elif done.previous_end >= 0:
-        lines.append(
-            f"nothing is lost: {done.previous_master} ended at {offset_text(done.previous_end)}"
-        )
+        lines.append(f"nothing is lost: {whose} ended at {offset_text(done.previous_end)}")
+    elif done.is_safe:
+        lines.append(f"nothing is lost: {done.reason or 'it has all that was acknowledged'}")
     else:
-        lines.append("whether something is lost is not known: the old master did not answer")
+        lines.append(f"whether something is lost is not known: {done.reason}")
+    if done.waits_for:
+        lines.append(
+            f"NOT READY: it answers no send with SEND_OK yet, because {done.waits_for}; see"
+            f" rmq ha status -b {address}"
+        )
     if done.cut_bytes:
         lines.append(
             f"{size_text(done.cut_bytes)} of a message that had not arrived as a whole were cut off"
@@ -229,12 +236,42 @@ def promoted_lines(plan: Promotion, done: HaPromoteBody) -> list[str]:
 # --- demote -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Demotion:
+    """A master that may become a slave."""
+
+    master: Member
+
+    def lines(self) -> list[str]:
+        status = status_of(self.master)
+        lines = [
+            f"master  {self.master.address}  {status.broker_name}, epoch {status.epoch}, its log"
+            f" ends at {offset_text(status.end)}"
+        ]
+        if status.state == WRITABLE:
+            lines.append(
+                "it takes messages now, and will take none then; to let a slave take its place"
+                " without a gap, promote that one instead (rmq ha promote)"
+            )
+        return lines
+
+
+async def plan_demotion(client: HaClient, target: Target) -> Demotion:
+    """Find the master."""
+    return Demotion(await find_one(client, target, MASTER))
+
+
 async def demote(
-    client: HaClient, target: Target, follow: str | None
+    client: HaClient, plan: Demotion, follow: str | None, *, force: bool
 ) -> tuple[HaDemoteBody, Member]:
     """Make a master a slave; return what it said, and how it is a moment later."""
-    member = await find_one(client, target, MASTER)
-    done = await client.demote(member.address, follow)
+    member = plan.master
+    try:
+        done = await client.demote(member.address, follow, force=force)
+    except BrokerRefusedError as exc:
+        if not force:
+            exc.hint = "--force makes it a slave all the same; nobody takes messages then"
+        raise
     with trio.move_on_after(DEMOTED_S):
         while True:
             member = await ask_member(client, member.address)

@@ -125,9 +125,11 @@ class HaClient:
         header = HaPromoteRequest(accept_loss=accept_loss, mode=mode)
         return await self._ask(HaPromoteBody, broker, RequestCode.HA_PROMOTE, header, CHANGE_S)
 
-    async def demote(self, broker: str, ha_master_address: str | None) -> HaDemoteBody:
+    async def demote(
+        self, broker: str, ha_master_address: str | None, *, force: bool = False
+    ) -> HaDemoteBody:
         """Make a master a slave."""
-        header = HaDemoteRequest(ha_master_address=ha_master_address)
+        header = HaDemoteRequest(ha_master_address=ha_master_address, force=force)
         return await self._ask(HaDemoteBody, broker, RequestCode.HA_DEMOTE, header, CHANGE_S)
 
     async def resync(self, broker: str, *, dry_run: bool) -> HaResyncBody:

@@ -249,6 +249,9 @@ class MasterLink:
     def _hello(self, hello: HelloBody, now: float) -> None:
         master = self._master
         verdict, start, reason = self._judge(hello)
+        double = self._double_of(hello, now)
+        if double and verdict is not Verdict.REFUSED:
+            verdict, start, reason = Verdict.REFUSED, 0, double
         if verdict is not Verdict.REFUSED:
             # It is who it says, and has what it says, whatever it said before.
             master.replicas.supersede(hello.replica.hex())
@@ -376,6 +379,27 @@ class MasterLink:
                 f"slave and master differ between {tail} and {hello.end}",
             )
         return Verdict.START, hello.end, ""
+
+    def _double_of(self, hello: HelloBody, now: float) -> str:
+        """Say which healthy slave a newcomer cannot be told from; empty if there is none."""
+        healthy_s = 2 * self._master.settings.heartbeat_s
+        for other in self._master.replicas:
+            if not other.is_native or other.is_superseded or now - other.heard_at > healthy_s:
+                continue
+            is_same_place = other.address == hello.address and other.host == self._host
+            if other.identity == hello.replica.hex():
+                if not is_same_place:
+                    return (
+                        f"the slave at {other.address} ({other.host}) has the same store, of which"
+                        f" this is a copy; remove config/haState.json from the copy at"
+                        f" {hello.address}"
+                    )
+            elif other.broker_id == hello.broker_id:
+                return (
+                    f"the slave at {other.address} has the same brokerId, {hello.broker_id}; give"
+                    f" the one at {hello.address} another"
+                )
+        return ""
 
     def _start_of_empty(self, catch_up: CatchUp) -> int:
         log = self._master.log

@@ -127,7 +127,7 @@ class StandInBroker:
     async def fence(self, address: str, epoch: int) -> None:
         self.orders.append(("fence", address, epoch))
 
-    async def demote(self, ha_master_address: str | None) -> HaDemoteBody:
+    async def demote(self, ha_master_address: str | None, force: bool) -> HaDemoteBody:
         self.orders.append(("demote", ha_master_address))
         self._refuse_if_told()
         done = HaDemoteBody(

@@ -282,20 +282,36 @@ def test_demote_tells_whom_it_follows(
     run: Run, master: StandInBroker, options: list[str], follows: str | None, told: str
 ) -> None:
     master.after = slave_status(master.address)
-    code, out, _ = run("demote", "-b", master.address, *options)
+    code, out, _ = run("demote", "-b", master.address, "--yes", *options)
     assert code == ExitCode.OK
-    assert out.splitlines() == [
+    assert out.splitlines()[-2:] == [
         f"{master.address} is a slave now; its log ends at 12,345,678",
         told,
     ]
     assert master.orders == [("demote", follows)]
 
 
+def test_demote_asks_first_and_says_what_to_do_instead(run: Run, master: StandInBroker) -> None:
+    code, out, err = run("demote", "-b", master.address)
+    assert code == ExitCode.USAGE
+    assert "promote that one instead (rmq ha promote)" in out
+    assert "--yes does it without asking" in err
+    assert master.orders == []
+
+
+def test_demote_that_is_refused_names_the_way_to_force_it(run: Run, master: StandInBroker) -> None:
+    master.refusal = "no other master of broker-a is known"
+    code, _, err = run("demote", "-b", master.address, "--yes")
+    assert code != ExitCode.OK
+    assert "no other master of broker-a is known" in err
+    assert "--force" in err
+
+
 def test_demote_tells_at_once_when_the_logs_have_diverged(run: Run, master: StandInBroker) -> None:
     master.after = slave_status(master.address, state="diverged")
-    code, out, _ = run("demote", "-b", master.address)
-    assert code == ExitCode.OK
-    assert out.splitlines()[1:] == [
+    code, out, _ = run("demote", "-b", master.address, "--yes")
+    assert code == ExitCode.FAILURE
+    assert out.splitlines()[-2:] == [
         "it has DIVERGED from its master and follows it no longer",
         f"  -> see what would be cut off: rmq ha resync -b {master.address} --dry-run",
     ]
@@ -306,7 +322,8 @@ def test_demote_without_another_master_says_so(
 ) -> None:
     monkeypatch.setattr("rmq.cli.ha_change.DEMOTED_S", 0.3)
     master.after = slave_status(master.address, state="idle", master=None)
-    _, out, _ = run("demote", "-b", master.address)
+    code, out, _ = run("demote", "-b", master.address, "--yes")
+    assert code == ExitCode.FAILURE
     assert "it knows no master\n" in out
 
 

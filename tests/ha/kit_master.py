@@ -285,7 +285,7 @@ class NativePeer:
             SlaveSettings(
                 cluster="C",
                 broker_name=broker_name,
-                broker_id=1,
+                broker_id=1 if replica == b"s" * 16 else replica[0],
                 address="127.0.0.1:20911",
                 replica=replica,
                 secret=secret,

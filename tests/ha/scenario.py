@@ -145,7 +145,8 @@ class Stage:
         name, dialect, *rest = words
         options = _options(rest)
         peer = self.peers[name] = Peer(name)
-        peer.host = options.get("on", peer.host)
+        place = options.get("at", name)
+        peer.host = options.get("on", f"host-{place}")
         peer.epoch = int(options.get("epoch", 1))
         if dialect == "raw":
             return
@@ -154,8 +155,8 @@ class Stage:
         peer.settings = SlaveSettings(
             cluster=options.get("cluster", "c"),
             broker_name="b",
-            broker_id=1,
-            address=f"{name}:10911",
+            broker_id=len(self.peers),
+            address=f"{place}:10911",
             replica=store.encode().ljust(16, b"."),
             secret=options.get("secret", "").encode(),
             catch_up=CatchUp.LAST_FILE if "last-file" in options else CatchUp.OLDEST,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from rmq.ha.promises import ReplicationMode
 from rmq.ha.replicas import NOTHING, InSyncRules
 from rmq.ha.wire import DOWN, PREAMBLE, REPORT, TRANSFER, DownFlag, Verdict, read_down
 from tests.ha.link_kit import (
+    NONCE,
     filled_log,
     hello_of,
     link_to,
@@ -23,6 +24,9 @@ from tests.ha.link_kit import (
     read_verdict,
 )
 from tests.ha.simulation.disk import SimLog
+
+if TYPE_CHECKING:
+    from rmq.ha.master import Master
 
 # ruff: noqa: ANN401 - fields are put in by name
 
@@ -262,7 +266,7 @@ def test_catching_up_is_throttled_and_the_rest_is_not() -> None:
     assert sent(link) == [(0, 0)]
     assert 0.0 < link.next_tick <= 5.12
     in_sync = link_to(master)
-    in_sync.receive(PREAMBLE + packed_hello(hello_of(LOG, replica=b"x" * 16)), 0.0)
+    in_sync.receive(PREAMBLE + packed_hello(hello_of(LOG, replica=b"x" * 16, broker_id=2)), 0.0)
     assert in_sync.replica is not None
     assert in_sync.replica.in_sync
     assert sent(in_sync) == [(LOG.end, 0)]
@@ -316,3 +320,51 @@ def test_settings_hold_from_the_moment_they_are_changed() -> None:
     )
     assert not master.replicas.is_enough
     assert master.promises.timeout_s == 1.0
+
+
+# --- doubles ---------------------------------------------------------------------------------
+
+
+def _connect(master: Master[str], now: float, host: str = "10.0.0.7", **fields: Any) -> MasterLink:
+    """Greet a master with the hello of an empty slave."""
+    link = MasterLink(master, host, f"{host}:4711", nonce=NONCE, now=now)
+    link.receive(PREAMBLE + packed_hello(hello_of(SimLog(), **fields)), now)
+    return link
+
+
+@pytest.mark.parametrize(
+    ("host", "fields", "reason"),
+    [
+        pytest.param("10.0.0.8", {}, "is a copy", id="a copied store elsewhere"),
+        pytest.param("10.0.0.7", {"address": "t:10911"}, "is a copy", id="a copied store here"),
+        pytest.param(
+            "10.0.0.8",
+            {"replica": b"t" * 16, "address": "t:10911"},
+            "the same brokerId, 1",
+            id="the same brokerId",
+        ),
+    ],
+)
+def test_who_cannot_be_told_from_a_healthy_slave_is_refused(
+    host: str, fields: dict[str, Any], reason: str
+) -> None:
+    master = master_of(filled_log(500))
+    first = _connect(master, 0.0)
+    assert first.is_streaming
+    second = _connect(master, 9.0, host, **fields)
+    assert reason in (second.end_reason or "")
+    assert "s:10911" in (second.end_reason or "")
+    assert first.is_streaming
+    assert first.replica is not None
+    assert not first.replica.is_superseded, "the healthy one is not disturbed"
+    # One that was not heard of for long is not healthy.
+    third = _connect(master, 30.0, host, **fields)
+    assert third.is_streaming
+
+
+def test_a_slave_that_connects_anew_takes_its_own_place() -> None:
+    master = master_of(filled_log(500))
+    first = _connect(master, 0.0)
+    assert _connect(master, 1.0).is_streaming
+    assert first.replica is not None
+    assert first.replica.is_superseded

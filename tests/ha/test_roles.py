@@ -33,8 +33,8 @@ async def _promote(
     return await it.ask(broker, RequestCode.HA_PROMOTE, header)
 
 
-async def _demote(it: Pair, broker: Broker) -> Command:
-    return await it.ask(broker, RequestCode.HA_DEMOTE, HaDemoteRequest())
+async def _demote(it: Pair, broker: Broker, *, force: bool = False) -> Command:
+    return await it.ask(broker, RequestCode.HA_DEMOTE, HaDemoteRequest(force=force))
 
 
 async def _resync(it: Pair, broker: Broker, *, dry_run: bool) -> Command:
@@ -183,6 +183,10 @@ async def test_a_demoted_master_can_be_promoted_again(tmp_path: Path) -> None:
         await it.create_topic(master)
         assert await it.send(master, 10) == [OK] * 10
         answer = await _demote(it, master)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "nobody would take messages" in (answer.remark or "")
+        assert await it.send(master, 0) == []
+        answer = await _demote(it, master, force=True)
         assert answer.code == OK, answer.remark
         assert HaDemoteBody.decode(answer.body).end == master.store.core.log.written
         assert set(await it.send(master, 2)) == {REFUSED}
@@ -203,7 +207,7 @@ async def test_roles_go_back_and_forth_by_hand(tmp_path: Path) -> None:
         await it.in_sync(two)
         assert await it.send(two, 10) == [OK] * 10
         await it.equal(one, two)
-        assert (await _demote(it, two)).code == OK
+        assert (await _demote(it, two, force=True)).code == OK
         assert set(await it.send(two, 2)) == {REFUSED}
         # Nobody is master; the one that was before has all that the last one had.
         answer = await _promote(it, one)

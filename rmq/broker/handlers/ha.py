@@ -60,8 +60,11 @@ class ReplicationControl(Protocol):
         """
         ...
 
-    async def demote(self, ha_master_address: str | None) -> HaDemoteBody:
-        """Become a slave, of whom the nameservers name if no address is given."""
+    async def demote(self, ha_master_address: str | None, force: bool) -> HaDemoteBody:
+        """Become a slave, of whom the nameservers name if no address is given.
+
+        Refused while no other master of the name is known, unless `force`.
+        """
         ...
 
     async def resync(self, dry_run: bool) -> HaResyncBody:
@@ -125,7 +128,7 @@ class HaHandlers:
         if address is not None:
             _check_address(address)
         logger.info("%s wants this broker to become a slave", request.channel.peer)
-        outcome = await self._replication.demote(address)
+        outcome = await self._replication.demote(address, request.header.force)
         request.reply(body=outcome.encode())
 
     async def resync(self, request: Request[HaResyncRequest]) -> None:

@@ -109,8 +109,10 @@ class HaPromoteBody(Body, frozen=True, kw_only=True):
     """What it had and this broker has not, as far as is known."""
     cut_bytes: Int64 = 0
     """The rest of a message that had not arrived as a whole."""
+    is_safe: bool = True
+    """Nothing that was acknowledged is missing."""
     reason: str = ""
-    """Why nothing that was acknowledged is missing, or what may be."""
+    """Why that is so, or why it is not known."""
     waits_for: str = ""
     """Why sends cannot be answered SEND_OK yet; empty if they can."""
 

@@ -17,6 +17,8 @@ class HaDemoteRequest(Header, frozen=True, kw_only=True):
 
     # Whom it follows; whom the nameservers name, when absent.
     ha_master_address: str | None = None
+    # Even if no other master of its name is known, so that nobody takes messages then.
+    force: bool = False
 
 
 class HaResyncRequest(Header, frozen=True, kw_only=True):

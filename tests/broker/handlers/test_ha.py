@@ -83,7 +83,7 @@ class Pair:
             mode=self.mode, epoch=self.epoch, start=self.end, missing_bytes=self.lacks
         )
 
-    async def demote(self, ha_master_address: str | None) -> HaDemoteBody:
+    async def demote(self, ha_master_address: str | None, force: bool) -> HaDemoteBody:
         self.is_master, self.mode = False, "SLAVE"
         self.master = ha_master_address
         return HaDemoteBody(epoch=self.epoch, end=self.end, ha_master_address=self.master or "")
