@@ -12,6 +12,7 @@ from rmq.client.admin_targets import (
     cluster_groups,
     find_broker,
     groups_for,
+    read_broker,
 )
 from rmq.client.flows import ask
 from rmq.remoting.bodies import (
@@ -140,7 +141,6 @@ def consume_queue(
     group: str | None = None,
 ) -> Flow[QueryConsumeQueueResponseBody]:
     """Return raw entries of a queue, and what the filter of a group makes of them."""
-    target = yield from find_broker(nameservers, queue.broker_name)
     header = QueryConsumeQueueRequest(
         topic=queue.topic,
         queue_id=queue.queue_id,
@@ -148,8 +148,12 @@ def consume_queue(
         count=count,
         consumer_group=group,
     )
-    answer = yield from ask(
-        target.address, RequestCode.QUERY_CONSUME_QUEUE, header, timeout_s=TIMEOUT_S
+    answer = yield from read_broker(
+        nameservers,
+        queue.broker_name,
+        lambda target: ask(
+            target.address, RequestCode.QUERY_CONSUME_QUEUE, header, timeout_s=TIMEOUT_S
+        ),
     )
     if not answer.command.body:
         # An offset that the queue does not have.

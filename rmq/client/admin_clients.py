@@ -98,7 +98,9 @@ def consumer_connections(
         groups = yield from brokers_of_group(nameservers, group)
     else:
         groups = [[(yield from find_broker(nameservers, broker))]]
-    tried = yield from read_each(f"consumers of group {group}", groups, call)
+    tried = yield from read_each(
+        f"consumers of group {group}", groups, call, nameservers.slave_reads
+    )
     told = [body for _, body in tried.answers if body is not None]
     subscriptions = {
         topic: data for body in told for topic, data in body.subscription_table.items()
@@ -131,7 +133,9 @@ def producer_connections(
         return expect(answer).body(ProducerConnection)
 
     groups = yield from brokers_of_topic(nameservers, topic)
-    tried = yield from read_each(f"producers of group {group}", groups, call)
+    tried = yield from read_each(
+        f"producers of group {group}", groups, call, nameservers.slave_reads
+    )
     return ProducerConnections(
         group=group,
         connections=_by_client(one for _, body in tried.answers for one in body.connection_set),
@@ -170,7 +174,9 @@ def running_info(
     # The first that knows the consumer is as good as any other.
     for group_of_name in groups:
         try:
-            tried = yield from read_each(f"consumer {client_id}", [group_of_name], call)
+            tried = yield from read_each(
+                f"consumer {client_id}", [group_of_name], call, nameservers.slave_reads
+            )
         except BrokersFailedError as exc:
             failures += exc.failures
         else:
@@ -199,7 +205,9 @@ def consumer_status(
         return answer.body(GetConsumerStatusBody)
 
     groups = yield from brokers_of_topic(nameservers, topic)
-    tried = yield from read_each(f"consumers of group {group}", groups, call)
+    tried = yield from read_each(
+        f"consumers of group {group}", groups, call, nameservers.slave_reads
+    )
     found: dict[str, dict[MessageQueue, int]] = {}
     for _, body in tried.answers:
         for name, offsets in body.consumer_table.items():
@@ -226,7 +234,9 @@ def consume_directly(
 
     groups = yield from brokers_of_topic(nameservers, topic)
     holders = [brokers for brokers in groups if _has(brokers, message.queue.broker_name)]
-    tried = yield from read_each(f"message {message_id} to {client_id}", holders, call)
+    tried = yield from read_each(
+        f"message {message_id} to {client_id}", holders, call, nameservers.slave_reads
+    )
     if not tried.answers:
         raise failed(f"message {message_id} to {client_id}", tried.failures)
     return tried.answers[0][1]

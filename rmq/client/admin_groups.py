@@ -15,9 +15,10 @@ from rmq.client.admin_targets import (
     TIMEOUT_S,
     change_each,
     cluster_groups,
-    find_broker,
+    find_brokers,
     groups_for,
     groups_of,
+    read_broker,
     read_each,
 )
 from rmq.client.admin_topics import brokers_of_topic, delete_topic
@@ -156,6 +157,8 @@ def list_groups(
     if cluster is None and broker is None:
         info = yield from nameservers.cluster()
         groups = cluster_groups(info, None)
+    elif cluster is None and broker is not None:
+        groups = [(yield from find_brokers(nameservers, broker))]
     else:
         groups = yield from groups_for(nameservers, cluster=cluster, broker=broker)
 
@@ -165,7 +168,7 @@ def list_groups(
         )
         return answer.body(SubscriptionGroupWrapper)
 
-    tried = yield from read_each("groups", groups, call)
+    tried = yield from read_each("groups", groups, call, nameservers.slave_reads)
     configs: dict[str, dict[str, SubscriptionGroupConfig]] = {}
     for target, table in tried.answers:
         for name, config in table.subscription_group_table.items():
@@ -239,6 +242,7 @@ def group_progress(
         f"progress of group {group}",
         groups,
         lambda target: consume_stats(target.address, group, topic),
+        nameservers.slave_reads,
     )
     return _progress_of(group, (stats for _, stats in tried.answers), tried.failures)
 
@@ -247,12 +251,13 @@ def broker_progress(
     nameservers: Nameservers, broker: str, *, only_ordered: bool = False
 ) -> Flow[dict[str, GroupProgress]]:
     """Return how far every group has read, at one broker."""
-    target = yield from find_broker(nameservers, broker)
-    answer = yield from ask(
-        target.address,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        GetBrokerConsumeStatsRequest(is_order=only_ordered),
-        timeout_s=SLOW_S,
+    header = GetBrokerConsumeStatsRequest(is_order=only_ordered)
+    answer = yield from read_broker(
+        nameservers,
+        broker,
+        lambda target: ask(
+            target.address, RequestCode.GET_BROKER_CONSUME_STATS, header, timeout_s=SLOW_S
+        ),
     )
     return {
         group: _progress_of(group, stats, ())
@@ -272,7 +277,9 @@ def group_times(nameservers: Nameservers, group: str, topic: str) -> Flow[GroupT
         return answer.body(QueryConsumeTimeSpanBody)
 
     groups = yield from brokers_of_topic(nameservers, topic)
-    tried = yield from read_each(f"times of group {group} in {topic}", groups, call)
+    tried = yield from read_each(
+        f"times of group {group} in {topic}", groups, call, nameservers.slave_reads
+    )
     spans = [span for _, body in tried.answers for span in body.consume_time_span_set]
     return GroupTimes(
         queues={

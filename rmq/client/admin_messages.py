@@ -141,7 +141,9 @@ def _query(
         return answer.header(QueryMessageResponse).index_last_update_timestamp, messages
 
     groups = yield from brokers_of_topic(nameservers, header.topic)
-    tried = yield from read_each(f"key {header.key} in {header.topic}", groups, call)
+    tried = yield from read_each(
+        f"key {header.key} in {header.topic}", groups, call, nameservers.slave_reads
+    )
     found = [message for _, (_, messages) in tried.answers for message in messages]
     return FoundMessages(
         messages=tuple(sorted(found, key=lambda message: message.stored_at_ms)),
@@ -256,7 +258,9 @@ def message_at(
                 return received(record, target.broker_name)
         return None
 
-    tried = yield from read_each(f"{queue} at {offset}", groups_of(brokers), call)
+    tried = yield from read_each(
+        f"{queue} at {offset}", groups_of(brokers), call, nameservers.slave_reads
+    )
     return tried.answers[0][1]
 
 

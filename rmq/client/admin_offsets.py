@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.client import offsets as queue_offsets
 from rmq.client.admin_groups import brokers_of_group, consume_stats
 from rmq.client.admin_targets import TIMEOUT_S, change_each, groups_of
+from rmq.client.broker_choice import read_first, readers_of
 from rmq.client.flows import Ask, ask, expect
 from rmq.client.routes import RouteTable
 from rmq.errors import NoBrokerError
@@ -71,7 +72,7 @@ def first_stored_at_ms(nameservers: Nameservers, queue: MessageQueue) -> Flow[in
 
 def _routes(nameservers: Nameservers, queue: MessageQueue) -> Flow[RouteTable]:
     """Return what there is to know of where a queue is, asked for now."""
-    table = RouteTable()
+    table = RouteTable(nameservers.slave_reads)
     table.put((yield from nameservers.route(queue.topic)))
     return table
 
@@ -85,7 +86,13 @@ def consumer_offset(nameservers: Nameservers, group: str, queue: MessageQueue) -
     Brokers say 0 of a group that they do not know while the queue is young.
     """
     routes = yield from _routes(nameservers, queue)
-    return (yield from queue_offsets.fetch_offset(routes, group, queue))
+    return (
+        yield from read_first(
+            readers_of(routes, queue),
+            lambda broker: queue_offsets.fetch_offset(routes, group, queue, broker=broker),
+            routes.slave_reads,
+        )
+    )
 
 
 def set_consumer_offsets(
@@ -138,7 +145,7 @@ def reset_offsets(
     is forced, a group only goes back.
     """
     route = yield from nameservers.route(topic)
-    routes = RouteTable()
+    routes = RouteTable(nameservers.slave_reads)
     routes.put(route)
     queues: dict[str, list[MessageQueue]] = {}
     for queue in route.readable:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from rmq.client.broker_choice import note_reader, read_first
 from rmq.client.routes import MASTER_ID, Address
 from rmq.errors import BrokersFailedError, ClientError, ConfigError, NoBrokerError, ResponseError
 from rmq.remoting.addresses import parse_address
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from rmq.client.flows import Flow
     from rmq.client.nameservers import Nameservers
+    from rmq.client.slave_reads import SlaveReads
     from rmq.remoting.bodies import ClusterInfo
 
 T = TypeVar("T")
@@ -107,29 +109,46 @@ def groups_for(
 
 def find_broker(nameservers: Nameservers, broker: str) -> Flow[Address]:
     """Return a broker by its address, or the master by its name; raise `NoBrokerError`."""
+    first, *_ = yield from find_brokers(nameservers, broker)
+    if first.broker_id != MASTER_ID:
+        raise NoBrokerError(f"broker {broker}", "it has no master now")
+    return first
+
+
+def find_brokers(nameservers: Nameservers, broker: str) -> Flow[Group]:
+    """Return a broker by its address, or all brokers of a name; raise `NoBrokerError`."""
     if ":" in broker:
         parse_address(broker)
         # Whether it is a master it says itself, should that matter.
-        return Address("", MASTER_ID, broker)
+        return [Address("", MASTER_ID, broker)]
     info = yield from nameservers.cluster()
     data = info.broker_addr_table.get(broker)
-    if data is None:
+    if data is None or not data.broker_addrs:
         known = ", ".join(sorted(info.broker_addr_table)) or "none"
         raise NoBrokerError(f"broker {broker}", f"nameservers know {known}")
-    if MASTER_ID not in data.broker_addrs:
-        raise NoBrokerError(f"broker {broker}", "it has no master now")
-    return Address(broker, MASTER_ID, data.broker_addrs[MASTER_ID])
+    return [Address(broker, number, at) for number, at in sorted(data.broker_addrs.items())]
+
+
+def read_broker(
+    nameservers: Nameservers, broker: str, call: Callable[[Address], Flow[T]]
+) -> Flow[T]:
+    """Call a broker by its address, or one of a name: a slave if its master cannot be reached."""
+    brokers = yield from find_brokers(nameservers, broker)
+    return (yield from read_first(brokers, call, nameservers.slave_reads))
 
 
 # --- asking all of them -----------------------------------------------------------------------
 
 
 def read_each(
-    what: str, groups: Iterable[Group], call: Callable[[Address], Flow[T]]
+    what: str,
+    groups: Iterable[Group],
+    call: Callable[[Address], Flow[T]],
+    reads: SlaveReads | None = None,
 ) -> Flow[Tried[T]]:
     """Call one broker of each name, a slave if its master does not answer.
 
-    Raises `BrokersFailedError` if none of them answers.
+    `reads` is told of that. Raises `BrokersFailedError` if none of them answers.
     """
     answers: list[tuple[Address, T]] = []
     failures: list[Failure] = []
@@ -146,6 +165,8 @@ def read_each(
                 failure = failure or Failure(broker, exc)
             else:
                 failure = None
+                if reads is not None:
+                    note_reader(group, broker, reads)
                 break
         if failure is not None:
             failures.append(failure)

@@ -14,10 +14,10 @@ from rmq.client.admin_targets import (
     TIMEOUT_S,
     change_each,
     cluster_groups,
-    find_broker,
     groups_for,
     groups_of,
     only_cluster,
+    read_broker,
     read_each,
 )
 from rmq.client.flows import ask, expect
@@ -121,9 +121,12 @@ def list_system_topics(nameservers: Nameservers) -> Flow[tuple[str, ...]]:
 
 def broker_system_topics(nameservers: Nameservers, broker: str) -> Flow[frozenset[str]]:
     """Return the topics that one broker has by itself."""
-    target = yield from find_broker(nameservers, broker)
-    answer = yield from ask(
-        target.address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, timeout_s=TIMEOUT_S
+    answer = yield from read_broker(
+        nameservers,
+        broker,
+        lambda target: ask(
+            target.address, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, timeout_s=TIMEOUT_S
+        ),
     )
     return answer.body(TopicList).topic_list
 
@@ -136,12 +139,15 @@ def topic_configs(
     `only_own` leaves out those that brokers have by themselves, and those of retries and dead
     letters.
     """
-    target = yield from find_broker(nameservers, broker)
-    answer = yield from ask(target.address, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_s=TIMEOUT_S)
+    answer = yield from read_broker(
+        nameservers,
+        broker,
+        lambda target: ask(target.address, RequestCode.GET_ALL_TOPIC_CONFIG, timeout_s=TIMEOUT_S),
+    )
     table = answer.body(TopicConfigSerializeWrapper).topic_config_table
     if not only_own:
         return dict(sorted(table.items()))
-    system = yield from broker_system_topics(nameservers, target.address)
+    system = yield from broker_system_topics(nameservers, answer.ask.address)
     return {
         name: config
         for name, config in sorted(table.items())
@@ -189,7 +195,7 @@ def topic_stats(nameservers: Nameservers, topic: str) -> Flow[TopicStats]:
         return answer.body(TopicStatsTable)
 
     groups = yield from brokers_of_topic(nameservers, topic)
-    tried = yield from read_each(f"what topic {topic} holds", groups, call)
+    tried = yield from read_each(f"what topic {topic} holds", groups, call, nameservers.slave_reads)
     queues = {
         queue: QueueRange(
             min_offset=told.min_offset,
@@ -213,7 +219,7 @@ def groups_of_topic(nameservers: Nameservers, topic: str) -> Flow[TopicGroups]:
         return answer.body(GroupList).group_list
 
     groups = yield from brokers_of_topic(nameservers, topic)
-    tried = yield from read_each(f"groups of topic {topic}", groups, call)
+    tried = yield from read_each(f"groups of topic {topic}", groups, call, nameservers.slave_reads)
     names = {name for _, told in tried.answers for name in told}
     return TopicGroups(groups=tuple(sorted(names)), failures=tried.failures)
 

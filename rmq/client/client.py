@@ -71,7 +71,7 @@ class Client:
         )
         """An id that the next process has too: files of broadcasting consumers are named by it."""
         self.nameservers = Nameservers(config.addresses, first=secrets.randbelow(1 << 16))
-        self.routes = RouteTable()
+        self.routes = RouteTable(self.nameservers.slave_reads)
         self.callbacks = Callbacks(lambda: self._members)
         self.remoting = remoting.RemotingClient(
             remoting.ClientConfig(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from rmq.client.flows import Ask, Flow, expect
 from rmq.client.routes import TopicRoute
+from rmq.client.slave_reads import SlaveReads
 from rmq.errors import ClientError, ConfigError, NoNameserverError, NoRouteError
 from rmq.model.names import AUTO_CREATE_TOPIC
 from rmq.remoting.addresses import parse_address
@@ -50,6 +51,8 @@ class Nameservers:
         """`first` spreads clients over nameservers: it says which one is asked first."""
         self._addresses = parse_nameservers(addresses)
         self._current = first % len(self._addresses)
+        self.slave_reads = SlaveReads()
+        """Which brokers of the cluster are read from slaves now."""
 
     @property
     def addresses(self) -> tuple[str, ...]:

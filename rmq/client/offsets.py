@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final
 
-from rmq.client.broker_choice import broker_of, master_of
+from rmq.client.broker_choice import broker_of, master_of, read_first, readers_of
 from rmq.client.flows import Ask, Flow, Tell, ask, expect
 from rmq.model.names import RETRY_PREFIX
 from rmq.remoting.bodies import ConsumeFromWhere
@@ -30,8 +30,10 @@ from rmq.remoting.headers import (
 )
 
 if TYPE_CHECKING:
+    from rmq.client.flows import Answer
     from rmq.client.routes import Address, RouteTable
     from rmq.model.queues import MessageQueue
+    from rmq.remoting.header import Header
 
 GROUP_OFFSET_TIMEOUT_S: Final = 5.0
 """How long brokers are waited for that are asked where a group is."""
@@ -69,9 +71,13 @@ def fetch_offset(
     queue: MessageQueue,
     *,
     timeout_s: float = GROUP_OFFSET_TIMEOUT_S,
+    broker: Address | None = None,
 ) -> Flow[int | None]:
-    """Return where a group goes on in a queue; None if the broker knows of no such place."""
-    broker = broker_of(routes, queue)
+    """Return where a group goes on in a queue; None if the broker knows of no such place.
+
+    That is the master, or a slave if no master is known, unless a `broker` is named.
+    """
+    broker = broker or broker_of(routes, queue)
     header = QueryConsumerOffsetRequest(
         consumer_group=group,
         topic=queue.topic,
@@ -128,14 +134,13 @@ def min_offset(
 ) -> Flow[int]:
     """Return the first offset of a queue that can still be read.
 
-    The master knows it, and so is asked unless another `broker` is named. This goes for all
-    questions about queues.
+    The master is asked, or a slave if there is no master that can be reached, unless a `broker` is
+    named. This goes for all questions about queues.
     """
     header = GetMinOffsetRequest(
         topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
     )
-    asked = broker or master_of(routes, queue)
-    answer = yield from ask(asked.address, RequestCode.GET_MIN_OFFSET, header)
+    answer = yield from _ask_reader(routes, queue, RequestCode.GET_MIN_OFFSET, header, broker)
     return answer.header(GetMinOffsetResponse).offset
 
 
@@ -146,8 +151,7 @@ def max_offset(
     header = GetMaxOffsetRequest(
         topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
     )
-    asked = broker or master_of(routes, queue)
-    answer = yield from ask(asked.address, RequestCode.GET_MAX_OFFSET, header)
+    answer = yield from _ask_reader(routes, queue, RequestCode.GET_MAX_OFFSET, header, broker)
     return answer.header(GetMaxOffsetResponse).offset
 
 
@@ -161,8 +165,9 @@ def offset_at(
         timestamp=time_ms,
         broker_name=queue.broker_name,
     )
-    asked = broker or master_of(routes, queue)
-    answer = yield from ask(asked.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    answer = yield from _ask_reader(
+        routes, queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header, broker
+    )
     return answer.header(SearchOffsetResponse).offset
 
 
@@ -171,11 +176,27 @@ def first_stored_at_ms(routes: RouteTable, queue: MessageQueue) -> Flow[int | No
     header = GetEarliestMsgStoretimeRequest(
         topic=queue.topic, queue_id=queue.queue_id, broker_name=queue.broker_name
     )
-    answer = yield from ask(
-        master_of(routes, queue).address, RequestCode.GET_EARLIEST_MSG_STORETIME, header
-    )
+    answer = yield from _ask_reader(routes, queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
     time_ms = answer.header(GetEarliestMsgStoretimeResponse).timestamp
     return time_ms if time_ms >= 0 else None
+
+
+def _ask_reader(
+    routes: RouteTable,
+    queue: MessageQueue,
+    code: RequestCode,
+    header: Header,
+    broker: Address | None = None,
+) -> Flow[Answer]:
+    if broker is not None:
+        return (yield from ask(broker.address, code, header))
+    return (
+        yield from read_first(
+            readers_of(routes, queue),
+            lambda reader: ask(reader.address, code, header),
+            routes.slave_reads,
+        )
+    )
 
 
 # --- where to start --------------------------------------------------------------------------
@@ -205,11 +226,14 @@ def first_start(
 
     `time_ms` is for `ConsumeFrom.TIMESTAMP`. A retry queue is read from its first message when
     others are from their last, and from its end when others are by time, as in 4.9.8.
+
+    Only a master is asked: a slave may not have heard yet that the group has been there, and
+    everything before the end would be skipped.
     """
     is_retry = queue.topic.startswith(RETRY_PREFIX)
     if consume_from is ConsumeFrom.FIRST or (consume_from is ConsumeFrom.LAST and is_retry):
         return 0
     if consume_from is ConsumeFrom.LAST or is_retry:
-        return (yield from max_offset(routes, queue))
+        return (yield from max_offset(routes, queue, broker=master_of(routes, queue)))
     assert time_ms is not None, "a start by time needs the time"
-    return (yield from offset_at(routes, queue, time_ms))
+    return (yield from offset_at(routes, queue, time_ms, broker=master_of(routes, queue)))

@@ -26,12 +26,19 @@ from rmq.client.messages import check_group
 from rmq.client.pull_subscriptions import presence, running_info, subscription
 from rmq.client.pulls import PullResult, pull
 from rmq.client.send_back import send_back
-from rmq.errors import ClientClosedError, ConfigError, RefusedError
+from rmq.errors import (
+    ClientClosedError,
+    ClientError,
+    ConfigError,
+    ConnectFailedError,
+    ConnectionLostError,
+    RefusedError,
+)
 from rmq.remoting.bodies import SUBSCRIBE_ALL, MessageModel
 from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from rmq.client.client import Client
     from rmq.client.config import ClientConfig
@@ -104,9 +111,9 @@ class PullConsumer:
                 "suspend_s", f"{suspend_s:g} is not 0 or more, and below timeout_s {timeout_s:g}"
             )
         wanted = subscription(queue.topic, expression)
-        return await self._run(
+        return await self._read(
             queue,
-            pull(
+            lambda: pull(
                 self._client.routes,
                 queue,
                 group=self.group,
@@ -165,7 +172,9 @@ class PullConsumer:
 
     async def fetch_offset(self, queue: MessageQueue) -> int | None:
         """Return where the group goes on in a queue; None: it was never there."""
-        return await self._run(queue, offsets.fetch_offset(self._client.routes, self.group, queue))
+        return await self._read(
+            queue, lambda: offsets.fetch_offset(self._client.routes, self.group, queue)
+        )
 
     async def update_offset(
         self, queue: MessageQueue, offset: int, *, is_oneway: bool = False
@@ -182,21 +191,36 @@ class PullConsumer:
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the first offset that can still be read."""
-        return await self._run(queue, offsets.min_offset(self._client.routes, queue))
+        return await self._read(queue, lambda: offsets.min_offset(self._client.routes, queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Return the offset that the next message will have."""
-        return await self._run(queue, offsets.max_offset(self._client.routes, queue))
+        return await self._read(queue, lambda: offsets.max_offset(self._client.routes, queue))
 
     async def offset_at(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the offset of the message that was stored nearest to a time."""
-        return await self._run(queue, offsets.offset_at(self._client.routes, queue, time_ms))
+        return await self._read(
+            queue, lambda: offsets.offset_at(self._client.routes, queue, time_ms)
+        )
 
     async def first_stored_at_ms(self, queue: MessageQueue) -> int | None:
         """Return when the first message that can still be read was stored; None: there is none."""
-        return await self._run(queue, offsets.first_stored_at_ms(self._client.routes, queue))
+        return await self._read(
+            queue, lambda: offsets.first_stored_at_ms(self._client.routes, queue)
+        )
 
     # --- inside ------------------------------------------------------------------------------
+
+    async def _read(self, queue: MessageQueue, flow: Callable[[], Flow[T]]) -> T:
+        """Run a flow that only reads; if its broker is gone, once more with a new route."""
+        try:
+            return await self._run(queue, flow())
+        except (ConnectFailedError, ConnectionLostError) as exc:
+            try:
+                await self._client.refresh_route(queue.topic)
+            except ClientError:
+                raise exc from None
+            return await self._run(queue, flow())
 
     async def _run(self, queue: MessageQueue, flow: Flow[T]) -> T:
         """Run a flow about a queue, with the route of its topic known."""

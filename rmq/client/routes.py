@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from rmq.client.slave_reads import SlaveReads
 from rmq.model.queues import MessageQueue
 from rmq.model.topic_flags import PERM_READ, PERM_WRITE
 
@@ -93,6 +94,11 @@ class TopicRoute:
             for number, address in sorted(addresses.items())
         )
 
+    def brokers_of(self, broker_name: str) -> tuple[Address, ...]:
+        """Return the brokers of a name by their ids, the master first."""
+        addresses = self._brokers.get(broker_name, {})
+        return tuple(Address(broker_name, number, at) for number, at in sorted(addresses.items()))
+
     @property
     def is_ordered(self) -> bool:
         return bool(self._raw.order_topic_conf)
@@ -128,7 +134,9 @@ class TopicRoute:
 class RouteTable:
     """The routes that a client knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, slave_reads: SlaveReads | None = None) -> None:
+        """`slave_reads` is told which masters there are."""
+        self.slave_reads = SlaveReads() if slave_reads is None else slave_reads
         self._routes: dict[str, TopicRoute] = {}
         self._told: dict[str, TopicRoute] = {}
         """The route that told last where the brokers of a name are. Those of other topics may be
@@ -149,6 +157,7 @@ class RouteTable:
             route = before
         for name in route.broker_names:
             self._told[name] = route
+            self.slave_reads.master_is(name, route.master_of(name))
         return has_changed
 
     def forget(self, topic: str) -> None:
@@ -180,6 +189,11 @@ class RouteTable:
         """Return a broker of a name, whichever topic told of it; see `TopicRoute.address_of`."""
         route = self._told.get(broker_name)
         return None if route is None else route.address_of(broker_name, broker_id)
+
+    def brokers_of(self, broker_name: str) -> tuple[Address, ...]:
+        """Return the brokers of a name by their ids, the master first; none if it is not known."""
+        route = self._told.get(broker_name)
+        return () if route is None else route.brokers_of(broker_name)
 
 
 @final

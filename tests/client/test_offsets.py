@@ -21,6 +21,7 @@ from rmq.client.offsets import (
 )
 from rmq.errors import (
     ClientError,
+    ConnectFailedError,
     ConnectionLostError,
     NoRouteError,
     RequestTimeoutError,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
     from rmq.client.flows import Flow
     from rmq.client.routes import RouteTable
+    from rmq.remoting.header import Header
     from tests.client.flow_kit import Reply
 
 QUEUE: Final = MessageQueue(topic="T", broker_name="broker-a", queue_id=1)
@@ -150,12 +152,49 @@ def test_the_ends_of_a_queue_are_asked_of_its_master() -> None:
     )
 
 
-@pytest.mark.parametrize("flow", [min_offset, max_offset, first_stored_at_ms])
-def test_a_slave_does_not_know_where_a_queue_ends(
-    flow: Callable[[RouteTable, MessageQueue], Flow[int | None]],
+def _by_time(routes: RouteTable, queue: MessageQueue) -> Flow[int]:
+    return offset_at(routes, queue, 1700)
+
+
+QUESTIONS: Final = [
+    pytest.param(min_offset, GetMinOffsetResponse(offset=7), id="min"),
+    pytest.param(max_offset, GetMaxOffsetResponse(offset=7), id="max"),
+    pytest.param(_by_time, SearchOffsetResponse(offset=7), id="by time"),
+    pytest.param(first_stored_at_ms, GetEarliestMsgStoretimeResponse(timestamp=7), id="earliest"),
+]
+
+
+@pytest.mark.parametrize(("flow", "answer"), QUESTIONS)
+def test_a_slave_is_asked_when_there_is_no_master_or_it_cannot_be_reached(
+    flow: Callable[[RouteTable, MessageQueue], Flow[int | None]], answer: Header
 ) -> None:
-    with pytest.raises(NoRouteError, match="no master of broker broker-a is known"):
-        Script().run(flow(NO_MASTER, QUEUE))
+    script = Script(reply(answer))
+    assert script.run(flow(NO_MASTER, QUEUE)) == 7
+    assert [ask.address for ask in script.asks] == ["s:1"]
+    for failure in (ConnectFailedError("m:1", "refused"), ConnectionLostError("m:1", "reset")):
+        script = Script(failure, reply(answer))
+        assert script.run(flow(ROUTES, QUEUE)) == 7
+        assert [ask.address for ask in script.asks] == ["m:1", "s:1"]
+    # The first slave is away, too.
+    script = Script(ConnectFailedError("s:1", "refused"), reply(answer))
+    assert script.run(flow(NO_MASTER, QUEUE)) == 7
+    assert [ask.address for ask in script.asks] == ["s:1", "s:2"]
+
+
+@pytest.mark.parametrize(("flow", "_answer"), QUESTIONS)
+def test_what_a_master_answers_or_leaves_open_is_not_asked_of_a_slave(
+    flow: Callable[[RouteTable, MessageQueue], Flow[int | None]], _answer: Header
+) -> None:
+    for failure in (reply(code=ResponseCode.SYSTEM_ERROR), RequestTimeoutError("m:1", "x", 3)):
+        script = Script(failure)
+        with pytest.raises(ClientError):
+            script.run(flow(ROUTES, QUEUE))
+        assert len(script.asks) == 1
+    with pytest.raises(NoRouteError, match="no broker broker-a is known"):
+        Script().run(flow(NOBODY, QUEUE))
+    lost = ConnectFailedError("m:1", "refused")
+    with pytest.raises(ConnectFailedError, match="m:1"):
+        Script(lost, ConnectFailedError("s:1", "refused")).run(flow(ROUTES, QUEUE))
 
 
 # --- where to start --------------------------------------------------------------------------
@@ -241,7 +280,8 @@ def test_the_end_of_a_queue_that_cannot_be_asked_is_no_place_to_start(
 ) -> None:
     with pytest.raises(ResponseError):
         Script(NOT_FOUND, reply(code=1)).run(start_offset(ROUTES, "g", QUEUE, consume_from, 1))
-    with pytest.raises(NoRouteError):
+    # A slave may not have heard yet where the group is: it would be sent past what it must read.
+    with pytest.raises(NoRouteError, match="no master of broker broker-a is known"):
         Script(NOT_FOUND).run(start_offset(NO_MASTER, "g", QUEUE, consume_from, 1))
 
 

@@ -66,8 +66,8 @@ class BlockingClient:
         """Text stands for the addresses of nameservers. Nothing is connected yet."""
         self.config = ClientConfig(nameservers=config) if isinstance(config, str) else config
         self._is_stream = is_stream
-        self.routes = RouteTable()
         self.nameservers = Nameservers(self.config.addresses, first=secrets.randbelow(1 << 16))
+        self.routes = RouteTable(self.nameservers.slave_reads)
         self._members: list[Member] = []
         self._connections: Connections | None = None
         self._runner: FlowRunner | None = None
