@@ -105,9 +105,10 @@ class Producer:
     ) -> SendResult:
         """Send a message and wait until it is stored.
 
-        To a queue in turn, or to `queue` and no other. Raises `SendFailedError` with all attempts;
-        `NoRouteError` and `NoNameserverError` if there was nobody to send to; and
-        `IllegalMessageError` for what no broker would take.
+        To a queue in turn, or to `queue` and no other. While brokers have slaves but no master,
+        such as during a promotion, it waits for one as long as it has time. Raises
+        `SendFailedError` with all attempts; `NoRouteError` and `NoNameserverError` if there was
+        nobody to send to; and `IllegalMessageError` for what no broker would take.
         """
         now_ms = time.time_ns() // 1_000_000
         outbound = self.prepared(message, now_ms)
@@ -126,7 +127,8 @@ class Producer:
         """Send a message to the queue that `selector` has for the key, and no other.
 
         Messages with the same key are consumed in the order in which they were sent, one after the
-        other. If the queue's broker is away, the send fails: it is not moved elsewhere.
+        other. If the queue's broker is away, the send fails, or waits for a slave to be promoted if
+        there is one: it is not moved elsewhere.
         """
         route = await self._route(message.topic, timeout_s)
         queue = selector(route.writable, message, sharding_key)

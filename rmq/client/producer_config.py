@@ -16,9 +16,11 @@ class ProducerConfig:
     group: str
     """Names the producer to brokers, which ask members of the group about transactions."""
     send_timeout_s: float = 3.0
-    """How long a send may take, all its attempts and looking for brokers included."""
+    """How long a send may take, all its attempts, looking for brokers and waiting for a master
+    included."""
     retries: int = 2
-    """Attempts after the first, on another broker where there is one."""
+    """Attempts after the first, on another broker where there is one. A broker that is no master
+    at the moment does not count."""
     compress_above: int = 4096
     """Bodies of so many bytes and more are compressed."""
     compress_level: int = 5

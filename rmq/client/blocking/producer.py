@@ -151,9 +151,11 @@ class BlockingProducer:
     ) -> SendResult:
         """Send a message and wait until it is stored, with retries on other brokers.
 
-        To a `queue` of the caller's choice there is one attempt. Raises `SendFailedError`, which
-        says whether the message may be stored all the same; `NoRouteError` and
-        `NoNameserverError` if it never came to an attempt; `IllegalMessageError`.
+        To a `queue` of the caller's choice there is one attempt. While brokers have slaves but no
+        master, such as during a promotion, it waits for one as long as it has time. Raises
+        `SendFailedError`, which says whether the message may be stored all the same;
+        `NoRouteError` and `NoNameserverError` if it never came to an attempt;
+        `IllegalMessageError`.
         """
         sends, _, unique_keys = self._parts()
         outbound = self._outbound(message, unique_keys)
