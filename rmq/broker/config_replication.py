@@ -110,6 +110,15 @@ class ReplicationSettings:
         section="rmq",
         maximum=32,
     )
+    ha_master_lease_ms: int = setting(
+        "haMasterLease",
+        0,
+        "Milliseconds without a sign of life of most nameservers or of a slave in sync after which "
+        "a master takes no more messages: another may be master by now. 0: it goes on.",
+        NOW,
+        section="rmq",
+        maximum=3_600_000,
+    )
     ha_lag_ms_max: int = setting(
         "haMaxTimeSlaveNotCatchup",
         15_000,

@@ -9,11 +9,13 @@ the link. A nameserver that is away gets them later; one that was emptied gets t
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from rmq.errors import ClientError, RemoteProtocolError, ResponseError, RmqError, StorageError
+from rmq.ha.lease import Lease
 from rmq.model.in_sync_record import NAMESPACE, read_record
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import GetKvConfigRequest, GetKvConfigResponse, PutKvConfigRequest
@@ -114,6 +116,7 @@ class RecordKeeping:
         """The record that each nameserver was last told, and when."""
         self._busy: set[str] = set()
         """Nameservers that are being told."""
+        self._lease = Lease(trio.current_time())
         self._saved_chain = self._keeper.chain
         self._problem: str | None = None
 
@@ -146,6 +149,26 @@ class RecordKeeping:
             return "the nameservers do not say what was recorded before"
         return self._problem or "neither the slaves concerned nor enough nameservers have noted it"
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether enough others were heard of not too long ago (`haMasterLease`)."""
+        return trio.current_time() < self._held_until()
+
+    def _held_until(self) -> float:
+        config = self._live.current
+        if not config.ha_master_lease_ms:
+            return math.inf
+        allows = self._keeper.allows
+        return self._lease.held_until(
+            config.namesrv_addrs,
+            (
+                replica.heard_at
+                for replica in self._master.replicas
+                if replica.in_sync and replica.is_native and allows(replica.member)
+            ),
+            config.ha_master_lease_ms / 1000,
+        )
+
     # --- the task ----------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -154,8 +177,18 @@ class RecordKeeping:
             while True:
                 self._woken = trio.Event()
                 await self._go_on(nursery)
-                with trio.move_on_after(LOOK_S):
+                with trio.move_on_after(self._pause_s()):
                     await self._woken.wait()
+                self._on_change()
+
+    def _pause_s(self) -> float:
+        """Return for how long there is nothing to do, unless something happens."""
+        lease_s = self._live.current.ha_master_lease_ms / 1000
+        if not lease_s:
+            return LOOK_S
+        left_s = self._held_until() - trio.current_time()
+        # Just behind the end of the lease, and often enough before to keep it.
+        return max(0.01, min(LOOK_S, lease_s / 4, left_s if left_s > 0 else LOOK_S))
 
     async def _go_on(self, nursery: trio.Nursery) -> None:
         """Do all that can be done now; nameservers are talked to meanwhile, each on its own."""
@@ -177,7 +210,7 @@ class RecordKeeping:
         newest = keeper.newest
         for nameserver in nameservers if newest is not None else ():
             assert newest is not None
-            pause_s = RETRY_S if nameserver in self._lacking() else CHECK_S
+            pause_s = RETRY_S if nameserver in self._lacking() else self._check_s()
             order, told_at = self._told.get(nameserver, ((0, 0), -CHECK_S))
             is_due = newest.order != order or now >= told_at + pause_s
             if nameserver not in self._busy and is_due:
@@ -191,6 +224,11 @@ class RecordKeeping:
                 # It is on disk with more than is needed, which does no harm.
                 logger.info("in-sync records were not saved again: %s", exc)
             self._saved_chain = keeper.chain
+
+    def _check_s(self) -> float:
+        """Return how often a nameserver is asked that has the record."""
+        lease_s = self._live.current.ha_master_lease_ms / 1000
+        return min(CHECK_S, lease_s / 3) if lease_s else CHECK_S
 
     def _lacking(self) -> list[str]:
         return self._keeper.places_without(self._live.current.namesrv_addrs)
@@ -213,6 +251,7 @@ class RecordKeeping:
         secret = config.ha_secret.encode()
         try:
             there = await kept_record(self._siblings, nameserver, config.broker_name, secret)
+            self._lease.heard(nameserver, trio.current_time())
             if there is None or there.order < record.order:
                 value = record.encode(secret, config.broker_name).decode()
                 header = PutKvConfigRequest(

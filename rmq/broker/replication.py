@@ -135,6 +135,7 @@ class Replication:
         self._found: tuple[InSyncRecord, ...] | None = None
         """By which records others may decide when this broker begins an epoch; None: it goes on."""
         self._is_forced = False
+        self._has_lease = True
         self._request_reopen = request_reopen
         self._in_round = in_round
         self._in_one_round = in_one_round
@@ -352,8 +353,18 @@ class Replication:
         self.pump()
 
     def _update_refusal(self) -> None:
-        if self.master is not None:
-            self._store.core.set_refused(Refusal.TOO_FEW_SLAVES, self.master.promises.refuses())
+        if self.master is None or self.records is None:
+            return
+        core, has_lease = self._store.core, self.records.has_lease
+        core.set_refused(Refusal.TOO_FEW_SLAVES, self.master.promises.refuses())
+        if has_lease is self._has_lease:
+            return
+        self._has_lease = has_lease
+        core.set_refused(Refusal.NO_LEASE, not has_lease)
+        if has_lease:
+            logger.warning("this master is heard again and takes messages")
+        else:
+            logger.critical("this master takes no more messages: %s", Refusal.NO_LEASE.value)
 
     def _visible_end(self) -> int:
         log = self._store.core.log
@@ -463,8 +474,14 @@ class Replication:
     ) -> None:
         config = self._live.current
         # From here on the role refuses messages, and the store has to take the master's bytes.
-        for refusal in (Refusal.TOO_FEW_SLAVES, Refusal.FENCED, Refusal.HANDING_OVER):
+        for refusal in (
+            Refusal.TOO_FEW_SLAVES,
+            Refusal.FENCED,
+            Refusal.HANDING_OVER,
+            Refusal.NO_LEASE,
+        ):
             self._store.core.set_refused(refusal, False)
+        self._has_lease = True
         self.follower = Follower(
             self._store,
             self.log,

@@ -79,6 +79,7 @@ class Refusal(enum.Enum):
     STARTING = "the broker is starting"
     HANDING_OVER = "the broker hands over to another one"
     TOO_FEW_SLAVES = "too few slaves are in sync (minInSyncReplicas)"
+    NO_LEASE = "no nameserver and no slave was heard of for too long (haMasterLease)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ from rmq.remoting.headers import (
     HaFenceRequest,
     HaPromoteRequest,
 )
-from tests.ha.pair_kit import pair
+from rmq.store.core import Refusal
+from tests.ha.pair_kit import free_port, pair
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,4 +194,23 @@ async def test_who_only_says_that_it_is_master_fences_nobody(tmp_path: Path) -> 
             header = HaFenceRequest(address=address, epoch=2**62)
             answer = await it.ask(master, RequestCode.HA_FENCE, header)
             assert answer.code == ResponseCode.NO_PERMISSION
+        assert await it.send(master, 3) == [OK] * 3
+
+
+async def test_a_master_that_hears_from_nobody_stops_when_its_lease_is_over(tmp_path: Path) -> None:
+    async with pair(tmp_path) as it:
+        settings = {"haMasterLease": "600"}
+        master = await it.start("one", "ASYNC_MASTER", settings)
+        await it.create_topic(master)
+        # Longer than the lease: its nameserver keeps it.
+        await trio.sleep(1.0)
+        assert await it.send(master, 3) == [OK] * 3
+        nobody = f"namesrvAddr=127.0.0.1:{free_port()}\n".encode()
+        answer = await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=nobody)
+        assert answer.code == OK, answer.remark
+        await it.until(lambda: master.store.core.refusal is Refusal.NO_LEASE, "it stops")
+        assert await it.send(master, 3) == [REFUSED] * 3
+        back = f"namesrvAddr={it.nameserver}\n".encode()
+        assert (await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=back)).code == OK
+        await it.until(lambda: master.store.core.refusal is None, "it goes on")
         assert await it.send(master, 3) == [OK] * 3
