@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmq.cli.ha_members import SYNC_MASTER
+from rmq.cli.ha_members import FENCED, SYNC_MASTER
 from rmq.cli.ha_text import count_text, ms_text, offset_text, size_text
 from rmq.ha.follower_status import FollowerState
 from rmq.store.core import Refusal
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WRITABLE: Final = "writable"
 """The state of a master that takes messages; any other says why it does not."""
+SYNC: Final = "sync"
+"""The mode in force in which sends wait for slaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class Finding:
 def in_sync_count(status: HaStatusBody) -> int:
     """Return how many distinct slaves a master counts."""
     return len({slave.identity for slave in status.slaves if slave.in_sync})
+
+
+def is_sync_in_force(status: HaStatusBody) -> bool:
+    """Tell by what mode a master answers sends; earlier versions tell the configured one only."""
+    return (status.in_force == SYNC) if status.in_force else (status.mode == SYNC_MASTER)
 
 
 def findings(group: Group) -> list[Finding]:
@@ -70,13 +77,68 @@ def _of_group(group: Group) -> Iterator[Finding]:
             f"there are {len(masters)} masters: {addresses}",
             f"make the one of the lower epoch a slave: rmq ha demote -b {oldest.address}",
         )
-    if not masters and not any(slave.is_following for slave in group.slaves):
+    is_followed = any(slave.is_following for slave in group.slaves)
+    if not masters and not is_followed:
         yield Finding(
             True,
             group.name,
             "has no master: nothing can be sent",
             _promotion_of_best(group) or "start the master",
         )
+    yield from _of_listings(group, has_master=bool(masters) or is_followed)
+
+
+def _of_listings(group: Group, *, has_master: bool) -> Iterator[Finding]:
+    """Say where nameservers do not lead clients to the one master."""
+    for silent in (each for each in group.listings if each.problem is not None):
+        yield Finding(
+            False,
+            silent.nameserver,
+            f"(nameserver) does not answer: {silent.problem}",
+            "start it; clients ask another one meanwhile",
+        )
+    answers = [each for each in group.listings if each.problem is None]
+    listed = {each.master for each in answers if each.master is not None}
+    without = ", ".join(each.nameserver for each in answers if each.master is None)
+    if answers and not listed:
+        if has_master:
+            yield _unlisted(group, without)
+        # Else it is said already that there is no master at all.
+    elif len(listed) > 1:
+        told = ", ".join(f"{each.nameserver} lists {each.master or 'none'}" for each in answers)
+        yield Finding(
+            True,
+            group.name,
+            f"has another master at each nameserver: {told}",
+            "the one of the lower epoch is turned away when it registers next, within"
+            " registerNameServerPeriod (30 s); if this lasts, make it a slave:"
+            " rmq ha demote -b MASTER",
+        )
+    elif without and listed:
+        (master,) = listed
+        yield Finding(
+            True,
+            group.name,
+            f"has a master, {master}, that is not listed by {without}: clients that ask there"
+            " cannot send",
+            f"see in the log of {master} whether it can register there, and whether its namesrvAddr"
+            " names all nameservers",
+        )
+
+
+def _unlisted(group: Group, nameservers: str) -> Finding:
+    seen = group.as_seen_by_slaves()
+    known = [master.address for master in group.masters]
+    known += [] if seen is None else [seen.address, seen.ha_address]
+    address = next((each for each in known if each), "")
+    return Finding(
+        True,
+        group.name,
+        f"has a master, {address}, that is listed by no nameserver ({nameservers}): clients do not"
+        " find it and cannot send",
+        f"see why it does not register: rmq ha status -b {address}, and its log; its namesrvAddr"
+        " has to name these nameservers",
+    )
 
 
 def _promotion_of_best(group: Group) -> str | None:
@@ -119,8 +181,17 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
             f"takes no messages: {status.state}{why}",
             todo.format(master=member.address, name=status.broker_name),
         )
-    if status.state != Refusal.FENCED.value:
+    if status.state != FENCED:
         yield from _of_promise(member, status)
+        if status.waits_for:
+            yield Finding(
+                True,
+                member.address,
+                "has not recorded yet by what rule it answers sends, so they have to satisfy the"
+                f" old and the new one: {status.waits_for}",
+                "see that its slaves and most of its nameservers run and can be reached from it;"
+                " it goes on by itself",
+            )
     connected = {slave.address for slave in status.slaves if slave.connected}
     for slave in status.slaves:
         if slave.address in told or (not slave.connected and slave.address in connected):
@@ -133,9 +204,9 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
 
 
 def _of_promise(member: Member, status: HaStatusBody) -> Iterator[Finding]:
-    count = in_sync_count(status)
+    count, is_sync = in_sync_count(status), is_sync_in_force(status)
     give_up = f"or give the promise up for now: rmq ha switch async -b {member.address}"
-    if status.mode == SYNC_MASTER and count < status.minimum:
+    if is_sync and count < status.minimum:
         yield Finding(
             True,
             member.address,
@@ -143,7 +214,7 @@ def _of_promise(member: Member, status: HaStatusBody) -> Iterator[Finding]:
             f" minInSyncReplicas is {status.minimum}",
             f"bring slaves back; {give_up}",
         )
-    elif status.mode == SYNC_MASTER and count < status.needed:
+    elif is_sync and count < status.needed:
         yield Finding(
             True,
             member.address,
@@ -183,9 +254,10 @@ def _of_slave_seen(master: Member, slave: HaSlave) -> Iterator[Finding]:
 
 
 _MASTER_STATES: Final[Mapping[str, str]] = {
-    Refusal.FENCED.value: (
+    FENCED: (
         "let it follow the new master: rmq ha demote -b {master}; who that is shows:"
-        " rmq ha status -n NAMESERVER --name {name}"
+        " rmq ha status -n NAMESERVER --name {name}; if nobody is, make this one master again:"
+        " rmq ha promote -b {master}"
     ),
     Refusal.STARTING.value: "wait: it asks the nameservers whether it is still the master",
     Refusal.HANDING_OVER.value: "wait: a change of roles is under way",
@@ -280,6 +352,11 @@ _SLAVE_STATES: Final[Mapping[str, tuple[str, str]]] = {
     FollowerState.RESEEDING.value: (
         "begins anew, because its master no longer has what it lacks",
         "wait; see how it goes: rmq ha status -b {slave} --watch 2",
+    ),
+    FollowerState.OUTRUN.value: (
+        "has stopped, because its master no longer has what it lacks and cannot prove to be its"
+        " master without haSecret",
+        "if it is its master, let it begin anew, its log is moved aside: rmq ha resync -b {slave}",
     ),
     FollowerState.DIVERGED.value: (
         "has DIVERGED from its master and follows it no longer",

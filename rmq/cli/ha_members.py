@@ -7,21 +7,22 @@ broker says, or why it said nothing, is a `Member`; the members of one name are 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from rmq.cli.ha_client import StockBrokerError
-from rmq.errors import RmqError
+from rmq.errors import ClientError, RmqError
 from rmq.ha.follower_status import FollowerState
+from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
     from rmq.cli.ha_client import HaClient
-    from rmq.remoting.bodies import HaMaster, HaSlave, HaStatusBody
+    from rmq.remoting.bodies import ClusterInfo, HaMaster, HaSlave, HaStatusBody
 
 MASTER: Final = "MASTER"
 SLAVE: Final = "SLAVE"
@@ -29,6 +30,8 @@ SYNC_MASTER: Final = "SYNC_MASTER"
 ASYNC_MASTER: Final = "ASYNC_MASTER"
 FOLLOWING: Final = (FollowerState.STREAMING.value, FollowerState.CATCHING_UP.value)
 """The states of a slave that is connected to its master."""
+FENCED: Final = Refusal.FENCED.value
+"""The state of a master that was deposed."""
 
 
 class UsageError(RmqError):
@@ -90,9 +93,25 @@ class Member:
         return self.broker_id == 0
 
     @property
+    def is_fenced(self) -> bool:
+        """Whether it is a master that was deposed, and takes no messages."""
+        return self.status is not None and self.is_master and self.status.state == FENCED
+
+    @property
     def is_following(self) -> bool:
         """Whether it is a slave that is connected to its master."""
         return self.status is not None and self.status.state in FOLLOWING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Whom one nameserver lists as master of a name."""
+
+    nameserver: str
+    master: str | None = None
+    """None: nobody, or it does not answer."""
+    problem: str | None = None
+    """Why it said nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +121,8 @@ class Group:
     name: str
     cluster: str
     members: tuple[Member, ...]
+    listings: tuple[Listing, ...] = ()
+    """What each nameserver says that was asked; none if a broker was named by its address."""
 
     @property
     def masters(self) -> tuple[Member, ...]:
@@ -151,19 +172,23 @@ async def ask_member(client: HaClient, address: str, broker_id: int | None = Non
 
 
 async def ask_group(
-    client: HaClient, name: str, cluster: str, addresses: Mapping[int, str]
+    client: HaClient,
+    name: str,
+    cluster: str,
+    addresses: Mapping[str, int],
+    listings: tuple[Listing, ...] = (),
 ) -> Group:
-    """Ask all brokers of a name at once."""
-    found: dict[int, Member] = {}
+    """Ask all brokers of a name at once; they are given by address, with their ids."""
+    found: list[Member] = []
 
-    async def ask(broker_id: int, address: str) -> None:
-        found[broker_id] = await ask_member(client, address, broker_id)
+    async def ask(address: str, broker_id: int) -> None:
+        found.append(await ask_member(client, address, broker_id))
 
     async with trio.open_nursery() as nursery:
-        for broker_id, address in addresses.items():
-            nursery.start_soon(ask, broker_id, address)
-    ordered = sorted(found.items(), key=lambda item: (not item[1].is_master, item[0]))
-    return Group(name=name, cluster=cluster, members=tuple(member for _, member in ordered))
+        for address, broker_id in addresses.items():
+            nursery.start_soon(ask, address, broker_id)
+    found.sort(key=lambda member: (not member.is_master, addresses[member.address], member.address))
+    return Group(name=name, cluster=cluster, members=tuple(found), listings=listings)
 
 
 async def find_groups(
@@ -172,8 +197,8 @@ async def find_groups(
     """Ask all brokers that are meant.
 
     A broker named by its address must answer: raises `ClientError`. Others may be down. With
-    neighbours, the master that a named slave follows and the slaves of a named master are asked,
-    too, if they can be reached from here.
+    neighbours, the master that a slave follows and the slaves of a named master are asked, too, if
+    they can be reached from here.
     """
     if target.broker is not None:
         status = await client.status(target.broker)
@@ -183,23 +208,87 @@ async def find_groups(
             members += await _ask_neighbours(client, named)
         members.sort(key=lambda member: not member.is_master)
         return [Group(name=status.broker_name, cluster=status.cluster_name, members=tuple(members))]
-    info = await client.cluster(target.nameservers)
-    known = info.broker_addr_table
+    told = await _ask_nameservers(client, target.nameservers)
+    known = sorted(
+        {name for info in told.answers.values() if info for name in info.broker_addr_table}
+    )
     if target.name is not None and target.name not in known:
         raise NotFoundError(
             f"nameserver {';'.join(target.nameservers)} knows no broker {target.name}",
-            hint=f"it knows: {', '.join(sorted(known)) or 'none'}",
+            hint=f"it knows: {', '.join(known) or 'none'}",
         )
     groups: list[Group] = []
-    for name in sorted(known) if target.name is None else (target.name,):
-        data = known[name]
-        groups.append(await ask_group(client, name, data.cluster or "", data.broker_addrs))
+    for name in known if target.name is None else (target.name,):
+        group = await _ask_listed(client, name, told)
+        if with_neighbours and not group.masters:
+            group = await _with_master(client, group)
+        groups.append(group)
     if not groups:
         raise NotFoundError(
             f"nameserver {';'.join(target.nameservers)} knows no broker",
             hint="is a broker up, and is this nameserver in its namesrvAddr?",
         )
     return groups
+
+
+class _Told(NamedTuple):
+    """What nameservers said."""
+
+    answers: Mapping[str, ClusterInfo | None]
+    """By address, in the order in which they are named; None: nothing."""
+    problems: Mapping[str, str]
+
+
+async def _ask_nameservers(client: HaClient, nameservers: Sequence[str]) -> _Told:
+    """Ask all nameservers at once; raise the first one's `ClientError` if none answers."""
+    told: dict[str, ClusterInfo | None] = dict.fromkeys(nameservers)
+    problems: dict[str, ClientError] = {}
+
+    async def ask(nameserver: str) -> None:
+        try:
+            told[nameserver] = await client.cluster([nameserver])
+        except ClientError as exc:
+            problems[nameserver] = exc
+
+    async with trio.open_nursery() as nursery:
+        for nameserver in told:
+            nursery.start_soon(ask, nameserver)
+    if len(problems) == len(told):
+        raise problems[nameservers[0]]
+    return _Told(told, {address: str(exc) for address, exc in problems.items()})
+
+
+async def _ask_listed(client: HaClient, name: str, told: _Told) -> Group:
+    """Ask all brokers of a name that any nameserver lists."""
+    cluster = ""
+    addresses: dict[str, int] = {}
+    listings: list[Listing] = []
+    for nameserver, info in told.answers.items():
+        data = None if info is None else info.broker_addr_table.get(name)
+        listed = {} if data is None else data.broker_addrs
+        if data is not None:
+            cluster = cluster or data.cluster or ""
+        for broker_id, address in listed.items():
+            addresses[address] = min(broker_id, addresses.get(address, broker_id))
+        listings.append(
+            Listing(
+                nameserver=nameserver,
+                master=listed.get(0),
+                problem=told.problems.get(nameserver),
+            )
+        )
+    return await ask_group(client, name, cluster, addresses, tuple(listings))
+
+
+async def _with_master(client: HaClient, group: Group) -> Group:
+    """Ask the master that slaves follow and no nameserver lists, if it can be reached."""
+    seen = group.as_seen_by_slaves()
+    if seen is None or not seen.address or any(m.address == seen.address for m in group.members):
+        return group
+    master = await ask_member(client, seen.address, 0)
+    if master.status is None or master.status.broker_name != group.name or not master.is_master:
+        return group
+    return replace(group, members=(master, *group.members))
 
 
 async def _ask_neighbours(client: HaClient, named: Member) -> list[Member]:
@@ -229,14 +318,17 @@ async def _ask_neighbours(client: HaClient, named: Member) -> list[Member]:
 
 
 async def find_one(client: HaClient, target: Target, role: str) -> Member:
-    """Return the broker that an order is for: the one named, or the only one of its role."""
+    """Return the broker that an order is for: the one named, or the only one of its role.
+
+    A master that is named and was deposed passes for a slave: it may be promoted again.
+    """
     groups = await find_groups(client, target)
     word = "master" if role == MASTER else "slave"
     found = [
         member
         for group in groups
         for member in group.members
-        if member.is_master == (role == MASTER)
+        if member.is_master == (role == MASTER) or (target.broker is not None and member.is_fenced)
     ]
     if target.broker is not None and not found:
         other = "slave" if role == MASTER else "master"

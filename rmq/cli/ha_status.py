@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rmq.cli.ha_health import WRITABLE, findings, in_sync_count
+from rmq.cli.ha_health import WRITABLE, findings, in_sync_count, is_sync_in_force
 from rmq.cli.ha_members import SYNC_MASTER
 from rmq.cli.ha_text import count_text, facts, ms_text, offset_text, size_text, table
 from rmq.cli.store_inspect import shown
@@ -66,6 +66,14 @@ def _as_object(group: Group, found: Sequence[Finding]) -> dict[str, object]:
             }
             for finding in found
         ],
+        "nameservers": [
+            {
+                "address": listing.nameserver,
+                "master": listing.master,
+                "error": listing.problem,
+            }
+            for listing in group.listings
+        ],
         "members": [
             {
                 "address": member.address,
@@ -122,8 +130,11 @@ def _facts(group: Group) -> Iterator[tuple[str, str]]:
 
 
 def _facts_of_master(status: HaStatusBody) -> Iterator[tuple[str, str]]:
-    is_sync = status.mode == SYNC_MASTER
+    is_sync = is_sync_in_force(status)
     since = f"from offset {offset_text(status.mode_offset)} on"
+    if is_sync != (status.mode == SYNC_MASTER):
+        configured = "async" if is_sync else "sync"
+        since += f"; brokerRole={status.mode} is not in force yet, {configured} will be next"
     yield "mode", f"{_mode_text(is_sync=is_sync, needed=status.needed)}, {since}"
     names = ", ".join(dict.fromkeys(status.in_sync))
     known = len({slave.identity for slave in status.slaves})

@@ -220,6 +220,25 @@ MASTER_PROBLEMS = [
         id="fenced",
     ),
     pytest.param(
+        master_status(state="another broker has become master"),
+        "takes no messages: another broker has become master",
+        "if nobody is, make this one master again: rmq ha promote -b {master}",
+        id="fenced, and alone",
+    ),
+    pytest.param(
+        master_status(waits_for="only 1 of 3 nameservers answer"),
+        "has not recorded yet by what rule it answers sends, so they have to satisfy the old and"
+        " the new one: only 1 of 3 nameservers answer",
+        "see that its slaves and most of its nameservers run",
+        id="not recorded",
+    ),
+    pytest.param(
+        master_status(mode="ASYNC_MASTER", in_force="sync", in_sync=(), slaves=()),
+        "stores messages, but answers SLAVE_NOT_AVAILABLE: no slave in sync, 1 needed",
+        "bring slaves back",
+        id="still sync without slaves",
+    ),
+    pytest.param(
         master_status(state="the disk is full"),
         "takes no messages: the disk is full",
         "make room on its disk",
@@ -278,6 +297,12 @@ SLAVE_PROBLEMS = [
     ),
     pytest.param({"state": "refused"}, "was turned away", "haSecret", id="refused"),
     pytest.param({"state": "failed"}, "cannot write its log", "repair its disk", id="failed"),
+    pytest.param(
+        {"state": "outrun"},
+        "has stopped, because its master no longer has what it lacks",
+        "rmq ha resync -b {slave}",
+        id="outrun",
+    ),
     pytest.param({"state": "reseeding"}, "begins anew", "wait", id="reseeding"),
     pytest.param({"state": "changing role"}, "is changing role", "see its log", id="other"),
 ]
@@ -430,6 +455,145 @@ def test_what_a_peer_says_cannot_command_the_terminal(run: Run) -> None:
         _, out, _ = run("-b", master.address)
     assert "\x1b" not in out
     assert "red \\x1b[31m alert" in out
+
+
+# --- the mode in force ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("configured", "in_force", "line"),
+    [
+        (
+            "ASYNC_MASTER",
+            "sync",
+            "sync: a send is answered when the master and 1 slave in sync hold it, from offset"
+            " 1,024 on; brokerRole=ASYNC_MASTER is not in force yet, async will be next",
+        ),
+        (
+            "SYNC_MASTER",
+            "async",
+            "async: a send is answered when the master holds it, from offset 1,024 on;"
+            " brokerRole=SYNC_MASTER is not in force yet, sync will be next",
+        ),
+        (
+            "ASYNC_MASTER",
+            "async",
+            "async: a send is answered when the master holds it, from offset 1,024 on",
+        ),
+    ],
+)
+def test_the_mode_is_the_one_in_force(
+    run: Run, pair: Pair, configured: str, in_force: str, line: str
+) -> None:
+    pair.master.now = msgspec.structs.replace(
+        pair.master.now, mode=configured, in_force=in_force, waits_for=""
+    )
+    _, out, _ = run(*pair.named)
+    assert re.search(rf"^mode +{re.escape(line)}$", out, re.MULTILINE)
+
+
+# --- what nameservers say ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def second(pair: Pair) -> Iterator[StandInNameserver]:
+    """A second nameserver, which knows the same as the first."""
+    nameserver = StandInNameserver({"broker-a": dict(pair.nameserver.groups["broker-a"])})
+    with serving(nameserver):
+        yield nameserver
+
+
+def both(pair: Pair, second: StandInNameserver) -> tuple[str, ...]:
+    return "-n", f"{pair.nameserver.address};{second.address}", "--name", "broker-a"
+
+
+def test_nameservers_that_agree_are_not_worth_a_word(
+    run: Run, pair: Pair, second: StandInNameserver
+) -> None:
+    code, out, _ = run(*both(pair, second))
+    assert code == ExitCode.OK
+    assert second.address not in out
+    assert len([line for line in out.splitlines() if line.startswith("slave ")]) == 1
+
+
+@pytest.mark.parametrize("can_be_asked", [True, False])
+def test_a_master_that_no_nameserver_lists_is_a_problem(
+    run: Run, pair: Pair, can_be_asked: bool
+) -> None:
+    # Its slave follows it, but clients do not find it.
+    pair.nameserver.groups["broker-a"] = {1: pair.slave.address}
+    master = pair.master.address
+    if not can_be_asked:
+        master = "127.0.0.1:1"
+        pair.slave.now = slave_status(pair.slave.address, master)
+    code, out, _ = run(*pair.named)
+    assert code == ExitCode.FAILURE
+    assert out.startswith("broker-a of DefaultCluster: NOT HEALTHY, 1 problem\n")
+    assert (
+        f"problem: broker-a has a master, {master}, that is listed by no nameserver"
+        f" ({pair.nameserver.address}): clients do not find it and cannot send\n"
+        f"  -> see why it does not register: rmq ha status -b {master}, and its log; its"
+        " namesrvAddr has to name these nameservers\n"
+    ) in out
+    assert row_of(out, master)[3] == ("writable" if can_be_asked else "as its slave knows")
+
+
+def test_no_master_at_all_is_said_once(run: Run, pair: Pair) -> None:
+    pair.nameserver.groups["broker-a"] = {1: pair.slave.address}
+    pair.slave.now = slave_status(pair.slave.address, "127.0.0.1:1", state="connecting")
+    code, out, _ = run(*pair.named)
+    assert code == ExitCode.FAILURE
+    assert "has no master: nothing can be sent" in out
+    assert "listed by no nameserver" not in out
+
+
+def test_nameservers_that_disagree_about_the_master_are_named_with_theirs(
+    run: Run, pair: Pair, second: StandInNameserver
+) -> None:
+    second.groups["broker-a"] = {0: pair.slave.address}
+    code, out, _ = run(*both(pair, second))
+    assert code == ExitCode.FAILURE
+    assert (
+        f"problem: broker-a has another master at each nameserver: {pair.nameserver.address} lists"
+        f" {pair.master.address}, {second.address} lists {pair.slave.address}\n"
+    ) in out
+    assert "rmq ha demote -b MASTER" in out
+
+
+@pytest.mark.parametrize("knows", ["the slave", "nothing"])
+def test_a_nameserver_that_lists_no_master_is_named(
+    run: Run, pair: Pair, second: StandInNameserver, knows: str
+) -> None:
+    if knows == "nothing":
+        second.groups.clear()
+    else:
+        second.groups["broker-a"] = {1: pair.slave.address}
+    code, out, _ = run(*both(pair, second))
+    assert code == ExitCode.FAILURE
+    assert (
+        f"problem: broker-a has a master, {pair.master.address}, that is not listed by"
+        f" {second.address}: clients that ask there cannot send\n"
+    ) in out
+    assert f"see in the log of {pair.master.address} whether it can register there" in out
+
+
+def test_a_nameserver_that_does_not_answer_is_a_note(run: Run, pair: Pair) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        gone = f"127.0.0.1:{unused.getsockname()[1]}"
+    code, out, _ = run("-n", f"{gone};{pair.nameserver.address}", "--name", "broker-a")
+    assert code == ExitCode.OK
+    assert f"note: {gone} (nameserver) does not answer: cannot connect to {gone}" in out
+
+
+def test_json_says_whom_each_nameserver_lists(
+    run: Run, pair: Pair, second: StandInNameserver
+) -> None:
+    second.groups.clear()
+    _, out, _ = run(*both(pair, second), "--json")
+    assert json.loads(out)["brokers"][0]["nameservers"] == [
+        {"address": pair.nameserver.address, "master": pair.master.address, "error": None},
+        {"address": second.address, "master": None, "error": None},
+    ]
 
 
 # --- when nobody answers ----------------------------------------------------------------------
