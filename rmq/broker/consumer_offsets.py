@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rmq.broker.offset_parts import offsets_part
 from rmq.broker.offset_resets import OffsetResets, system_ms
 from rmq.broker.offset_tables import OffsetTables
 from rmq.broker.offsets_body import SharedOffsets
@@ -24,6 +25,8 @@ from rmq.remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from rmq.broker.table_parts import Part, WantedPart
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ class ConsumerOffsets:
         self._stored = OffsetTables()
         self._tables = self._stored.by_key
         self._resets = OffsetResets(now_ms)
+        self._id = now_ms()
         self._ordered: dict[str, set[int]] = {}
         """Queues whose consumers were told to go back and have not done so yet."""
         self.changes = 0
@@ -293,6 +297,10 @@ class ConsumerOffsets:
             is_first = False
         yield b'},"resets":{%b}}' % resets if resets else b"}}"
 
+    def part(self, wanted: WantedPart, last: frozenset[str]) -> Generator[None, None, Part]:
+        """Return a part of the answer to 43, in steps; pairs in `last` are in the last part."""
+        return offsets_part(self._stored, self._resets, wanted, last, self._id)
+
     def to_body(self) -> ConsumerOffsetSerializeWrapper:
         """Return a copy of all offsets, as slaves get them."""
         tables = self._stored.copy()
@@ -323,28 +331,46 @@ class ConsumerOffsets:
             pass
 
     def merging(
-        self, body: ConsumerOffsetSerializeWrapper, *, as_they_are: bool = False
-    ) -> Generator[None, None, None]:
+        self,
+        body: ConsumerOffsetSerializeWrapper,
+        *,
+        as_they_are: bool = False,
+        is_possible: Callable[[str, int, int], bool] | None = None,
+    ) -> Generator[None, None, SharedOffsets]:
         """Take over what a master has, in steps of about a millisecond's work each.
 
         Offsets grow, or become what was chosen by a reset. Pairs that the master does not know
-        stay as they are. With `as_they_are` its offsets are taken whether they grow or not.
+        stay as they are. With `as_they_are` its offsets are taken whether they grow or not. What is
+        not possible (asked by `topic@group`, queue and offset) is left as it is here, and returned.
         """
         count = 0
+        odd: dict[str, dict[int, int]] = {}
         for key, table in body.offset_table.items():
-            if table:
-                self._merge_table(key, table, as_they_are=as_they_are)
+            taken = table
+            if is_possible is not None and table != self._tables.get(key):
+                left = {q: offset for q, offset in table.items() if not is_possible(key, q, offset)}
+                if left:
+                    odd[key] = left
+                    taken = {q: offset for q, offset in table.items() if q not in left}
+            if taken:
+                self._merge_table(key, taken, as_they_are=as_they_are)
             count += 1 + len(table)
             if count >= _MERGED_PER_STEP:
                 yield
                 count = 0
+        odd_resets: dict[str, dict[int, int]] = {}
         if isinstance(body, SharedOffsets):
             for key, numbers in body.resets.items():
-                self._follow_resets(key, numbers, body.offset_table.get(key, {}))
+                left = odd.get(key, {})
+                if left:
+                    odd_resets[key] = {q: number for q, number in numbers.items() if q in left}
+                newer = {q: number for q, number in numbers.items() if q not in left}
+                self._follow_resets(key, newer, body.offset_table.get(key, {}))
                 count += 1 + len(numbers)
                 if count >= _MERGED_PER_STEP:
                     yield
                     count = 0
+        return SharedOffsets(offset_table=odd, resets=odd_resets)
 
     def _merge_table(self, key: str, table: dict[int, int], *, as_they_are: bool) -> None:
         mine = self._tables.get(key)

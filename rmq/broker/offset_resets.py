@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.model import fastjson
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, KeysView, Mapping
+    from collections.abc import Set as AbstractSet
 
 RESETS_MAX: Final = 50_000
 """So many are remembered; a slave that was away while more happened misses the oldest."""
@@ -43,6 +44,8 @@ class OffsetResets:
         self._numbers: dict[str, dict[int, int]] = {}
         self._count = 0
         self._last = 0
+        self.removed = 0
+        """How many keys have been forgotten so far."""
 
     def __len__(self) -> int:
         """How many queues have a number."""
@@ -71,8 +74,26 @@ class OffsetResets:
             self._forget_older_half()
 
     def clear(self) -> None:
+        self.removed += len(self._numbers)
         self._numbers.clear()
         self._count = self._last = 0
+
+    def keys(self) -> KeysView[str]:
+        """Return all that have numbers, in the order in which they got their first."""
+        return self._numbers.keys()
+
+    def queues(self, key: str) -> AbstractSet[int]:
+        """Return the queues that have a number."""
+        return self._numbers.get(key, {}).keys()
+
+    def row(self, key: str, queues: Iterable[int] | None = None) -> bytes | None:
+        """Return the numbers of a key as a member of a JSON object, or those of some queues; None
+        if there are none.
+        """
+        known = self._numbers.get(key, {})
+        if queues is not None:
+            known = {queue: known[queue] for queue in queues if queue in known}
+        return self._row("", key, known).encode() if known else None
 
     def table(self) -> dict[str, dict[int, int]]:
         """Return a copy of all numbers."""
@@ -82,12 +103,12 @@ class OffsetResets:
         """Return the members of a JSON object of them, with `before` in front of each and of its
         end.
         """
-        return ",".join(
-            f"{before}{fastjson.dumps(key).decode()}:{{"
-            + ",".join(f"{queue}:{number}" for queue, number in sorted(known.items()))
-            + f"{before}}}"
-            for key, known in self._numbers.items()
-        )
+        return ",".join(self._row(before, key, known) for key, known in self._numbers.items())
+
+    @staticmethod
+    def _row(before: str, key: str, known: Mapping[int, int]) -> str:
+        numbers = ",".join(f"{queue}:{number}" for queue, number in sorted(known.items()))
+        return f"{before}{fastjson.dumps(key).decode()}:{{{numbers}{before}}}"
 
     def _forget_older_half(self) -> None:
         numbers = sorted(number for known in self._numbers.values() for number in known.values())
@@ -97,4 +118,5 @@ class OffsetResets:
             for key, known in self._numbers.items()
         }
         self._numbers = {key: known for key, known in kept.items() if known}
+        self.removed += len(kept) - len(self._numbers)
         self._count = sum(map(len, self._numbers.values()))

@@ -14,7 +14,7 @@ from rmq.broker.table_order import OFFSETS_TABLE_SIZE, spread_hash, table_order
 from rmq.model import fastjson
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _INT32_MIN: Final = -(1 << 31)
 _INT32_MAX: Final = (1 << 31) - 1
@@ -30,6 +30,8 @@ class OffsetTables:
     def __init__(self) -> None:
         self.by_key: dict[str, dict[int, int]] = {}
         """None is empty. Offsets of queues that a table has may be changed in place."""
+        self.removed = 0
+        """How many tables have been removed so far."""
         # Tables whose queues do not ascend. They are sorted when they are next written: at every
         # commit it would cost the more, the more queues there are.
         self._unsorted: set[str] = set()
@@ -62,8 +64,10 @@ class OffsetTables:
         del self.by_key[key], self._hashes[key], self._names[key]
         self._unsorted.discard(key)
         self._order = None
+        self.removed += 1
 
     def clear(self) -> None:
+        self.removed += len(self.by_key)
         self.by_key.clear()
         self._hashes.clear()
         self._names.clear()
@@ -73,6 +77,17 @@ class OffsetTables:
     def copy(self) -> dict[str, dict[int, int]]:
         """Return a copy of everything, in order."""
         return {key: dict(self._sorted(key) or {}) for key in self._keys_in_order()}
+
+    def queues(self, key: str) -> list[int]:
+        """Return the queues of a table, ascending."""
+        return list(self._sorted(key) or ())
+
+    def row(self, key: str, queues: Iterable[int] | None = None) -> bytes | None:
+        """Return a table, or these queues of it, as a member of a JSON object; None if empty."""
+        table = self._sorted(key)
+        if table is not None and queues is not None:
+            table = {queue: table[queue] for queue in queues if queue in table}
+        return self._row(key, table) + b"}" if table else None
 
     def rows(
         self, before: bytes, end: bytes, last: frozenset[str] = frozenset()

@@ -14,12 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmq.broker.table_order import SETTINGS_TABLE_SIZE, spread_hash, table_order
+from rmq.broker.table_parts import Part, place_now
 from rmq.model import fastjson
 from rmq.remoting.bodies.topics import DataVersion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, ItemsView, KeysView, Mapping
 
+    from rmq.broker.table_parts import WantedPart
     from rmq.remoting.bodies.base import Body
 
 Entry = TypeVar("Entry", bound="Body")
@@ -40,6 +42,8 @@ class VersionedTable(Generic[Entry]):
         self._hashes: dict[str, int] = {}
         self._lines: dict[str, str] = {}
         self._order: list[str] | None = None
+        self._id = now_ms()
+        self._removed = 0
         self._encoded: tuple[tuple[int, DataVersion], bytes] | None = None
         self.version = DataVersion(timestamp=now_ms())
         self.changes = 0
@@ -84,6 +88,34 @@ class VersionedTable(Generic[Entry]):
             self._encoded = (state, to_body().encode())
         return self._encoded[1]
 
+    @property
+    def version_text(self) -> str:
+        """The version as slaves of our own tell it when they ask for the table."""
+        return f"{self.version.counter}:{self.version.timestamp}"
+
+    def part(self, wanted: WantedPart) -> Generator[None, None, Part]:
+        """Return a part of the table as a body of its own, in steps of about a millisecond.
+
+        Entries may change between the steps. The version in the body is that of the first step.
+        """
+        names, version = list(self._entries), self.version
+        place = place_now(wanted.place, self._id, self._removed)
+        position, size = place.position, 0
+        rows: list[bytes] = []
+        while position < len(names) and size < wanted.bytes_max:
+            name = names[position]
+            entry = self._entries.get(name)
+            if entry is not None:
+                rows.append(fastjson.dumps(name) + b":" + fastjson.dumps(entry))
+                size += len(rows[-1]) + 1
+            position += 1
+            if position % _ENTRIES_PER_STEP == 0:
+                yield
+        head = b'{"dataVersion":%b,"%b":{' % (fastjson.dumps(version), self._member.encode())
+        is_end = position >= len(names)
+        next_place = "" if is_end else place._replace(position=position).text()
+        return Part(head + b",".join(rows) + b"}}", next_place)
+
     def _ordered(self) -> dict[str, Entry]:
         """Return the entries in the order in which a stock broker lists them."""
         return {name: self._entries[name] for name in self._names_in_order()}
@@ -114,6 +146,7 @@ class VersionedTable(Generic[Entry]):
         """Remove an entry and return it; None, and no new version, if there is none."""
         entry = self._entries.pop(name, None)
         if entry is not None:
+            self._removed += 1
             del self._hashes[name]
             self._lines.pop(name, None)
             self._order = None
@@ -155,6 +188,7 @@ class VersionedTable(Generic[Entry]):
             hashes[name] = self._hashes[name] if name in self._hashes else spread_hash(name)
             if number % _ENTRIES_PER_STEP == 0:
                 yield
+        self._removed += len(self._entries)
         self._entries.clear()  # the same dict: `get` is a method of it
         self._entries.update(entries)
         self._hashes = hashes

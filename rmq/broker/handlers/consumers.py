@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from rmq.broker.handlers.tables import part_of, refuse_long
 from rmq.broker.offsets_body import LOG_END_FIELD
+from rmq.broker.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
 from rmq.remoting.bodies import QueryCorrectionOffsetBody
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PIECES_PER_STEP: Final = 2
+_TOO_MANY_OFFSETS: Final = (
+    "delete groups that are gone together with their offsets (mqadmin deleteSubGroup -r true)"
+)
 
 
 @final
@@ -92,25 +97,33 @@ class ConsumerHandlers:
     # --- what slaves copy --------------------------------------------------------------------
 
     async def list_offsets(self, request: Request[EmptyHeader]) -> None:
-        """43 GET_ALL_CONSUMER_OFFSET."""
+        """43 GET_ALL_CONSUMER_OFFSET: all of them, or the part that is asked for."""
+        wanted = part_of(request)
+        if wanted is not None:
+            part = await in_steps(self._offsets.part(wanted, PROGRESS_PAIRS))
+            request.reply(body=part.body, extra={**self._as_of(request), **part.fields} or None)
+            return
         pieces: list[bytes] = []
+        size = 0
         for piece in self._offsets.encode_pieces(last=PROGRESS_PAIRS):
             if len(pieces) % _PIECES_PER_STEP == _PIECES_PER_STEP - 1:
                 await trio.lowlevel.checkpoint()
             pieces.append(piece)
-        request.reply(body=b"".join(pieces), extra=self._as_of(request))
+            size += len(piece)
+            refuse_long(request, "consumer offsets", size, _TOO_MANY_OFFSETS)
+        request.reply(body=b"".join(pieces), extra=self._as_of(request) or None)
 
     def list_delays(self, request: Request[EmptyHeader]) -> None:
         """45 GET_ALL_DELAY_OFFSET."""
-        request.reply(body=self._delay.to_body().encode(), extra=self._as_of(request))
+        request.reply(body=self._delay.to_body().encode(), extra=self._as_of(request) or None)
 
-    def _as_of(self, request: Request[EmptyHeader]) -> dict[str, str] | None:
+    def _as_of(self, request: Request[EmptyHeader]) -> dict[str, str]:
         """Return where the log ends: before that lies what the progress in an answer rests on.
 
         Only slaves of our own make ask for it.
         """
         if LOG_END_FIELD not in request.command.ext_fields:
-            return None
+            return {}
         return {LOG_END_FIELD: str(self._store.core.log.readable)}
 
     # --- offsets -----------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.broker.groups import GROUP_LENGTH_MAX
+from rmq.broker.handlers.tables import answer_table
 from rmq.broker.handlers.topics import refuse_on_slave
 from rmq.errors import ProtocolError, RefusedError
 from rmq.remoting.bodies import (
@@ -75,7 +76,7 @@ class GroupHandlers:
 
     def add_to(self, table: HandlerTable) -> None:
         table.add_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.create)
-        table.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
+        table.add_async(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
         table.add_async(
             RequestCode.DELETE_SUBSCRIPTIONGROUP,
             self.delete,
@@ -113,9 +114,9 @@ class GroupHandlers:
         await self._keeper.wait_saved(self._keeper.mark())
         request.reply()
 
-    def list_all(self, request: Request[EmptyHeader]) -> None:
+    async def list_all(self, request: Request[EmptyHeader]) -> None:
         """201 GET_ALL_SUBSCRIPTIONGROUP_CONFIG, by which slaves follow."""
-        request.reply(body=self._groups.encoded())
+        await answer_table(request, self._groups, "groups")
 
     async def delete(self, request: Request[DeleteSubscriptionGroupRequest]) -> None:
         """207 DELETE_SUBSCRIPTIONGROUP."""

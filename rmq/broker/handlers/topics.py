@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker.config import BrokerRole
+from rmq.broker.handlers.tables import answer_table
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC
 from rmq.remoting.bodies import (
@@ -86,7 +87,7 @@ class TopicHandlers:
     def add_to(self, table: HandlerTable) -> None:
         table.add_async(RequestCode.UPDATE_AND_CREATE_TOPIC, self.create, header=CreateTopicRequest)
         table.add_async(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete, header=DeleteTopicRequest)
-        table.add(RequestCode.GET_ALL_TOPIC_CONFIG, self.list_all)
+        table.add_async(RequestCode.GET_ALL_TOPIC_CONFIG, self.list_all)
         table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.list_system)
         table.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_queues)
         table.add(RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused)
@@ -159,9 +160,9 @@ class TopicHandlers:
         if self._live.current.delete_unused_stats:
             self._stats.remove_topic(topic)
 
-    def list_all(self, request: Request[EmptyHeader]) -> None:
+    async def list_all(self, request: Request[EmptyHeader]) -> None:
         """21 GET_ALL_TOPIC_CONFIG, by which slaves follow."""
-        request.reply(EmptyHeader(), body=self._topics.encoded())
+        await answer_table(request, self._topics, "topics", EmptyHeader())
 
     def list_system(self, request: Request[EmptyHeader]) -> None:
         """305 GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
