@@ -2,16 +2,24 @@
 
 The requests are those of RocketMQ 4.9.8 SlaveSynchronize (21, 201, 43 and 45), every 10 s; at once
 when there is a new master, and soon when the master says that something has changed. Each table is
-copied on its own: what is wrong with one does not keep the others. And each is read whole before
-the first change, so an answer that is cut off or makes no sense changes nothing.
+copied on its own: what is wrong with one does not keep the others. Tables of any size are copied,
+in parts if the master is one of ours (`rmq.broker.table_parts`). Each answer is read whole before
+the first change, so one that is cut off or makes no sense changes nothing.
 
-- Topics and groups become what the master has, unless their version is the same.
-- Consumer offsets only grow, but for resets (`rmq.broker.offset_resets`). 4.9.8 takes them as they
-  are, and a master that comes back with an old file then sends all groups back.
+- Topics and groups become what the master has, unless their version is the same. They change when
+  all parts are here, of one version. A table that changes faster than it can be copied is taken
+  with the version it had at first, and copied again soon.
+- Consumer offsets only grow, but for resets (`rmq.broker.offset_resets`), so each part is taken as
+  it comes. 4.9.8 takes them as they are, and a master that comes back with an old file then sends
+  all groups back. Offsets that cannot be are not taken (`rmq.broker.offset_bounds`).
 - The progress of delayed messages and of transaction checks says that something was done whose
   outcome is in the master's log. Taken over before that part of the log is here, it would lose
   messages in a promotion. So it waits until the log has come as far as the master's was when it
   answered. Our masters say in the answer how far that is, stock ones are asked afterwards.
+
+Who is asked: the master at the other end of the replication link, if it speaks our dialect and so
+says who it is (`trust`). Else the one whom a nameserver names (`point_to`), which anybody can do:
+so nobody, if there is a secret (haSecret) that only the link can prove.
 
 Files are not written here: tables tell their keepers that they have changed. Nor is anything known
 of roles: whoever knows runs `run` while the broker is a slave, and before it becomes a master calls
@@ -20,15 +28,27 @@ of roles: whoever knows runs `run` while the broker is a slave, and before it be
 
 from __future__ import annotations
 
-import enum
 import logging
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, final
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 import trio
 
+from rmq.broker.metadata_status import SyncStatus, Table, TableStatus
+from rmq.broker.offset_bounds import OffsetBounds
 from rmq.broker.offsets_body import LOG_END_FIELD, SharedOffsets, decode_in_steps
+from rmq.broker.steps import in_steps
+from rmq.broker.table_parts import (
+    BYTES_FIELD,
+    FROM_FIELD,
+    KNOWN_FIELD,
+    NEXT_FIELD,
+    PART_BYTES,
+    SAME_FIELD,
+)
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RemoteProtocolError, ResponseError, RmqError
+from rmq.model.names import SCHEDULE_TOPIC
 from rmq.remoting.bodies import (
     DelayOffsetSerializeWrapper,
     KVTable,
@@ -38,7 +58,7 @@ from rmq.remoting.bodies import (
 from rmq.remoting.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from rmq.broker.config import LiveConfig
     from rmq.broker.consumer_offsets import ConsumerOffsets
@@ -63,38 +83,21 @@ TIMEOUT_S: Final = 10.0
 """More than the 3 s of 4.9.8: tables may be large, and nobody waits for them."""
 LOOK_S: Final = 0.2
 """How often is looked whether the log has come as far as progress that waits for it."""
+_SHOWN_MAX: Final = 3
 _THREAD_BYTES: Final = 16 * 1024
 """Larger bodies are read in a thread: should they need the tolerant rules, that takes long."""
 
+PARTS_MAX: Final = 4096
+"""Of one table: the last one was long before."""
+TABLE_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of topics or groups, which are held until all of them are here: more than a million."""
+RESTARTS_MAX: Final = 3
+"""How often the copying of topics or groups begins anew because they have changed meanwhile."""
+
 T = TypeVar("T")
-B = TypeVar("B", bound="Body")
-
-
-class Table(enum.Enum):
-    """What is copied."""
-
-    TOPICS = "topics"
-    GROUPS = "groups"
-    OFFSETS = "consumer offsets"
-    DELAYS = "delay offsets"
-
-
-class TableStatus(NamedTuple):
-    """How the copying of one table goes."""
-
-    copied_at: float | None
-    """When it was last like the master's, by the monotonic clock."""
-    error: str | None
-    """Why it is not now."""
-
-
-class SyncStatus(NamedTuple):
-    """How copying goes."""
-
-    master: str | None
-    tables: Mapping[Table, TableStatus]
-    awaited_end: int | None
-    """Where the log has to come to before the progress that was copied counts."""
+B = TypeVar("B", bound="TopicConfigSerializeWrapper | SubscriptionGroupWrapper")
+E = TypeVar("E")
+AnyBody = TypeVar("AnyBody", bound="Body")
 
 
 @final
@@ -112,6 +115,7 @@ class MetadataSync:
         client: RemotingClient,
     ) -> None:
         self._live = live
+        self._core = store.core
         self._log = store.core.log
         self._topics = topics
         self._groups = groups
@@ -119,7 +123,16 @@ class MetadataSync:
         self._delay = delay
         self._client = client
         self._master: str | None = None
+        """Who is asked."""
         self._last_master: str | None = None
+        self._named: str | None = None
+        """The master by the word of a nameserver."""
+        self._linked: str | None = None
+        """The master by its own word, over the link."""
+        self._proven: str | None = None
+        """The last one of those, also when the link is gone."""
+        self._is_told_of_links = False
+        self._last_copy_from: str | None = None
         self._has_news = False
         self._woken = trio.Event()
         self._pointed = trio.Event()
@@ -131,6 +144,8 @@ class MetadataSync:
         self._delivered: _Unreached[dict[int, int]] = _Unreached()
         """How far it has delivered delayed messages."""
         self._believes_checked = self._believes_delivered = False
+        self._impossible: set[Table] = set()
+        """Tables with something that was not taken; it has been logged."""
 
     # --- notices -----------------------------------------------------------------------------
 
@@ -141,20 +156,54 @@ class MetadataSync:
         ]
         return SyncStatus(self._master, dict(self._tables), min(awaited, default=None))
 
+    def why_not_current(self, now: float) -> str | None:
+        """Return why this slave does not have the tables of its master; None if it has."""
+        return self.status.why_not_current(now)
+
+    def is_current(self, now: float) -> bool:
+        """Tell whether the tables are those of the master, as of a few seconds ago."""
+        return self.why_not_current(now) is None
+
     def point_to(self, master_address: str | None) -> None:
-        """Copy from this broker from now on, beginning at once; None: from nobody."""
-        if master_address == self._live.current.address:
+        """Note whom nameservers name as master; None: nobody."""
+        self._named = master_address
+        self._choose()
+
+    def trust(self, master_address: str | None) -> None:
+        """Note who the master is at the other end of a native link, by its own word; None: there is
+        no such link.
+
+        With a secret that is the address in a welcome which was proven with it.
+        """
+        self._is_told_of_links = True
+        self._linked = master_address or None
+        if self._linked is not None:
+            self._proven = self._linked
+        self._choose()
+
+    def _choose(self) -> None:
+        """Copy from the right broker from now on, beginning at once."""
+        config = self._live.current
+        if self._linked is not None:
+            master = self._linked
+        elif config.ha_secret and self._is_told_of_links:
+            master = None
+        else:
+            master = self._named
+        if master == config.address:
             # As a slave is told whose master has just been taken out of the nameserver by hand.
-            master_address = None
-        if master_address == self._master:
+            master = None
+        if master == self._master:
             return
-        self._master = master_address
-        if master_address is not None and master_address != self._last_master:
-            self._last_master = master_address
-            # It may have another log than the one before.
+        self._master = master
+        if master is not None and master != self._last_master:
+            self._last_master = master
+            # It may have another log than the one before, and other tables.
             self._checked.clear()
             self._delivered.clear()
-        self._scope.cancel()
+            self._tables = dict.fromkeys(Table, TableStatus(None, None))
+        if self._last_copy_from is None or master is not None:
+            self._scope.cancel()
         self._pointed.set()
         self._woken.set()
 
@@ -204,9 +253,26 @@ class MetadataSync:
             else:
                 await self._pause(ended + RETRY_S, ended + RETRY_S)
 
+    async def sync_last(self) -> bool:
+        """Copy everything a last time from a master that has stepped down; tell whether that went
+        well.
+
+        Its link is gone by then, or goes meanwhile: the one that was at its end is asked.
+        """
+        master = self._master
+        if master is None and self._live.current.ha_secret:
+            master = self._proven
+        self._last_copy_from = master
+        try:
+            return await self._sync(master)
+        finally:
+            self._last_copy_from = None
+
     async def sync_now(self) -> bool:
         """Copy everything once; tell whether all of it is like the master's now."""
-        master = self._master
+        return await self._sync(self._master)
+
+    async def _sync(self, master: str | None) -> bool:
         if master is None:
             return False
         async with self._turn:
@@ -238,51 +304,180 @@ class MetadataSync:
             self.take_reached()
 
     async def _try(self, table: Table, copy: Callable[[str], Awaitable[None]], master: str) -> None:
-        before = self._tables[table]
+        before, started = self._tables[table], trio.current_time()
         try:
             await copy(master)
         except RmqError as exc:
-            self._tables[table] = TableStatus(before.copied_at, str(exc))
+            if master != self._last_master:
+                return  # it was about another one
+            failures = before.failures + 1
+            self._tables[table] = before._replace(error=str(exc), failures=failures)
             if before.error != str(exc):
                 logger.warning("%s not copied from %s: %s", table.value, master, exc)
         else:
-            self._tables[table] = TableStatus(trio.current_time(), None)
+            if master != self._last_master:
+                return
+            now = trio.current_time()
+            self._tables[table] = TableStatus(now, None, took_s=now - started)
             if before.error is not None:
                 logger.info("%s copied from %s", table.value, master)
 
-    # --- one table each ----------------------------------------------------------------------
+    # --- topics and groups -------------------------------------------------------------------
 
     async def _copy_topics(self, master: str) -> None:
-        answer = await self._ask(master, RequestCode.GET_ALL_TOPIC_CONFIG)
-        wrapper = await _decoded(TopicConfigSerializeWrapper, answer.body)
+        wrapper = await self._whole(
+            master,
+            RequestCode.GET_ALL_TOPIC_CONFIG,
+            TopicConfigSerializeWrapper,
+            lambda part: part.topic_config_table,
+            self._topics.version_text,
+        )
+        if wrapper is None:
+            return
         if not wrapper.topic_config_table:
             raise RemoteProtocolError("the answer has no topics; every broker has some")
-        if await _in_steps(self._topics.replacing(wrapper)):
+        if await in_steps(self._topics.replacing(wrapper)):
             logger.info("%d topics copied from %s", len(self._topics), master)
 
     async def _copy_groups(self, master: str) -> None:
-        answer = await self._ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        wrapper = await _decoded(SubscriptionGroupWrapper, answer.body)
+        wrapper = await self._whole(
+            master,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+            SubscriptionGroupWrapper,
+            lambda part: part.subscription_group_table,
+            self._groups.version_text,
+        )
+        if wrapper is None:
+            return
         if not wrapper.subscription_group_table:
             raise RemoteProtocolError("the answer has no groups; every broker has some")
-        if await _in_steps(self._groups.replacing(wrapper)):
+        if await in_steps(self._groups.replacing(wrapper)):
             logger.info("%d groups copied from %s", len(self._groups), master)
 
+    async def _whole(
+        self,
+        master: str,
+        code: RequestCode,
+        kind: type[B],
+        entries_of: Callable[[B], dict[str, E]],
+        known: str,
+    ) -> B | None:
+        """Return a table whose parts are all of one version; None if the one here is the same.
+
+        A table that changes again and again meanwhile is returned with the version of the first
+        part, which the master's is not any longer: the next copy is made soon, and puts it right.
+        """
+        whole: B | None = None
+        place, size, restarts = "", 0, 0
+        for _ in range(PARTS_MAX):
+            answer = await self._ask(master, code, place, {KNOWN_FIELD: known})
+            if whole is None and SAME_FIELD in answer.ext_fields:
+                return None
+            part = await _decoded(kind, answer.body)
+            if whole is None:
+                whole = part
+            elif part.data_version == whole.data_version:
+                entries_of(whole).update(entries_of(part))
+            elif restarts < RESTARTS_MAX:
+                restarts += 1
+                whole, place, size = None, "", 0
+                continue
+            else:
+                entries_of(whole).update(entries_of(part))
+                self._has_news = True
+            place = answer.ext_fields.get(NEXT_FIELD, "")
+            if not place:
+                return whole
+            size += len(answer.body or b"")
+            if size > TABLE_BYTES_MAX:
+                raise RemoteProtocolError(
+                    f"the table is larger than {TABLE_BYTES_MAX} bytes; delete what is not used"
+                )
+        raise RemoteProtocolError(f"the table does not end within {PARTS_MAX} parts")
+
+    # --- offsets -----------------------------------------------------------------------------
+
     async def _copy_offsets(self, master: str) -> None:
-        answer = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET)
-        body = await _in_steps(decode_in_steps(answer.body))
-        checked, others = _split(body)
+        place = ""
+        impossible: list[str] = []
+        for _ in range(PARTS_MAX):
+            answer = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET, place)
+            body = await in_steps(decode_in_steps(answer.body))
+            checked, others = _split(body)
+            impossible += await self._merge(master, answer, others)
+            if checked.offset_table or checked.resets:
+                log_end = await self._log_end(master, answer)
+                impossible += self._remove_impossible(checked, log_end)
+                self._checked.add(log_end, checked)
+                self.take_reached()
+            place = answer.ext_fields.get(NEXT_FIELD, "")
+            if not place:
+                self._warn(Table.OFFSETS, master, impossible)
+                return
+            del impossible[_SHOWN_MAX:]
+        raise RemoteProtocolError(f"the table does not end within {PARTS_MAX} parts")
+
+    async def _merge(self, master: str, answer: Command, offsets: SharedOffsets) -> list[str]:
+        """Take offsets over; return those that cannot be, for people."""
+        is_told = LOG_END_FIELD in answer.ext_fields
+        log_end = await self._log_end(master, answer) if is_told else None
+        odd = await self._merge_possible(offsets, log_end)
+        if odd.offset_table and log_end is None:
+            # It may have written more than is here. Only then is a stock master asked how much.
+            odd = await self._merge_possible(odd, await self._log_end(master, answer))
+        return _shown(odd)
+
+    async def _merge_possible(self, offsets: SharedOffsets, log_end: int | None) -> SharedOffsets:
+        bounds = OffsetBounds(self._core, log_end)
+        odd = SharedOffsets()
         with trio.CancelScope(shield=True):  # all of it, now that it has begun
-            await _in_steps(self._offsets.merging(others))
-        if checked.offset_table or checked.resets:
-            self._checked.add(await self._log_end(master, answer), checked)
-            self.take_reached()
+            odd = await in_steps(self._offsets.merging(offsets, is_possible=bounds.allows))
+        return odd
+
+    def _remove_impossible(self, offsets: SharedOffsets, log_end: int) -> list[str]:
+        bounds = OffsetBounds(self._core, log_end)
+        odd = {
+            key: {q: offset for q, offset in table.items() if not bounds.allows(key, q, offset)}
+            for key, table in offsets.offset_table.items()
+        }
+        for key, queues in odd.items():
+            for queue_id in queues:
+                del offsets.offset_table[key][queue_id]
+                offsets.resets.get(key, {}).pop(queue_id, None)
+        return _shown(SharedOffsets(offset_table=odd))
 
     async def _copy_delays(self, master: str) -> None:
         answer = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
         offsets = (await _decoded(DelayOffsetSerializeWrapper, answer.body)).offset_table
-        self._delivered.add(await self._log_end(master, answer), offsets)
+        log_end = await self._log_end(master, answer)
+        bounds = OffsetBounds(self._core, log_end)
+        impossible = [
+            f"level {level}: {offset}"
+            for level, offset in offsets.items()
+            if not bounds.allows(SCHEDULE_TOPIC, level - 1, offset)
+        ]
+        if impossible:
+            raise RemoteProtocolError(
+                f"the master cannot have delivered so much: {', '.join(impossible[:_SHOWN_MAX])}"
+            )
+        self._delivered.add(log_end, offsets)
         self.take_reached()
+
+    def _warn(self, table: Table, master: str, impossible: list[str]) -> None:
+        """Log what was not taken, once until there is nothing of the kind any longer."""
+        if not impossible:
+            self._impossible.discard(table)
+        elif table not in self._impossible:
+            self._impossible.add(table)
+            logger.warning(
+                "%s of %s that are far beyond the ends of their queues are not taken over: %s;"
+                " reset these groups at the master",
+                table.value,
+                master,
+                ", ".join(impossible[:_SHOWN_MAX]),
+            )
+
+    # --- asking ------------------------------------------------------------------------------
 
     async def _log_end(self, master: str, answer: Command) -> int:
         """Return where the log of the master ended when it gave an answer, or a little later."""
@@ -294,11 +489,18 @@ class MetadataSync:
             raise RemoteProtocolError(f"the master does not say where its log ends: {text[:40]!r}")
         return int(text)
 
-    async def _ask(self, master: str, code: RequestCode) -> Command:
-        # A stock master takes no notice of it.
-        answer = await self._client.request(
-            master, code, timeout_s=TIMEOUT_S, extra={LOG_END_FIELD: ""}
-        )
+    async def _ask(
+        self,
+        master: str,
+        code: RequestCode,
+        place: str = "",
+        extra: Mapping[str, str] | None = None,
+    ) -> Command:
+        # A stock master takes no notice of any of these.
+        fields = {LOG_END_FIELD: "", BYTES_FIELD: str(PART_BYTES), **(extra or {})}
+        if place:
+            fields[FROM_FIELD] = place
+        answer = await self._client.request(master, code, timeout_s=TIMEOUT_S, extra=fields)
         if answer.code != ResponseCode.SUCCESS:
             raise ResponseError(master, code.name, answer.code, answer.remark)
         return answer
@@ -347,18 +549,17 @@ def _split(body: SharedOffsets) -> tuple[SharedOffsets, SharedOffsets]:
     return own, body
 
 
-async def _decoded(kind: type[B], data: bytes | None) -> B:
+def _shown(offsets: SharedOffsets) -> list[str]:
+    """Return some of these for people."""
+    rows = (
+        f"{key}, queue {queue_id}: {offset}"
+        for key, table in offsets.offset_table.items()
+        for queue_id, offset in table.items()
+    )
+    return list(islice(rows, _SHOWN_MAX))
+
+
+async def _decoded(kind: type[AnyBody], data: bytes | None) -> AnyBody:
     if data is None or len(data) <= _THREAD_BYTES:
         return kind.decode(data)
     return await trio.to_thread.run_sync(kind.decode, data)
-
-
-async def _in_steps(steps: Generator[None, None, T]) -> T:
-    """Do something that takes long, with others between its steps; return what comes of it."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await trio.lowlevel.checkpoint()

@@ -263,10 +263,15 @@ class Scripted:
 
 
 @asynccontextmanager
-async def scripted(folder: Path) -> AsyncIterator[Scripted]:
+async def scripted(
+    folder: Path, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Scripted]:
     """Serve a slave whose master is played, for the length of the block."""
     master = ScriptedMaster()
-    async with part_broker(folder, SLAVE, has_topic=False) as slave, trio.open_nursery() as nursery:
+    async with (
+        part_broker(folder, {**SLAVE, **(settings or {})}, has_topic=False) as slave,
+        trio.open_nursery() as nursery,
+    ):
         master.nursery = nursery
         async with open_client(connector=master.connect) as client:
             sync = sync_of(slave, client)

@@ -9,7 +9,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from rmq.broker.metadata_sync import INTERVAL_S, NEWS_PAUSE_S, RETRY_S, TIMEOUT_S, Table
+from rmq.broker.metadata_status import Table
+from rmq.broker.metadata_sync import INTERVAL_S, NEWS_PAUSE_S, RETRY_S, TIMEOUT_S
 from rmq.broker.transactions.half import GROUP as CHECKER
 from rmq.model.names import HALF_TOPIC
 from rmq.remoting.bodies import KVTable
