@@ -494,6 +494,7 @@ class Replication:
             tls_context=client_context_of(config.ha_tls_mode, config.tls_replication),
             on_news=self.metadata.news,
             reseed=self._reseed if config.ha_secret else None,
+            cut=self._cut,
         )
         self._point()
         # What is copied counts as stored, as on a stock slave.
@@ -580,6 +581,11 @@ class Replication:
     def _reseed(self, offset: int, reason: str) -> None:
         """Begin anew: the master has nothing of what this slave needs next."""
         self._request_reopen(None, reason)
+
+    def _cut(self, offset: int, reason: str) -> None:
+        """End the log with the last message that ends at `offset` or before."""
+        boundary = self._store.core.record_boundary(offset)
+        self._request_reopen(boundary, reason)
 
     # --- notices -----------------------------------------------------------------------------
 

@@ -107,6 +107,7 @@ class Follower:
         tls_context: ssl.SSLContext | None = None,
         on_news: Callable[[], None],
         reseed: Callable[[int, str], None] | None,
+        cut: Callable[[int, str], None],
         client: RemotingClient | None = None,
     ) -> None:
         """`adopt_epoch(epoch, start)` notes durably that a later epoch begins here at `start`,
@@ -114,8 +115,9 @@ class Follower:
 
         With `was_native` the master is known to be one of ours. `on_news` is called when the master
         has news about topics, groups or offsets. `reseed` is asked to empty the store and begin at
-        an offset; None: only an operator may do that. `client` asks stock masters about their logs;
-        without one a client is made for that.
+        an offset; None: only an operator may do that. `cut` is asked to end the log at an offset or
+        before, because what follows is not the master's. `client` asks stock masters about their
+        logs; without one a client is made for that.
         """
         if dialect not in ("auto", "native", "stock"):
             raise ConfigError("haDialect", f"{dialect!r} is not auto, native or stock")
@@ -131,6 +133,7 @@ class Follower:
         self._tls_context = tls_context
         self._on_news = on_news
         self._reseed = reseed
+        self._cut = cut
         self._client = client
         self._ha_address: str | None = None
         self._master_address: str | None = None
@@ -265,6 +268,12 @@ class Follower:
     def _act_on(self, ending: Ending, address: str) -> float | None:
         """Note how a connection ended; return when to try again, None for soon."""
         kind, reason, offset = ending
+        if kind is EndKind.DAMAGED:
+            _log.error("%s; this log is cut before them, and they are copied again", reason)
+            self._last_error = reason
+            self._enter(FollowerState.CONNECTING)
+            self._cut(offset, reason)
+            return GREET_S
         if kind not in _TROUBLES:
             text = "the connection to the master at %s ended: %s"
             is_news = self._state in _LIVE or self._last_error != reason

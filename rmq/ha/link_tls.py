@@ -142,7 +142,7 @@ class TlsChannel:
             view = self._reader.view(chunk.offset, chunk.size)
             if view is None:
                 return f"its bytes at {chunk.offset} have expired"
-            data += view
+            data = self._link.sealed(chunk, view) + view
             self._reader.fell_behind()
         await self._stream.send_all(data)
         self._link.chunk_sent(chunk, trio.current_time())

@@ -450,6 +450,12 @@ class MasterLink:
         self._offered = max(self._offered, position + size)
         return Chunk(header, position, size)
 
+    def sealed(self, chunk: Chunk, content: bytes | memoryview) -> bytes:
+        """Return the header of a chunk with the checksum of its bytes, if its slave checks it."""
+        if self.state is not LinkState.NATIVE:
+            return chunk.header
+        return wire.with_body_crc(chunk.header, content)
+
     def _record_chunk(self, record: InSyncRecord, now: float) -> Chunk:
         """Return a frame without bytes of the log that tells a record."""
         settings, epoch = self._master.settings, self._master.epoch
@@ -457,7 +463,7 @@ class MasterLink:
         end = self._master.log.end
         header = DownHeader(DownKind.RECORD, 0, 0, 0, len(body), 0, epoch, 0, end, 0, 0)
         self._told_record = record.order
-        return Chunk(wire.pack_down(header) + body, self.position, 0)
+        return Chunk(wire.with_body_crc(wire.pack_down(header), body) + body, self.position, 0)
 
     def chunk_sent(self, chunk: Chunk, now: float) -> None:
         """A chunk is with the system: the next one follows it."""
@@ -525,7 +531,7 @@ class MasterLink:
     def _send_frame(self, kind: DownKind, body: bytes, offset: int = 0) -> None:
         master = self._master
         header = DownHeader(kind, 0, 0, 0, len(body), offset, master.epoch, 0, master.log.end, 0, 0)
-        self._output.append(wire.pack_down(header) + body)
+        self._output.append(wire.with_body_crc(wire.pack_down(header), body) + body)
 
     # --- time and the end --------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ class Receiver:
         if size:
             appended = min(size, len(room))
             self._store.raw_written(appended)
-            link.body_received(appended, now)
+            link.body_received(room[:appended], now)
             self._counters.received_bytes += appended
             if size > appended:
                 self._take(staging[: size - appended], now)
@@ -197,7 +197,7 @@ class Receiver:
             if link.body_left:
                 piece = data[: link.body_left]
                 self._store.append_raw(link.frame_offset, piece)
-                link.body_received(len(piece), now)
+                link.body_received(piece, now)
                 self._counters.received_bytes += len(piece)
                 data = data[len(piece) :]
                 continue

@@ -209,11 +209,13 @@ class PlainChannel:
     def _send_pending(self) -> bool:
         """Send headers, and what is short enough to be copied behind one; tell if all went."""
         pending, chunk = self._pending, self._chunk
-        if chunk is not None and pending is chunk.header and 0 < chunk.size <= JOIN_BYTES:
+        if chunk is not None and pending is chunk.header and chunk.size:
             view = self._reader.view(chunk.offset, chunk.size)
             if view is not None:
-                self._pending = pending = chunk.header + view
-                self._left = 0
+                self._pending = pending = self._link.sealed(chunk, view)
+                if chunk.size <= JOIN_BYTES:
+                    self._pending = pending = pending + view
+                    self._left = 0
         try:
             sent = self._sock.send(pending, socket.MSG_MORE if self._left else 0)
         except BlockingIOError:

@@ -3,7 +3,7 @@
     link.take_output()           what is to be sent
     link.receive(data, now)      takes headers and greetings; returns how many bytes it took
     link.body_left               so many bytes of the log follow; they belong at the log's end
-    link.body_received(n, now)   so many of them are in the log now
+    link.body_received(b, now)   these of them are in the log now
     link.report(now)             tell the master what the log holds, if that has changed
     link.record                  not None: have it on disk, then call `record_saved`
     link.tick(now)               at `link.next_tick`, at the latest
@@ -15,6 +15,7 @@ The log itself is read only. A slave appends nothing that does not continue its 
 from __future__ import annotations
 
 import enum
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -68,6 +69,8 @@ class EndKind(enum.Enum):
     """The master is of an older epoch than one this slave has followed."""
     REFUSED = "refused"
     """The master wants nothing to do with this slave."""
+    DAMAGED = "damaged"
+    """Bytes were changed on their way: those from `Ending.offset` on are not the master's."""
 
 
 class Ending(NamedTuple):
@@ -145,6 +148,10 @@ class SlaveLink:
         self.body_left = 0
         self.frame_offset = 0
         """Where the next byte of the body belongs."""
+        self._body_start = 0
+        self._body_crc: int | None = None
+        """The checksum of the body that is coming; None if there is none."""
+        self._crc = 0
         self.epoch = epoch
         self.master = MasterView(is_native=is_native, heard_at=now)
         self.record: InSyncRecord | None = None
@@ -236,7 +243,7 @@ class SlaveLink:
             raise RemoteProtocolError(f"a greeting of {down.size} bytes")
         if len(header) < DOWN.size + down.size:
             return
-        body = bytes(header[DOWN.size :])
+        body = _whole(down, bytes(header[DOWN.size :]))
         header.clear()
         if down.kind == DownKind.CHALLENGE and not self._greeted:
             self._answer(body, down.offset, now)
@@ -325,6 +332,7 @@ class SlaveLink:
         master.needed, master.in_sync = down.needed, down.in_sync
         master.news, master.sent_ms = down.news, down.sent_ms
         self._frame(down.offset, down.size)
+        self._body_start, self._body_crc, self._crc = down.offset, down.body_crc, 0
 
     def _take_record(self, down: DownHeader) -> None:
         """Take in a record when all of it is here."""
@@ -333,7 +341,7 @@ class SlaveLink:
             raise RemoteProtocolError(f"an in-sync record of {down.size} bytes")
         if len(header) < DOWN.size + down.size:
             return
-        record = read_record(bytes(header[DOWN.size :]))
+        record = read_record(_whole(down, bytes(header[DOWN.size :])))
         header.clear()
         if record.epoch != self.epoch:
             raise RemoteProtocolError(
@@ -375,11 +383,21 @@ class SlaveLink:
         self.frame_offset = offset
         self.body_left = size
 
-    def body_received(self, size: int, now: float) -> None:
-        """So many bytes of the body are in the log."""
+    def body_received(self, content: bytes | bytearray | memoryview, now: float) -> None:
+        """These bytes of the body are in the log."""
+        size = len(content)
         assert size <= self.body_left, (size, self.body_left)
         self.body_left -= size
         self.frame_offset += size
+        if self._body_crc is not None:
+            self._crc = zlib.crc32(content, self._crc)
+            if not self.body_left and self._crc != self._body_crc:
+                self._end(
+                    EndKind.DAMAGED,
+                    f"bytes from {self._body_start} to {self.frame_offset} were changed on their"
+                    " way from the master",
+                    self._body_start,
+                )
         self._heard_at = self.master.heard_at = now
         self._plan_tick()
 
@@ -387,22 +405,28 @@ class SlaveLink:
 
     def report(self, now: float) -> None:
         """Say what the log holds, if the master does not know it yet."""
-        if self.is_streaming and self._reported != (self._log.end, self._log.flushed):
+        if self.is_streaming and self._reported != self._held():
             if not self.is_native and self._reported[0] == self._log.end:
                 return
             self._send_report(now)
             self._plan_tick()
 
+    def _held(self) -> tuple[int, int]:
+        """Return what the log holds, and has on disk, as far as it was compared with checksums."""
+        end = self._log.end
+        if self._body_crc is not None and self.body_left:
+            end = min(end, self._body_start)
+        return end, min(end, self._log.flushed)
+
     def _send_report(self, now: float) -> None:
-        log = self._log
+        end, flushed = self._held()
         if self.is_native:
-            header = UpHeader(
-                UpKind.ACK, 0, 0, 0, self.epoch, log.end, log.flushed, self.master.sent_ms
-            )
+            sent_ms = self.master.sent_ms
+            header = UpHeader(UpKind.ACK, 0, 0, 0, self.epoch, end, flushed, sent_ms)
             self._output.append(wire.pack_up(header))
         else:
-            self._output.append(REPORT.pack(log.end))
-        self._reported = (log.end, log.flushed)
+            self._output.append(REPORT.pack(end))
+        self._reported = (end, flushed)
         self._sent_at = now
 
     # --- time and the end --------------------------------------------------------------------
@@ -444,3 +468,10 @@ class SlaveLink:
     def _end(self, kind: EndKind, reason: str, offset: int = 0) -> None:
         if self.ending is None:
             self.ending = Ending(kind, reason, offset)
+
+
+def _whole(down: DownHeader, body: bytes) -> bytes:
+    """Return a body that has arrived as it was sent."""
+    if zlib.crc32(body) != down.body_crc:
+        raise RemoteProtocolError("the checksum of a replication frame is wrong")
+    return body

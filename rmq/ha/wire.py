@@ -9,10 +9,10 @@ heartbeat.
 Native, between rmq brokers. The slave sends `PREAMBLE`, eight bytes that read as a negative report,
 which no stock slave ever sends. The master answers with a `Down` frame CHALLENGE, the slave with an
 `Up` frame HELLO, the master with WELCOME, and from then on DATA and RECORD flow down, ACK and
-RECORDED up. Frames of either direction are a header of fixed size with a checksum, and a body. What
-native adds: who the slave is, proof that both know the secret, whether their logs are the same,
-epochs, by what rule the master answers sends, what is flushed, and when there is news about topics
-and offsets.
+RECORDED up. Frames of either direction are a header of fixed size with a checksum, and a body; the
+body of a master's frame has one, too. What native adds: who the slave is, proof that both know the
+secret, whether their logs are the same, epochs, by what rule the master answers sends, what is
+flushed, and when there is news about topics and offsets.
 
 A stock master given the preamble finds no such offset in its log and only ever sends heartbeats
 that repeat it: `SlaveLink` tells it from a native one by that, or by its silence.
@@ -64,9 +64,12 @@ Down = Struct(
     "end" / Int64sb,
     "replicated" / Int64sb,
     "sent_ms" / Int64sb,
+    "body_crc" / Int32ub,
     "crc" / Int32ub,
 )
-"""The header of all that a native master sends; `crc` is that of the bytes before it."""
+"""The header of all that a native master sends; `crc` is that of the bytes before it, `body_crc`
+that of the body. That of bytes of the log is put in when they are in memory to be sent.
+"""
 
 Up = Struct(
     "kind" / Int8ub,
@@ -200,6 +203,7 @@ class DownHeader(NamedTuple):
     end: int
     replicated: int
     sent_ms: int
+    body_crc: int = 0
 
 
 class UpHeader(NamedTuple):
@@ -268,6 +272,12 @@ class WelcomeBody(msgspec.Struct, frozen=True):
 def pack_down(header: DownHeader) -> bytes:
     """Return a header with its checksum."""
     packed = DOWN.pack(*header, 0)[: -_CRC.size]
+    return packed + _CRC.pack(zlib.crc32(packed))
+
+
+def with_body_crc(packed: bytes, body: bytes | bytearray | memoryview) -> bytes:
+    """Return a packed `Down` header with the checksum of the body that follows it."""
+    packed = packed[: -2 * _CRC.size] + _CRC.pack(zlib.crc32(body))
     return packed + _CRC.pack(zlib.crc32(packed))
 
 

@@ -145,6 +145,7 @@ class Slave:
         self.adopted: list[tuple[int, int]] = []
         self.records: list[InSyncRecord] = []
         self.reseeds: list[tuple[int, str]] = []
+        self.cuts: list[tuple[int, str]] = []
         self.news = 0
         self.last_status: FollowerStatus | None = None
         """For a look at it after it ended."""
@@ -171,6 +172,7 @@ class Slave:
             save_record=self._save_record,
             on_news=self._note_news,
             reseed=lambda offset, reason: self.reseeds.append((offset, reason)),
+            cut=lambda offset, reason: self.cuts.append((offset, reason)),
             **follower_options,
         )
 

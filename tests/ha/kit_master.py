@@ -312,7 +312,7 @@ class NativePeer:
                     self.log.begin = self.link.frame_offset
                 piece = data[:left]
                 self.log.data += piece
-                self.link.body_received(len(piece), now)
+                self.link.body_received(piece, now)
                 data = data[len(piece) :]
         self.link.report(now)
         return self.link.take_output()

@@ -96,7 +96,7 @@ def packed_down(kind: int, body: bytes, *, size: int | None = None, **fields: in
         replicated=fields.get("replicated", -1),
         sent_ms=fields.get("sent_ms", 0),
     )
-    return wire.pack_down(header) + body
+    return wire.with_body_crc(wire.pack_down(header), body) + body
 
 
 def packed_challenge(*, needs_secret: int = 0, begin: int = 0) -> bytes:

@@ -333,7 +333,8 @@ class Stage:
         machine = link.master
         data = bytearray(machine.take_output())
         while (chunk := machine.next_chunk(self.now)) is not None:
-            data += chunk.header + self.log.read(chunk.offset, chunk.offset + chunk.size)
+            content = self.log.read(chunk.offset, chunk.offset + chunk.size)
+            data += (machine.sealed(chunk, content) if content else chunk.header) + content
             machine.chunk_sent(chunk, self.now)
         link.to_slave += data
         if machine.end_reason is not None:
@@ -375,7 +376,7 @@ class Stage:
                 if not peer.log.end and slave.frame_offset:
                     peer.log.begin_at(slave.frame_offset)
                 peer.log.append(piece)
-                slave.body_received(len(piece), self.now)
+                slave.body_received(piece, self.now)
                 position += len(piece)
             else:
                 position += slave.receive(data[position:], self.now)

@@ -214,11 +214,13 @@ class CoreMaster(Listener):
         """Return all that is to be sent, frame by frame, as a master does that is quick."""
         data = bytearray()
         while len(data) < 1024**2 and (chunk := link.next_chunk(now)) is not None:
-            data += chunk.header
             if chunk.size:
                 view = self.node.log.view(chunk.offset, chunk.size)
                 assert view is not None
+                data += link.sealed(chunk, view)
                 data += view
+            else:
+                data += chunk.header
             link.chunk_sent(chunk, now)
         return bytes(data)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmq.ha.master_link import Chunk, MasterLink
 from rmq.model.in_sync_record import NAMESPACE, read_record
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -21,6 +22,8 @@ from tests.ha.pair_kit import free_port, pair
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from rmq.broker.broker import Broker
     from rmq.remoting.command import Command
@@ -214,3 +217,36 @@ async def test_a_master_that_hears_from_nobody_stops_when_its_lease_is_over(tmp_
         assert (await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=back)).code == OK
         await it.until(lambda: master.store.core.refusal is None, "it goes on")
         assert await it.send(master, 3) == [OK] * 3
+
+
+async def test_bytes_that_were_changed_on_their_way_are_copied_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pair(tmp_path) as it:
+        master = await it.start("one", "SYNC_MASTER")
+        await it.create_topic(master)
+        slave = await it.start("two", "SLAVE")
+        await it.in_sync(master)
+        assert await it.send(master, 5) == [OK] * 5
+        await it.equal(master, slave)
+        sealed = MasterLink.sealed
+        damaged: list[int] = []
+
+        def damage_once(self: MasterLink, chunk: Chunk, content: bytes | memoryview) -> bytes:
+            """As if one byte of the chunk had been another when it was sent."""
+            header = sealed(self, chunk, content)
+            if damaged:
+                return header
+            damaged.append(chunk.offset)
+            return sealed(self, chunk, bytes(content[:-1]) + bytes([content[-1] ^ 1]))
+
+        monkeypatch.setattr(MasterLink, "sealed", damage_once)
+        codes = await it.send(master, 5)
+        assert damaged
+        assert OK not in codes, "nobody has confirmed what was damaged"
+        await it.until(lambda: slave.successor is not None, "the store was opened again")
+        again = slave.successor
+        assert again is not None
+        await it.in_sync(master)
+        await it.equal(master, again)
+        assert await it.send(master, 5) == [OK] * 5

@@ -43,7 +43,7 @@ def feed(link: SlaveLink, log: SimLog, data: bytes, now: float = 0.0) -> None:
             if not log.end and link.frame_offset:
                 log.begin_at(link.frame_offset)
             log.append(piece)
-            link.body_received(len(piece), now)
+            link.body_received(piece, now)
             data = data[len(piece) :]
         else:
             data = data[link.receive(data, now) :]
@@ -350,3 +350,35 @@ def test_garbage_never_raises_nor_gets_into_the_log(garbage: bytes) -> None:
         assert taken <= len(garbage)
         assert log.end == before
         assert link.ending is None or link.body_left == 0
+
+
+# --- checksums -------------------------------------------------------------------------------
+
+
+def test_what_was_changed_on_its_way_is_not_acknowledged_and_ends_the_link() -> None:
+    log = SimLog()
+    link = welcomed(log)
+    good = packed_down(DownKind.DATA, b"a" * 50, end=50)
+    feed(link, log, good)
+    link.report(0.0)
+    assert read_up(link.take_output()).appended == 50
+    bad = bytearray(packed_down(DownKind.DATA, b"b" * 50, offset=50, end=100))
+    bad[-10] ^= 1
+    # What is not complete was not compared yet.
+    feed(link, log, bytes(bad[:-5]))
+    assert log.end == 95
+    link.report(0.0)
+    assert link.take_output() == b""
+    feed(link, log, bytes(bad[-5:]))
+    assert link.ending is not None
+    assert (link.ending.kind, link.ending.offset) == (EndKind.DAMAGED, 50)
+
+
+@pytest.mark.parametrize("where", [-1, -20])
+def test_a_greeting_that_was_changed_on_its_way_is_none(where: int) -> None:
+    link = slave_of(SimLog())
+    challenge = bytearray(packed_challenge())
+    challenge[where + 8 if where == -20 else where] ^= 1
+    link.receive(bytes(challenge), 0.0)
+    assert link.ending is not None
+    assert "checksum" in link.ending.reason

@@ -29,7 +29,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=60)
 
 down_headers = st.builds(
     wire.DownHeader,
-    int8u, int8u, int8u, int8u, int32u, int64, int64, int32u, int64, int64, int64,
+    int8u, int8u, int8u, int8u, int32u, int64, int64, int32u, int64, int64, int64, int32u,
 )  # fmt: skip
 up_headers = st.builds(wire.UpHeader, int8u, int8u, int16u, int32u, int64, int64, int64, int64)
 hellos = st.builds(
@@ -74,7 +74,7 @@ challenges = st.builds(wire.ChallengeBody, int8u, int8u, st.binary(min_size=16, 
     [
         pytest.param(wire.Report, wire.REPORT, 8, id="report"),
         pytest.param(wire.Transfer, wire.TRANSFER, 12, id="transfer"),
-        pytest.param(wire.Down, wire.DOWN, 56, id="down"),
+        pytest.param(wire.Down, wire.DOWN, 60, id="down"),
         pytest.param(wire.Up, wire.UP, 44, id="up"),
     ],
 )

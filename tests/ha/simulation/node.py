@@ -438,7 +438,8 @@ class Node:
             if chunk is None:
                 break
             content = self.log.read(chunk.offset, chunk.offset + chunk.size)
-            network.send(connection, self, chunk.header + content)
+            header = link.sealed(chunk, content) if content else chunk.header
+            network.send(connection, self, header + content)
             link.chunk_sent(chunk, now)
         if link.end_reason is not None:
             self.world.trace(f"{self.name} ends a link of {link.peer}: {link.end_reason}")

@@ -200,7 +200,7 @@ class SlavePart:
         if link.is_native and link.epoch < node.epoch:
             broken(Rule.EPOCHS_RISE, f"{node.name} of epoch {node.epoch} follows {link.epoch}")
         log.append(piece)
-        link.body_received(len(piece), now)
+        link.body_received(piece, now)
         connection.peak = max(connection.peak, log.end)
         check_append(node, connection, len(piece), is_first=not self._has_appended)
         self._has_appended = True
