@@ -94,7 +94,7 @@ def _take(link: SlaveLink, log: CountedLog, data: memoryview, now: float) -> Non
         if link.body_left:
             piece = min(link.body_left, size - taken)
             log.end += piece
-            link.body_received(piece, now)
+            link.body_received(data[taken : taken + piece], now)
             taken += piece
         else:
             taken += link.receive(data[taken:], now)

@@ -492,7 +492,8 @@ class Replication:
             dialect="native" if config.ha_secret else config.ha_dialect,
             was_native=bool(self.identity.records),
             tls_context=client_context_of(config.ha_tls_mode, config.tls_replication),
-            on_news=self.metadata.news,
+            on_news=self._heard_news,
+            is_current=lambda: self.metadata.is_current(trio.current_time()),
             reseed=self._reseed if config.ha_secret else None,
             cut=self._cut,
         )
@@ -532,6 +533,7 @@ class Replication:
         pause_s = SEARCH_S
         while True:
             await trio.sleep(pause_s)
+            self._trust()
             if self.follower is None or self.follower.status.state not in _CONNECTED:
                 pause_s = min(pause_s * 1.5, SEARCH_S_MAX)
                 self._registration.register_again()
@@ -542,7 +544,19 @@ class Replication:
         if self.follower is not None:
             ha_address = self._live.current.ha_master_address or self.ha_address
             self.follower.point_to(ha_address, self._asked_at(ha_address))
+        self._trust()
         self.metadata.point_to(None if self.is_master else self.master_address)
+
+    def _trust(self) -> None:
+        """Tell whom the link proves to be the master, whose tables may be copied."""
+        status = None if self.follower is None else self.follower.status
+        is_linked = status is not None and status.is_native and status.state in _CONNECTED
+        self.metadata.trust(status.master.address if is_linked and status is not None else None)
+
+    def _heard_news(self) -> None:
+        """The master says that a table has changed; also once when a link begins."""
+        self._trust()
+        self.metadata.news()
 
     def _asked_at(self, ha_address: str | None) -> str | None:
         """Return where a stock master at `ha_address` is asked about its log.

@@ -327,7 +327,7 @@ class RoleChange:
         # What it delivered and checked until then, so that it is not done again.
         self._replication.metadata.point_to(master)
         with trio.move_on_after(ASK_S):
-            await self._replication.metadata.sync_now()
+            await self._replication.metadata.sync_last()
         return stepped_down
 
     def _has_all_of(self, former: Member | None) -> bool:

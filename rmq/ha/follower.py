@@ -106,6 +106,7 @@ class Follower:
         was_native: bool = False,
         tls_context: ssl.SSLContext | None = None,
         on_news: Callable[[], None],
+        is_current: Callable[[], bool] = lambda: True,
         reseed: Callable[[int, str], None] | None,
         cut: Callable[[int, str], None],
         client: RemotingClient | None = None,
@@ -114,7 +115,8 @@ class Follower:
         `save_record` by what rule the master answers sends.
 
         With `was_native` the master is known to be one of ours. `on_news` is called when the master
-        has news about topics, groups or offsets. `reseed` is asked to empty the store and begin at
+        has news about topics, groups or offsets, and `is_current` tells whether they are here.
+        `reseed` is asked to empty the store and begin at
         an offset; None: only an operator may do that. `cut` is asked to end the log at an offset or
         before, because what follows is not the master's. `client` asks stock masters about their
         logs; without one a client is made for that.
@@ -132,6 +134,7 @@ class Follower:
         self._dialect = dialect
         self._tls_context = tls_context
         self._on_news = on_news
+        self._is_current = is_current
         self._reseed = reseed
         self._cut = cut
         self._client = client
@@ -398,6 +401,7 @@ class Follower:
             epoch=epoch,
             nonce=os.urandom(NONCE_BYTES),
             now=trio.current_time(),
+            is_current=self._is_current,
         )
         link.master.end = end
         # What is known of the master stays until this connection brings more: it may be silent.

@@ -37,6 +37,8 @@ from rmq.ha.wire import (
     DownHeader,
     DownKind,
     HelloBody,
+    UpFlag,
+    UpHeader,
     UpKind,
     Verdict,
     WelcomeBody,
@@ -53,6 +55,7 @@ _WAIT_S_MIN: Final = 0.001
 _SYNC: Final = int(DownFlag.SYNC)
 _YOU_ARE_IN_SYNC: Final = int(DownFlag.YOU_ARE_IN_SYNC)
 _WANTS_FLUSH: Final = int(DownFlag.WANTS_FLUSH)
+_LACKS_TABLES: Final = int(UpFlag.LACKS_TABLES)
 
 _log = logging.getLogger(__name__)
 
@@ -177,7 +180,7 @@ class MasterLink:
                 f"frame {header.kind} of {header.size} bytes in place of an acknowledgement"
             )
         del received[: UP.size]
-        self._ack(header.appended, header.flushed, header.epoch, now)
+        self._ack(header, now)
         return True
 
     def _begin(self, first: bytes, now: float) -> None:
@@ -227,7 +230,8 @@ class MasterLink:
             # Nothing is known of its disk.
             self._master.replicas.holds(self.replica, offset, NOTHING, now)
 
-    def _ack(self, appended: int, flushed: int, epoch: int, now: float) -> None:
+    def _ack(self, header: UpHeader, now: float) -> None:
+        appended, flushed, epoch = header.appended, header.flushed, header.epoch
         if appended > self._offered or flushed > appended:
             self._forged(
                 f"it says that it has {appended}, {flushed} flushed, but was sent {self._offered}"
@@ -236,6 +240,7 @@ class MasterLink:
             self._refuse(f"it acknowledges epoch {epoch}, this is {self._master.epoch}")
         elif self.replica is not None:
             self.replica.has_answered = True
+            self.replica.lacks_tables = header.flags & _LACKS_TABLES != 0
             self._master.replicas.holds(self.replica, appended, flushed, now)
 
     def _recorded(self, order: tuple[int, int]) -> None:

@@ -1,8 +1,9 @@
 """What a master knows of its slaves: who holds what, and who counts. Sans-IO.
 
 A slave counts while it is *in sync*: it is connected, it had caught up with all there was not
-longer than `lag_s_max` ago, and lacks less than `lag_bytes_max`. A heartbeat keeps a connection
-alive, but no slave in sync; one that takes no bytes is left out after that time, whatever it says.
+longer than `lag_s_max` ago, lacks less than `lag_bytes_max`, and has the master's tables. A
+heartbeat keeps a connection alive, but no slave in sync; one that takes no bytes is left out after
+that time, whatever it says.
 
 What is replicated is read from a vector: the `needed`-th largest of what distinct slaves in sync
 hold, of those that an in-sync record names (`record_keeper`). Connections that may be of one slave
@@ -64,6 +65,7 @@ class Replica:
         "in_sync",
         "is_native",
         "is_superseded",
+        "lacks_tables",
         "mark_at",
         "mark_end",
         "member",
@@ -96,6 +98,8 @@ class Replica:
         """Where its connection comes from."""
         self.has_answered = not is_native
         """It has taken up what it was told; before that it may still turn its master down."""
+        self.lacks_tables = False
+        """It says that topics, groups or offsets here are not there."""
         self.is_superseded = False
         """The same slave has connected anew: this connection counts no longer."""
         self.appended = NOTHING
@@ -233,6 +237,7 @@ class ReplicaSet:
             in_sync = (
                 replica.appended != NOTHING
                 and not replica.is_superseded
+                and not replica.lacks_tables
                 and (
                     replica.appended >= end
                     or (

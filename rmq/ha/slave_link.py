@@ -34,6 +34,7 @@ from rmq.ha.wire import (
     DownHeader,
     DownKind,
     HelloBody,
+    UpFlag,
     UpHeader,
     UpKind,
     Verdict,
@@ -42,9 +43,13 @@ from rmq.ha.wire import (
 from rmq.model.in_sync_record import RECORD_BYTES_MAX, read_record
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmq.ha.logs import LogView
     from rmq.model.in_sync_record import InSyncRecord
 
+LOOK_S: Final = 0.1
+"""How often is looked whether a slave that lacked tables has them."""
 FRAME_BYTES_MAX: Final = 64 * 1024**2
 """A frame that claims more is garbage."""
 
@@ -52,6 +57,7 @@ FRAME_BYTES_MAX: Final = 64 * 1024**2
 _SYNC: Final = int(DownFlag.SYNC)
 _YOU_ARE_IN_SYNC: Final = int(DownFlag.YOU_ARE_IN_SYNC)
 _WANTS_FLUSH: Final = int(DownFlag.WANTS_FLUSH)
+_LACKS_TABLES: Final = int(UpFlag.LACKS_TABLES)
 
 
 class EndKind(enum.Enum):
@@ -140,7 +146,9 @@ class SlaveLink:
         epoch: int,
         nonce: bytes,
         now: float,
+        is_current: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`is_current` tells whether the topics, groups and offsets here are the master's."""
         self.is_native = is_native
         self.is_streaming = not is_native
         """The greeting is over, bytes of the log may come."""
@@ -165,6 +173,9 @@ class SlaveLink:
         self._greeted = False
         self._opened_at = self._heard_at = self._sent_at = now
         self._reported = (-1, -1)
+        self._is_current = is_current
+        self._said_current = True
+        self._looked_at = now
         if is_native:
             self._output.append(PREAMBLE)
         else:
@@ -420,9 +431,12 @@ class SlaveLink:
 
     def _send_report(self, now: float) -> None:
         end, flushed = self._held()
+        self._looked_at = now
         if self.is_native:
+            self._said_current = self._is_current()
+            flags = 0 if self._said_current else _LACKS_TABLES
             sent_ms = self.master.sent_ms
-            header = UpHeader(UpKind.ACK, 0, 0, 0, self.epoch, end, flushed, sent_ms)
+            header = UpHeader(UpKind.ACK, flags, 0, 0, self.epoch, end, flushed, sent_ms)
             self._output.append(wire.pack_up(header))
         else:
             self._output.append(REPORT.pack(end))
@@ -438,7 +452,9 @@ class SlaveLink:
             if now >= self._heard_at + settings.silence_s:
                 self._end(EndKind.CLOSED, f"the master was silent for {now - self._heard_at:.1f} s")
             elif self.is_streaming:
-                if now >= self._sent_at + settings.heartbeat_s:
+                has_changed = not self._said_current and self._is_current()
+                self._looked_at = now
+                if has_changed or now >= self._sent_at + settings.heartbeat_s:
                     self._send_report(now)
             elif (
                 not self._greeted
@@ -456,6 +472,8 @@ class SlaveLink:
         silent_at = self._heard_at + settings.silence_s
         if self.is_streaming:
             self.next_tick = min(silent_at, self._sent_at + settings.heartbeat_s)
+            if not self._said_current:
+                self.next_tick = min(self.next_tick, self._looked_at + LOOK_S)
         else:
             self.next_tick = min(silent_at, self._opened_at + settings.handshake_s)
             if not self._greeted and not self._header:

@@ -157,6 +157,13 @@ class UpKind(enum.IntEnum):
     """A record is on this slave's disk: that of `epoch`, with the version in `appended`."""
 
 
+class UpFlag(enum.IntFlag):
+    """What a slave says about itself in each acknowledgement."""
+
+    LACKS_TABLES = 1
+    """It does not have the topics, groups and offsets of its master: it must not count."""
+
+
 class DownFlag(enum.IntFlag):
     """What a master says about itself in each header."""
 

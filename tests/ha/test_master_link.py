@@ -12,7 +12,19 @@ from rmq.ha.master import STOCK_FRAME_BYTES_MAX
 from rmq.ha.master_link import LinkState, MasterLink
 from rmq.ha.promises import ReplicationMode
 from rmq.ha.replicas import NOTHING, InSyncRules
-from rmq.ha.wire import DOWN, PREAMBLE, REPORT, TRANSFER, DownFlag, Verdict, read_down
+from rmq.ha.wire import (
+    DOWN,
+    PREAMBLE,
+    REPORT,
+    TRANSFER,
+    DownFlag,
+    UpFlag,
+    UpHeader,
+    UpKind,
+    Verdict,
+    pack_up,
+    read_down,
+)
 from tests.ha.link_kit import (
     NONCE,
     filled_log,
@@ -368,3 +380,16 @@ def test_a_slave_that_connects_anew_takes_its_own_place() -> None:
     assert _connect(master, 1.0).is_streaming
     assert first.replica is not None
     assert first.replica.is_superseded
+
+
+def test_a_slave_that_lacks_tables_is_not_in_sync() -> None:
+    master = master_of(LOG)
+    link = link_to(master)
+    assert greeted(link) is Verdict.START
+    assert link.replica is not None
+    assert link.replica.in_sync
+    for flags, in_sync in ((UpFlag.LACKS_TABLES, False), (0, True)):
+        header = UpHeader(UpKind.ACK, flags, 0, 0, 1, LOG.end, LOG.end, 0)
+        link.receive(pack_up(header), 1.0)
+        assert link.replica.in_sync is in_sync
+        assert master.replicas.in_sync_count == in_sync

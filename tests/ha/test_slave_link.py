@@ -19,6 +19,7 @@ from rmq.ha.wire import (
     UP,
     DownFlag,
     DownKind,
+    UpFlag,
     Verdict,
     read_hello,
     read_up,
@@ -382,3 +383,22 @@ def test_a_greeting_that_was_changed_on_its_way_is_none(where: int) -> None:
     link.receive(bytes(challenge), 0.0)
     assert link.ending is not None
     assert "checksum" in link.ending.reason
+
+
+def test_a_slave_without_its_masters_tables_says_so_until_it_has_them() -> None:
+    log, has_tables = SimLog(), [False]
+    link = slave_of(log)
+    link._is_current = lambda: has_tables[0]
+    link.take_output()
+    link.receive(packed_challenge(), 0.0)
+    link.take_output()
+    link.receive(packed_welcome(Verdict.START, start=0, epoch=1), 0.0)
+    link.report(0.0)
+    assert read_up(link.take_output()).flags == UpFlag.LACKS_TABLES
+    assert link.next_tick == pytest.approx(0.1)
+    link.tick(0.1)
+    assert link.take_output() == b""
+    has_tables[0] = True
+    link.tick(0.2)
+    assert read_up(link.take_output()).flags == 0
+    assert link.next_tick > 4
