@@ -18,7 +18,12 @@ from rmq.errors import ClientError, RemoteProtocolError, ResponseError, RmqError
 from rmq.ha.lease import Lease
 from rmq.model.in_sync_record import NAMESPACE, read_record
 from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import GetKvConfigRequest, GetKvConfigResponse, PutKvConfigRequest
+from rmq.remoting.headers import (
+    DeleteKvConfigRequest,
+    GetKvConfigRequest,
+    GetKvConfigResponse,
+    PutKvConfigRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -253,14 +258,19 @@ class RecordKeeping:
             there = await kept_record(self._siblings, nameserver, config.broker_name, secret)
             self._lease.heard(nameserver, trio.current_time())
             if there is None or there.order < record.order:
+                if there is None and secret:
+                    # What is kept there, if anything, is not genuine, and may claim to be later.
+                    gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=config.broker_name)
+                    await self._siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
                 value = record.encode(secret, config.broker_name).decode()
                 header = PutKvConfigRequest(
                     namespace=NAMESPACE, key=config.broker_name, value=value
                 )
                 await self._siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
-            elif there.order > record.order:
+            elif there.order > record.order or not there.says_same(record):
                 raise ClientError(
-                    nameserver, f"it has a later record, {_version(there)}: {_text(there)}"
+                    nameserver,
+                    f"it has another record, {_version(there)} of {there.master}: {_text(there)}",
                 )
         except RmqError as exc:
             keeper.forgot(nameserver)

@@ -136,6 +136,8 @@ class Replication:
         """By which records others may decide when this broker begins an epoch; None: it goes on."""
         self._is_forced = False
         self._has_lease = True
+        self._mode: ReplicationMode | None = None
+        """By which sends were answered when that was last looked at; None while a master starts."""
         self._request_reopen = request_reopen
         self._in_round = in_round
         self._in_one_round = in_one_round
@@ -290,6 +292,7 @@ class Replication:
             server.on_settled = self._store.bound_moved
         self._store.core.keeps_from = self._kept_for_slaves
         self._store.on_append = self._plan_pump
+        self._mode = None
         self._follow_mode()
         self._update_refusal()
         try:
@@ -302,6 +305,7 @@ class Replication:
                         " then they are answered SLAVE_NOT_AVAILABLE",
                         records.missing,
                     )
+                self._mode = master.promises.mode
                 nursery.start_soon(self._duties.run)
                 nursery.start_soon(self._announce_changes, master)
                 nursery.start_soon(self._pump_later)
@@ -326,6 +330,7 @@ class Replication:
             identity.epoch,
             identity.records if found is None else found,
             member=identity.member,
+            master=identity.name,
             is_known=is_known or not self._live.current.namesrv_addrs,
             is_forced=self._is_forced and found is not None,
         )
@@ -346,10 +351,10 @@ class Replication:
         """Let sends wait for slaves or not, as the mode in force says."""
         assert self.master is not None
         switch = self.master.promises.in_force
-        replicator = self.server if self.master.promises.is_sync else None
-        if replicator is not self._acknowledger.replicator:
+        if self._mode is not None and switch.mode is not self._mode:
             logger.warning("replication is %s from offset %d on", switch.mode.value, switch.offset)
-        self._acknowledger.replicator = replicator
+            self._mode = switch.mode
+        self._acknowledger.replicator = self.server if self.master.promises.is_sync else None
         self.pump()
 
     def _update_refusal(self) -> None:

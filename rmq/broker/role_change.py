@@ -41,7 +41,7 @@ from rmq.errors import (
 from rmq.ha.follower_status import FollowerState
 from rmq.ha.identity import EPOCH_MAX
 from rmq.ha.promotion import Candidate, Kept, OtherSlave, Verdict, decide
-from rmq.model.in_sync_record import newest, read_record
+from rmq.model.in_sync_record import newest, read_record, store_of
 from rmq.remoting.bodies import (
     HaDemoteBody,
     HaDigestsBody,
@@ -99,8 +99,8 @@ class RoleChange:
         self._request_reopen = request_reopen
         self._now_ms = now_ms
         self._under_way: str | None = None
-        self._stepped_down_at: int | None = None
-        """Where the log of this broker ended when it gave up being master."""
+        self._gave_up: tuple[int, int] | None = None
+        """Of which epoch this broker was master, and where its log ended, when it gave that up."""
 
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
@@ -160,7 +160,7 @@ class RoleChange:
                 await replication.change_role(prepare)
             finally:
                 self._store.core.set_refused(Refusal.HANDING_OVER, False)
-            self._stepped_down_at = None
+            self._gave_up = None
             start = replication.log.end
             logger.warning(
                 "this broker is master of %s now: epoch %d, from offset %d on, %s",
@@ -189,8 +189,16 @@ class RoleChange:
                 cut_bytes=cut_bytes,
                 is_safe=is_safe,
                 reason=reason,
-                waits_for="" if replication.records is None else replication.records.missing,
+                waits_for=self._not_ready(),
             )
+
+    def _not_ready(self) -> str:
+        """Return why a new master cannot be found, or answers no send with SEND_OK."""
+        records = self._replication.records
+        missing = "" if records is None else records.missing
+        if not missing and self._live.current.namesrv_addrs and not self._registration.is_heard:
+            return "no nameserver lists it yet"
+        return missing
 
     async def _ask_around(self, members: list[Member]) -> _Knowledge:
         """Find out what is recorded of acknowledged messages, and which epochs are known."""
@@ -341,8 +349,11 @@ class RoleChange:
         """Raise if messages that were acknowledged may be missing here, and nobody accepts that."""
         replication = self._replication
         end = replication.log.end
-        was_last = replication.is_master or self._stepped_down_at == end
-        if was_last and knowledge.latest_epoch <= replication.identity.epoch:
+        was_last = replication.is_master or self._gave_up == (
+            replication.identity.epoch,
+            end,
+        )
+        if was_last and self._is_certainly_last(knowledge):
             return Verdict(True, "everything that was answered SEND_OK is here: it was master last")
         follower = replication.follower
         view = None if follower is None else follower.status.master
@@ -364,6 +375,20 @@ class RoleChange:
                 _refuse(f"messages that were acknowledged may be lost: {verdict.reason}")
             logger.warning("promoted although messages may be lost: %s", verdict.reason)
         return verdict
+
+    def _is_certainly_last(self, knowledge: _Knowledge) -> bool:
+        """Tell whether no other broker can have been master since this one was."""
+        identity = self._replication.identity
+        if knowledge.latest_epoch > identity.epoch:
+            return False
+        own = newest(*identity.records)
+        if own is None:
+            return True
+        if own.nameservers:
+            # The first record of a later epoch would be with most of them.
+            return knowledge.kept.knowing(own.nameservers, own.order) > len(own.nameservers) // 2
+        seen = {store_of(other.member) for other in knowledge.others if other.epoch is not None}
+        return all(store_of(member) in seen for member in own.native_members)
 
     def _known_missing(self, members: list[Member]) -> int:
         """Return how many bytes others are known to have that this broker has not."""
@@ -477,7 +502,7 @@ class RoleChange:
         finally:
             core.set_refused(Refusal.HANDING_OVER, False)
         replication.set_fenced(None)
-        self._stepped_down_at = end
+        self._gave_up = (replication.identity.epoch, end)
         logger.warning(
             "this broker is a slave of %s now, with brokerId %d; its log ends at %d",
             self._live.current.broker_name,

@@ -151,6 +151,10 @@ class Promotion:
                 f"its master {self.master.address} answers, {size_text(max(behind, 0))} ahead:"
                 " it stops taking messages first, and the slave waits until it has them all"
             )
+        elif status.role == MASTER:
+            lines.append(
+                f"it was master and takes no messages: {status.last_error or status.state}"
+            )
         elif seen is None or not (seen.address or seen.ha_address):
             lines.append("it knows no master; what one may have had beyond that is lost")
         else:

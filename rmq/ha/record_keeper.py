@@ -9,7 +9,9 @@
 
 A record counts when nobody can decide by an older one any more. Who decides by an older record is
 one of its members, and it asks a majority of the nameservers that keep it. So for each earlier
-record a later one must be with a majority of its nameservers, or with all of its members; and with
+record a later one must be with a majority of its nameservers, or with all of its members; the first
+one of an epoch with a majority in any case, where there are nameservers, so that a master of an
+earlier epoch learns that its time is over; and with
 those who are members for the first time. Until then answers have to satisfy the old and the new
 record alike.
 """
@@ -34,18 +36,20 @@ class RecordKeeper:
         records: Iterable[InSyncRecord],
         *,
         member: str = "",
+        master: str = "",
         is_known: bool,
         is_forced: bool = False,
     ) -> None:
         """`records` are those that somebody may still decide by, the oldest first.
 
-        `member` is this master as it was called when it was a slave. With `is_known` there are no
-        other records. With `is_forced` an operator has accepted that others may decide by them:
-        they do not count.
+        `member` is this master as it was called when it was a slave, `master` names its store.
+        With `is_known` there are no other records. With `is_forced` an operator has accepted that
+        others may decide by them: they do not count.
         """
         self.epoch = epoch
         self.is_known = is_known
         self._member = member
+        self._master = master
         self._chain: list[InSyncRecord] = [] if is_forced else list(records)
         own = [record for record in self._chain if record.epoch == epoch]
         self._version = max((record.version for record in own), default=0)
@@ -137,6 +141,7 @@ class RecordKeeper:
             needed=needed if is_sync else 0,
             members=tuple(sorted(members)) if is_sync else (),
             nameservers=tuple(sorted(nameservers)),
+            master=self._master,
         )
         last = self._wanted or (self._chain[-1] if self._chain else None)
         if last is not None and last.epoch == self.epoch and wanted.says_same(last):
@@ -218,13 +223,14 @@ class RecordKeeper:
 
     def _is_overcome(self, record: InSyncRecord, order: tuple[int, int]) -> bool:
         """Tell whether nobody can decide by a record because all can see a later one."""
-        if not record.is_sync or not record.native_members:
-            return True
         names = record.nameservers
         with_it = sum(self._stored.get(name, (0, 0)) >= order for name in names)
-        return (bool(names) and with_it > len(names) // 2) or self._has_all(
-            record.native_members, order
-        )
+        if names and with_it > len(names) // 2:
+            return True
+        if names and record.epoch != self.epoch:
+            # Also the master of that epoch must be able to see that its time is over.
+            return False
+        return not record.is_sync or self._has_all(record.native_members, order)
 
     def _has_all(self, members: Iterable[str], order: tuple[int, int]) -> bool:
         return all(self._stored.get(self._now(member), (0, 0)) >= order for member in members)

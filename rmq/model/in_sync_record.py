@@ -53,6 +53,8 @@ class InSyncRecord(msgspec.Struct, frozen=True, kw_only=True):
     """In order; none of an async master."""
     nameservers: tuple[str, ...] = ()
     """Who else keeps the record."""
+    master: str = ""
+    """Names the store of the master that wrote it."""
     proof: str = ""
 
     @property

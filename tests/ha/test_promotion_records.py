@@ -189,6 +189,23 @@ async def test_a_master_that_does_not_step_down_is_told_to_stop(tmp_path: Path) 
         assert await it.send(slave, 3) == [NO_SLAVE] * 3
 
 
+async def test_a_former_master_does_not_forget_that_another_came_after_it(tmp_path: Path) -> None:
+    async with pair(tmp_path) as it:
+        one = await it.start("one", "ASYNC_MASTER")
+        await it.create_topic(one)
+        two = await it.start("two", "SLAVE")
+        await it.in_sync(one)
+        assert await it.send(one, 5) == [OK] * 5
+        assert (await _promote(it, two)).code == OK
+        await it.in_sync(two)
+        await it.equal(one, two)
+        await it.stop("two")
+        # Its log ends where it ended when it was master, but it was not the last one.
+        answer = await _promote(it, one)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "async" in (answer.remark or "")
+
+
 async def test_who_only_says_that_it_is_master_fences_nobody(tmp_path: Path) -> None:
     async with pair(tmp_path) as it:
         master = await it.start("one", "ASYNC_MASTER")

@@ -194,8 +194,19 @@ def test_a_new_epoch_relies_on_nothing_before_the_last_one_is_over() -> None:
     record = want(keeper, is_sync=True)
     assert record is not None
     assert record.order == (2, 1)
+    assert not keeper.stored(S2, record.order), "the master before does not know"
+    assert not keeper.stored(NS[0], record.order)
+    assert keeper.stored(NS[1], record.order)
+    assert keeper.is_settled
+
+
+def test_without_nameservers_a_new_epoch_is_known_to_all_members() -> None:
+    last = InSyncRecord(epoch=1, version=4, is_sync=True, needed=1, members=(S1, S2))
+    keeper = RecordKeeper(2, [last], member=S1, is_known=True)
+    record = want(keeper, is_sync=True, nameservers=())
+    assert record is not None
     assert not keeper.is_settled
-    assert keeper.stored(S2, record.order), "all members know, this one included"
+    assert keeper.stored(S2, record.order), "this one knows, too"
     assert keeper.is_settled
 
 

@@ -264,7 +264,12 @@ class Node:
         else:
             records, is_known = tuple(sorted(found, key=lambda record: record.order)), True
         keeper = RecordKeeper(
-            self.epoch, records, member=self.member, is_known=is_known, is_forced=is_forced
+            self.epoch,
+            records,
+            member=self.member,
+            master=self.name,
+            is_known=is_known,
+            is_forced=is_forced,
         )
         self.records = keeper.chain
         self.recording = Recording(self, keeper)
