@@ -44,6 +44,7 @@ from rmq.remoting.headers.groups import (
 from rmq.remoting.headers.ha import (
     HaDemoteRequest,
     HaDigestsRequest,
+    HaFenceRequest,
     HaPromoteRequest,
     HaResyncRequest,
     HaStepDownRequest,
@@ -229,6 +230,7 @@ _HEADERS: Final[dict[RequestCode, _Entry]] = {
     RequestCode.HA_RESYNC: (HaResyncRequest, None),
     RequestCode.HA_DIGESTS: (HaDigestsRequest, None),
     RequestCode.HA_STEP_DOWN: (HaStepDownRequest, None),
+    RequestCode.HA_FENCE: (HaFenceRequest, None),
 }
 
 REQUEST_HEADERS: Final[Mapping[RequestCode, type[Header] | None]] = MappingProxyType(
