@@ -285,10 +285,12 @@ class Faults:
             old.config.mode = ReplicationMode.ASYNC
             old.take_config(world.clock.now)
         elif chance.random() < 0.6:
-            # The others come back as slaves that nothing is recorded of.
+            # The others come back as slaves that nothing is recorded of, or can be.
             for other in self._slaves():
                 if other is not node:
                     self._stop(other, is_power_cut=False, seconds=0.3)
+            if chance.random() < 0.5:
+                self._block([(old.name, each.name) for each in world.nameservers], 8.0)
         self._later(1.0 + 3 * chance.random(), self._kill_and_promote, old, node)
 
     def _kill_and_promote(self, old: Node, node: Node) -> None:
