@@ -21,7 +21,7 @@ from ha_session import LOAD, HaSession, expect_held
 from interop.support.cases import expect, expect_true
 from interop.support.cluster import Against
 from rmq.remoting.codes import RequestCode
-from rmq.remoting.headers import HaPromoteRequest
+from rmq.remoting.headers import HaPromoteRequest, HaResyncRequest
 
 if TYPE_CHECKING:
     from ha_members import Member, Members
@@ -48,8 +48,12 @@ async def run_trimmed_cases(session: HaSession) -> None:
         await load.send(master, 180)
         await _trim(master)
         await master.start("ASYNC_MASTER")
-        with session.operation(PART, "our slave lacks what a Java master has no more: begins anew"):
+        with session.operation(PART, "our slave lacks what a Java master has no more: it waits"):
             await slave.start("SLAVE")
+            await wait_state(client, slave, "outrun")
+
+        with session.operation(PART, "an operator lets it begin anew"):
+            await ask(client, slave.address, RequestCode.HA_RESYNC, HaResyncRequest(dry_run=False))
             await _expect_copy(session, master, slave)
             await wait_state(client, slave, "streaming")
 
