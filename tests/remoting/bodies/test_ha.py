@@ -19,7 +19,9 @@ from rmq.remoting.codes import OWN_CODES_FIRST, RequestCode
 
 def test_requests_of_ours_that_ask_are_answered_with_a_body_and_sent_without_one() -> None:
     own = {code for code in RequestCode if code >= OWN_CODES_FIRST}
-    assert own - {RequestCode.HA_FENCE} == {code for code in RESPONSE_BODIES if code >= OWN_CODES_FIRST}
+    assert own - {RequestCode.HA_FENCE} == {
+        code for code in RESPONSE_BODIES if code >= OWN_CODES_FIRST
+    }
     assert not own & REQUEST_BODIES.keys()
 
 
