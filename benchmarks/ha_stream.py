@@ -98,6 +98,8 @@ def _take(link: SlaveLink, log: CountedLog, data: memoryview, now: float) -> Non
             taken += piece
         else:
             taken += link.receive(data[taken:], now)
+            if link.record is not None:
+                link.record_saved(now)
         if link.ending is not None:
             raise NoAnswerError(f"{link.ending.kind.value}: {link.ending.reason}")
 
