@@ -18,12 +18,16 @@ record alike.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from rmq.model.in_sync_record import InSyncRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+
+ASKED_MAX: Final = 256
+"""Of so many members is remembered whether they count."""
 
 
 @final
@@ -59,8 +63,12 @@ class RecordKeeper:
         """The latest record that each place is known to have."""
         self._lives: dict[str, int] = {}
         """The latest incarnation of each store."""
+        self._allowed: dict[str, bool] = {}
+        """What `allows` has found since the last change: it is asked for each acknowledgement."""
+        self._needed = 0
         if self._saved is not None:
             self.stored(member, self._saved.order)
+        self._note_change()
 
     # --- what answers may rest on ------------------------------------------------------------
 
@@ -92,12 +100,23 @@ class RecordKeeper:
 
     def allows(self, member: str) -> bool:
         """Tell whether an answer may rest on what this member holds."""
-        return not self._is_blocked() and all(record.allows(member) for record in self._chain)
+        allowed = self._allowed.get(member)
+        if allowed is None:
+            allowed = not self._is_blocked() and all(each.allows(member) for each in self._chain)
+            if len(self._allowed) >= ASKED_MAX:
+                self._allowed.clear()
+            self._allowed[member] = allowed
+        return allowed
 
     @property
     def needed(self) -> int:
         """How many members must hold a message, by all records that may be decided by."""
-        return max((record.needed for record in self._chain if record.is_sync), default=0)
+        return self._needed
+
+    def _note_change(self) -> None:
+        """Another record counts, or one more: find out anew what answers may rest on."""
+        self._allowed.clear()
+        self._needed = max((each.needed for each in self._chain if each.is_sync), default=0)
 
     @property
     def is_async(self) -> bool:
@@ -116,6 +135,7 @@ class RecordKeeper:
         own = [record.version for record in self._chain if record.epoch == self.epoch]
         self._version = max(self._version, *own, 0)
         self.is_known = True
+        self._note_change()
 
     def want(
         self,
@@ -183,6 +203,7 @@ class RecordKeeper:
         self._saved = record
         self._version = record.version
         self._chain.append(record)
+        self._note_change()
         self.stored(self._member, record.order)
 
     def stored(self, place: str, order: tuple[int, int]) -> bool:
@@ -219,6 +240,7 @@ class RecordKeeper:
         if not all(self._is_overcome(record, last.order) for record in earlier):
             return False
         self._chain = [last]
+        self._note_change()
         return True
 
     def _is_overcome(self, record: InSyncRecord, order: tuple[int, int]) -> bool:
