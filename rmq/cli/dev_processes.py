@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import subprocess
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 READY: Final = "boot success"
 STOP_S: Final = 12.0
 """How long a child may take to stop before it is killed."""
-_PORT_TRIES: Final = 50
+_PORTS: Final = range(10_000, 32_000)
+"""Free ports are taken from here: below those that systems give to outgoing connections."""
+_PORT_TRIES: Final = 200
+_RESERVE_S: Final = 1.0
+"""Within this time a connection to an own port is made; it takes microseconds."""
 
 
 class ChildFailedError(RmqError):
@@ -87,18 +92,29 @@ class Child:
 
 
 def free_port(host: str, *offsets: int) -> int:
-    """Return a free port whose neighbours at `offsets` are free, too."""
-    for _ in range(_PORT_TRIES):
-        with socket.create_server((host, 0)) as first:
-            port: int = first.getsockname()[1]
-            if all(_is_free(host, port + offset) for offset in offsets):
-                return port
+    """Return a free port whose neighbours at `offsets` are free, too, and reserve all of them."""
+    for port in random.sample(_PORTS, _PORT_TRIES):
+        if all(_reserve(host, port + offset) for offset in (0, *offsets)):
+            return port
     raise RmqError(f"no free ports at {host}")
 
 
-def _is_free(host: str, port: int) -> bool:
+def _reserve(host: str, port: int) -> bool:
+    """Keep others off a port until a child listens on it; return whether it was free.
+
+    The end of a connection that closes first stays in TIME-WAIT for a minute. In that time the
+    system refuses its port to sockets without SO_REUSEADDR, as the first one here; servers set
+    that option and can listen.
+    """
     try:
-        with socket.create_server((host, port)):
-            return True
+        with socket.socket() as probe:
+            probe.bind((host, port))
+        with socket.create_server((host, port)) as listener:
+            listener.settimeout(_RESERVE_S)
+            with socket.create_connection((host, port), _RESERVE_S) as dialled:
+                accepted, _ = listener.accept()
+                accepted.close()
+                dialled.recv(1)
     except (OSError, OverflowError):
         return False
+    return True

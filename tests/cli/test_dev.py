@@ -65,6 +65,8 @@ def stay_up_until(number: signal.Signals, *arguments: str, whole_group: bool, mo
             before += line
             if line.startswith("Ctrl-C stops"):
                 break
+        else:
+            pytest.fail(f"it ended after {before!r}: {process.communicate(timeout=DEADLINE_S)[1]}")
         check_told(before, mode)
         assert process.poll() is None
         if whole_group:
@@ -74,6 +76,7 @@ def stay_up_until(number: signal.Signals, *arguments: str, whole_group: bool, mo
         output, errors = process.communicate(timeout=DEADLINE_S)
     finally:
         process.kill()
+        process.communicate()
     assert process.returncode == ExitCode.OK
     assert output == "stopping\n"
     # With the whole group the nameserver may be gone before the broker can leave it.
