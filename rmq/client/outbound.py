@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rmq.client.master_waits import refusal
 from rmq.client.messages import PROPERTIES_BYTES_MAX, SendResult, SendStatus
-from rmq.errors import BadAnswerError, IllegalMessageError, ProtocolError, ResponseError
+from rmq.errors import BadAnswerError, IllegalMessageError, ProtocolError
 from rmq.model.flags import COMPRESSED, TRANSACTION_PREPARED
 from rmq.model.java import hash_map_order
 from rmq.model.names import (
@@ -363,7 +364,7 @@ def read_send_answer(
     """Return what a broker answered to a send; raise `ResponseError` or `BadAnswerError`."""
     status = _STATUSES.get(command.code)
     if status is None:
-        raise ResponseError(address, outbound.code.name, command.code, command.remark)
+        raise refusal(address, outbound.code.name, command)
     try:
         header = command.header(SendMessageResponse)
     except ProtocolError as exc:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.client.master_waits import NoMasterError, Pauses, may_get_master
+from rmq.client.master_waits import NamedMasters, NoMasterError, Pauses, may_get_master
 from rmq.client.outbound import send_request
 from rmq.client.pending import Line
 from rmq.client.send_paths import PathTable
@@ -64,6 +64,10 @@ logger = logging.getLogger(__name__)
 
 REFRESH_INTERVAL_S: Final = 1.0
 """However many sends fail, a topic's route is not asked for more often."""
+SILENCE_S: Final = 1.0
+"""After so long without an answer a route is asked for: a broker that hangs may have been replaced.
+Those under way are left to it, for they may be stored; but whoever comes next is not.
+"""
 
 _SEND: Final = RequestCode.SEND_MESSAGE_V2
 _VARYING: Final = ("sys_flag", "born_timestamp", "flag", "properties")
@@ -97,6 +101,8 @@ class Pipeline:
         """Topics whose routes are being asked for, and who waits for them."""
         self._waits: dict[str, Line] = {}
         """Topics that have no master now, and who waits for one."""
+        self._named: dict[str, NamedMasters] = {}
+        """The masters of these topics that brokers have named."""
         self._pauses: dict[str, Pauses] = {}
         self._pendings: set[Pending] = set()
         self._room = Room(config.pending_max, config.pending_bytes_max)
@@ -110,6 +116,7 @@ class Pipeline:
         # The clock itself, asked directly: every send asks.
         self.now = trio.lowlevel.current_clock().current_time
         self.is_open = True
+        nursery.start_soon(self._watch)
 
     def check_open(self) -> None:
         """Raise `ClientClosedError` if no sends may be started."""
@@ -234,6 +241,7 @@ class Pipeline:
             then = Then.GIVE_UP
         if then is Then.WAIT:
             self._wait(pending)
+            self._named[name].note(path.broker_name, error)
             return
         if says_broker_is_gone(error):
             line = self._refresh(name)
@@ -469,14 +477,28 @@ class Pipeline:
         return line
 
     async def _refresh_route(self, name: str, line: Line) -> None:
+        async def refresh() -> None:
+            self._send_by(await self._client.refresh_route(name))
+
         try:
-            # If it has changed, `route_changed` is called for it.
-            await line.wait_for(lambda: self._client.refresh_route(name), self._lookup_expired)
+            await line.wait_for(refresh, self._lookup_expired)
         except ClientError as exc:
             logger.warning("the route of %s could not be refreshed: %s", name, exc)
         del self._lookups[name]
         for pending in line.take_all():
             self._advance(pending)
+
+    async def _watch(self) -> None:
+        """Have the routes of sends asked for that get no answer, until cancelled."""
+        while True:
+            await trio.sleep(SILENCE_S)
+            latest = self.now() - SILENCE_S
+            for name in {
+                pending.outbound.topic
+                for pending in self._pendings
+                if pending.is_sent and pending.tried_at <= latest
+            }:
+                self._refresh(name)
 
     def _lookup_expired(self, pending: Pending) -> None:
         self._settle(
@@ -495,6 +517,7 @@ class Pipeline:
         if line is None:
             assert self._nursery is not None, "sends go on while the pipeline is not closed"
             line = self._waits[name] = Line()
+            self._named[name] = NamedMasters()
             self._nursery.start_soon(self._wait_for_master, name, line)
         line.add(pending)
 
@@ -505,13 +528,14 @@ class Pipeline:
                 del self._pauses[next(iter(self._pauses))]
             pauses = self._pauses[name] = Pauses()
         asks_at = self.now() + pauses.next_s(self.now())
+        named = self._named[name]
 
         async def wait() -> None:
             nonlocal asks_at
             while True:
                 await trio.sleep_until(asks_at)
-                # If it has changed, `route_changed` is called for it.
-                route = await self._client.refresh_route(name)
+                route = named.applied_to(await self._client.refresh_route(name))
+                self._send_by(route)
                 if route.writable or not route.awaits_master:
                     return
                 asks_at = self.now() + pauses.next_s(self.now())
@@ -520,9 +544,21 @@ class Pipeline:
             await line.wait_for(wait, self._wait_expired)
         except ClientError as exc:
             logger.warning("the route of %s could not be refreshed: %s", name, exc)
-        del self._waits[name]
+            if (known := self._client.routes.get(name)) is not None:
+                self._send_by(named.applied_to(known))
+        del self._waits[name], self._named[name]
         for pending in line.take_all():
             self._advance(pending)
+
+    def _send_by(self, route: TopicRoute) -> None:
+        """Send by a route that nameservers have told, or one with a master that was named."""
+        topic = self._paths.get(route.topic)
+        if topic is not None and topic.route == route:
+            return
+        if route.writable:
+            self._paths.take(route)
+        else:
+            self._paths.change(route)
 
     def _wait_expired(self, pending: Pending) -> None:
         self._settle(pending, self._delivery_of(pending).outcome())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+import msgspec
+
 from rmq.client.slave_reads import SlaveReads
 from rmq.model.queues import MessageQueue
 from rmq.model.topic_flags import PERM_READ, PERM_WRITE
@@ -120,6 +122,23 @@ class TopicRoute:
     def master_of(self, broker_name: str) -> str | None:
         """Return the address of the master of a name, if it has one now."""
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def with_master(self, broker_name: str, address: str) -> TopicRoute:
+        """Return this route with another master of a name, one of its brokers."""
+        brokers = [
+            broker
+            if broker.broker_name != broker_name
+            else msgspec.structs.replace(
+                broker,
+                broker_addrs={
+                    **{k: at for k, at in broker.broker_addrs.items() if at != address},
+                    MASTER_ID: address,
+                },
+            )
+            for broker in self._raw.broker_datas
+        ]
+        raw = msgspec.structs.replace(self._raw, broker_datas=tuple(brokers))
+        return TopicRoute(self.topic, raw)
 
     def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> Address | None:
         """Return that broker, or if it is gone any other of its name, the master first."""

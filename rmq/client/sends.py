@@ -18,7 +18,7 @@ import enum
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.client.flows import Ask, Flow, Pause, Tell
-from rmq.client.master_waits import NoMasterError, Pauses, may_get_master
+from rmq.client.master_waits import NamedMasters, NoMasterError, Pauses, may_get_master
 from rmq.client.outbound import read_send_answer, send_request
 from rmq.client.selection import BrokerFaults, QueueRing
 from rmq.errors import (
@@ -266,6 +266,8 @@ class Sends:
         self._first = first
         self._on_stale = on_stale
         self._rings: dict[str, QueueRing] = {}
+        self._silent: set[str] = set()
+        """Topics whose last send got no answer: a broker that hangs may have been replaced."""
         self._asked = ";".join(nameservers.addresses)
 
     def route(self, topic: str, timeout_s: float | None = None) -> Flow[TopicRoute]:
@@ -287,9 +289,13 @@ class Sends:
     def _find_route(self, topic: str) -> Flow[TopicRoute]:
         known = self._routes.get(topic)
         if known is not None and known.writable:
-            return known
-        route = yield from self._nameservers.route_to_send(topic, self.config.default_queues)
-        self._routes.put(route)
+            if topic not in self._silent:
+                return known
+            self._silent.discard(topic)
+            route = yield from self._fresh_route(known)
+        else:
+            route = yield from self._nameservers.route_to_send(topic, self.config.default_queues)
+            self._routes.put(route)
         if not route.writable:
             raise nothing_writable(self._asked, topic, route)
         return route
@@ -313,12 +319,12 @@ class Sends:
         route = yield from self.route(outbound.topic, whole_s)
         if self._now() >= deadline:
             raise lookup_timed_out(self._asked, outbound.topic, whole_s)
-        pauses = Pauses()
+        pauses, named = Pauses(), NamedMasters()
         then = Then.RETRY
         while then is not Then.GIVE_UP and (left_s := deadline - self._now()) > 0:
             if then is Then.WAIT:
                 yield from _rest(pauses.next_s(self._now()), left_s)
-                route = yield from self._fresh_route(route)
+                route = named.applied_to((yield from self._fresh_route(route)))
                 then = Then.RETRY if route.writable or queue is not None else Then.WAIT
                 continue
             chosen = queue or self._choose(route, delivery.last_broker)
@@ -330,6 +336,9 @@ class Sends:
                 result = yield from self._attempt(outbound, chosen, address, left_s)
             except ClientError as exc:
                 then = delivery.failed(broker_name, exc, route)
+                named.note(broker_name, exc)
+                if isinstance(exc, RequestTimeoutError) and len(self._silent) < TOPICS_MAX:
+                    self._silent.add(route.topic)
                 if then is Then.RETRY and says_broker_is_gone(exc):
                     if _has_other(route, broker_name):
                         self._stale(route.topic)

@@ -146,6 +146,8 @@ class OddBroker:
         """Where each broker is said to be."""
         self.slaves: set[str] = set()
         """Brokers that are said to be slaves: their names have no master."""
+        self.further: dict[str, dict[int, str]] = {}
+        """Further brokers of these names, by id."""
         self.on_route_asked: Callable[[], None] = lambda: None
         self.channels: list[Channel] = []
         self._names = tuple(names)
@@ -175,7 +177,10 @@ class OddBroker:
         if not self.knows_topics:
             request.reply(code=ResponseCode.TOPIC_NOT_EXIST, remark="no such topic")
             return
-        request.reply(body=route_data(self.addresses, self._queues, self.slaves).encode())
+        route = route_data(self.addresses, self._queues, self.slaves)
+        for broker in route.broker_datas:
+            broker.broker_addrs.update(self.further.get(broker.broker_name, {}))
+        request.reply(body=route.encode())
 
     def _take_send(self, request: Request[SendMessageRequestV2]) -> None:
         name = request.header.broker_name or ""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 
+from rmq.client import pipeline
 from rmq.client.client import open_client
 from rmq.client.config import ClientConfig
 from rmq.client.messages import Message, SendResult, SendStatus
@@ -282,6 +283,33 @@ async def test_a_broker_that_hangs_is_waited_for_one_timeout() -> None:
         assert caught.value.may_be_stored
 
 
+async def test_while_a_broker_hangs_its_successor_is_looked_for_and_gets_what_comes_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipeline, "SILENCE_S", 0.01)
+    monkeypatch.setattr(pipeline, "REFRESH_INTERVAL_S", 0.01)
+    async with (
+        odd_brokers() as it,
+        odd_brokers() as promoted,
+        open_producer(it.nameserver, "orders") as producer,
+    ):
+        it.on_send = answer_never
+        outcomes: list[SendResult | RmqError] = []
+        producer.submit(message(0), outcomes.append, timeout_s=60)
+        await until(lambda: it.routes_asked > 3)
+        it.addresses["broker-a"] = promoted.nameserver
+        asked = it.routes_asked
+        await until(lambda: it.routes_asked > asked + 1)
+        assert (await producer.send(message(1))).is_ok
+        assert (len(it.sends), len(promoted.sends)) == (1, 1)
+        assert outcomes == [], "the first may be stored where it was sent"
+        for channel in it.channels:
+            channel.close("it is gone for good")
+        await until(lambda: outcomes)
+        assert isinstance(outcomes[0], SendResult)
+        assert len(promoted.sends) == 2
+
+
 async def test_nameservers_that_hang_are_waited_for_one_timeout() -> None:
     # Connections are accepted by the kernel, and nobody serves them.
     listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
@@ -443,6 +471,78 @@ async def test_pipelined_sends_wait_for_a_master_together() -> None:
         for pending in pendings:
             assert (await pending.wait()).is_ok
         assert it.routes_asked < 20, "one question serves all that wait"
+
+
+@any_send
+async def test_a_master_that_a_former_one_names_is_tried_if_its_address_is_known(
+    send: Callable[[Producer], Awaitable[object]],
+) -> None:
+    async with (
+        odd_brokers() as it,
+        odd_brokers() as promoted,
+        open_producer(it.nameserver, "orders") as producer,
+    ):
+        it.further = {"broker-a": {1: promoted.nameserver}}
+        await producer.prepare(TOPIC)
+
+        def name_it(name: str, request: Request[SendMessageRequestV2]) -> None:
+            request.reply(
+                code=ResponseCode.SERVICE_NOT_AVAILABLE, extra={"masterAddr": promoted.nameserver}
+            )
+
+        it.on_send = name_it
+        await send(producer)
+        await send(producer)
+        assert len(it.sends) == 1, "others need not be refused first"
+        assert len(promoted.sends) == 2
+        # As soon as nameservers tell of a master, that one counts.
+        it.further, it.on_send = {}, answer_ok
+        await producer.client.refresh_route(TOPIC)
+        await send(producer)
+        assert (len(it.sends), len(promoted.sends)) == (2, 2)
+
+
+async def test_a_master_that_was_named_and_is_none_is_left_for_the_one_that_is_listed() -> None:
+    async with (
+        odd_brokers() as it,
+        odd_brokers() as named,
+        open_producer(it.nameserver, "orders") as producer,
+    ):
+        it.further = {"broker-a": {1: named.nameserver}}
+        await producer.prepare(TOPIC)
+
+        def name_it(name: str, request: Request[SendMessageRequestV2]) -> None:
+            request.reply(
+                code=ResponseCode.SERVICE_NOT_AVAILABLE, extra={"masterAddr": named.nameserver}
+            )
+            it.on_send = answer_ok
+
+        it.on_send, named.on_send = name_it, refuse_as_slave
+        assert (await producer.send(message(0))).is_ok
+        assert (len(it.sends), len(named.sends)) == (2, 1)
+        # Nor is it when its connection is lost.
+        it.on_send = name_it
+        named.on_send = lambda _, request: request.channel.close("dies")
+        assert (await producer.send(message(1))).is_ok
+        assert (len(it.sends), len(named.sends)) == (4, 2)
+
+
+async def test_an_address_that_no_nameserver_has_told_is_not_dialled() -> None:
+    async with (
+        odd_brokers() as it,
+        odd_brokers() as stranger,
+        open_producer(it.nameserver, "orders") as producer,
+    ):
+
+        def name_it(name: str, request: Request[SendMessageRequestV2]) -> None:
+            request.reply(
+                code=ResponseCode.SERVICE_NOT_AVAILABLE, extra={"masterAddr": stranger.nameserver}
+            )
+            it.on_send = answer_ok
+
+        it.on_send = name_it
+        assert (await producer.send(message(0))).is_ok
+        assert (len(it.sends), stranger.sends) == (2, [])
 
 
 async def test_a_name_that_gets_no_master_in_time_fails_the_send() -> None:

@@ -30,6 +30,7 @@ from rmq.errors import (
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.header import Header
 from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
 from tests.client.flow_kit import Script, reply, routes_of
 
@@ -382,6 +383,75 @@ def test_a_message_in_doubt_is_not_sent_again_to_its_queue() -> None:
         script.run(sends({"a": {0: "a:1", 1: "a:2"}}).send(outbound(), queue=queue))
 
 
+class Names(Header, frozen=True, kw_only=True):
+    """What a broker adds to a refusal if it knows the master."""
+
+    master_addr: str
+
+
+def no_master_but(address: str) -> Reply:
+    """A broker refuses a message and names the master."""
+    return reply(Names(master_addr=address), code=ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+PAIR: Final = {"a": {0: "a:1", 1: "a:2"}}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        pytest.param(route_of(PAIR), id="it still lists the old one"),
+        pytest.param(route_of({"a": {1: "a:2", 2: "a:1"}}), id="it lists slaves only"),
+        pytest.param(ConnectionLostError("n:1", "reset"), id="it does not answer"),
+    ],
+)
+@pytest.mark.parametrize("queue_id", [None, 1], ids=["any queue", "a queue"])
+def test_a_master_that_was_named_is_tried_if_the_nameserver_does_not_know_it_yet(
+    told: Reply | ClientError, queue_id: int | None
+) -> None:
+    clock = Clock()
+    script = Script(no_master_but("a:2"), told, stored())
+    queue = None
+    if queue_id is not None:
+        queue = MessageQueue(topic="T", broker_name="a", queue_id=queue_id)
+    assert clock.run(script, sends(PAIR, clock=clock).send(outbound(), queue=queue)).is_ok
+    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:2"]
+    assert script.pauses == []
+
+
+def test_an_address_that_no_nameserver_has_told_is_not_dialled() -> None:
+    clock = Clock()
+    for stranger in ("evil:1", "b:2"):
+        known = PAIR | {"b": {0: "b:1", 1: "b:2"}}
+        script = Script(no_master_but(stranger), route_of(known), stored())
+        it = sends(known, clock=clock)
+        queue = MessageQueue(topic="T", broker_name="a", queue_id=1)
+        assert clock.run(script, it.send(outbound(), queue=queue)).is_ok
+        assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:1"]
+
+
+def test_the_master_that_a_nameserver_lists_counts_more_than_one_that_was_named() -> None:
+    clock = Clock()
+    script = Script(no_master_but("a:2"), route_of({"a": {0: "a:3", 1: "a:2"}}), stored())
+    assert clock.run(script, sends(PAIR, clock=clock).send(outbound())).is_ok
+    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:3"]
+
+
+def test_a_master_that_was_named_is_tried_once_for_each_refusal() -> None:
+    clock = Clock()
+    told = route_of(PAIR)
+    script = Script(
+        *(no_master_but("a:2"), told, no_master_but("a:1"), told) * 4,
+        *(NO_MASTER, told) * 20,
+    )
+    with pytest.raises(SendFailedError, match="stored nowhere"):
+        clock.run(script, sends(PAIR, clock=clock).send(outbound()))
+    addresses = [ask.address for ask in script.asks if ask.address != "n:1"]
+    assert addresses[:9] == ["a:1", "a:2"] * 4 + ["a:1"]
+    assert set(addresses[8:]) == {"a:1"}
+    assert sum(script.pauses) == pytest.approx(3.0)
+
+
 def test_other_brokers_are_tried_before_a_master_is_waited_for() -> None:
     clock = Clock()
     stale: list[str] = []
@@ -406,6 +476,31 @@ def test_a_name_that_gets_another_master_is_not_left_alone_as_one_that_failed() 
         clock.run(script, it.send(outbound()))
         addresses.add(script.asks[0].address)
     assert addresses == {"a:1", "b:1"}
+
+
+def test_after_a_send_without_an_answer_the_route_is_asked_for_before_the_next() -> None:
+    for told, address in (
+        (route_of(PROMOTED), "a:2"),
+        (ConnectionLostError("n:1", "reset"), "a:1"),
+        (route_of({"a": {0: "a:3"}}), "a:3"),
+    ):
+        it = sends(PAIR, retries=0)
+        with pytest.raises(SendFailedError, match="no answer within"):
+            Script(RequestTimeoutError("a:1", "SEND", 3.0)).run(it.send(outbound()))
+        script = Script(told, stored(), stored())
+        assert script.run(it.send(outbound())).is_ok
+        assert script.run(it.send(outbound())).is_ok
+        assert [ask.address for ask in script.asks] == ["n:1", address, address]
+
+
+def test_after_a_send_without_an_answer_a_name_without_a_master_is_waited_for() -> None:
+    clock = Clock()
+    it = sends(PAIR, clock=clock, retries=0)
+    with pytest.raises(SendFailedError, match="no answer within"):
+        clock.run(Script(RequestTimeoutError("a:1", "SEND", 3.0)), it.send(outbound()))
+    script = Script(route_of(LONE_SLAVE), route_of(LONE_SLAVE), route_of(PROMOTED), stored())
+    assert clock.run(script, it.send(outbound())).is_ok
+    assert [ask.address for ask in script.asks] == ["n:1"] * 3 + ["a:2"]
 
 
 # --- time ------------------------------------------------------------------------------------

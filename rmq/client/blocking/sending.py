@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from rmq.client.blocking.connections import FORKED
-from rmq.client.master_waits import NoMasterError, Pauses, may_get_master
+from rmq.client.master_waits import NamedMasters, NoMasterError, Pauses, may_get_master
 from rmq.client.outbound import prepare, read_send_answer, send_request
 from rmq.client.selection import BrokerFaults, QueueRing
 from rmq.client.sends import (
@@ -77,10 +77,12 @@ _END: Final = _End()
 class Topic:
     """The lanes of a topic."""
 
-    __slots__ = ("_by_queue", "has_one_broker", "lanes", "ring", "route")
+    __slots__ = ("_by_queue", "has_one_broker", "lanes", "ring", "route", "told")
 
-    def __init__(self, route: TopicRoute, ring: QueueRing) -> None:
+    def __init__(self, route: TopicRoute, ring: QueueRing, told: TopicRoute | None = None) -> None:
+        """`told` is what nameservers said, if `route` has a master that a broker has named."""
         self.route = route
+        self.told = route if told is None else told
         self.ring = ring
         self.lanes = tuple(
             Lane(queue, queue.broker_name, route.master_of(queue.broker_name))
@@ -169,6 +171,8 @@ class Sending:
         self._refreshed_at: dict[str, float] = {}
         self._waits: dict[str, tuple[Task[TopicRoute], list[Send]]] = {}
         """Topics that have no master now, and who waits until their route was asked for again."""
+        self._named: dict[str, NamedMasters] = {}
+        """The masters of these topics that brokers have named."""
         self._pauses: dict[str, Pauses] = {}
 
     # --- a stream of messages ----------------------------------------------------------------
@@ -340,6 +344,7 @@ class Sending:
             return
         if then is Then.WAIT:
             self._wait(send)
+            self._named[delivery.topic].note(lane.broker_name, error)
             return
         topic = self._topics.get(delivery.topic)
         is_asked = says_broker_is_gone(error) and self._refresh(delivery.topic)
@@ -386,10 +391,10 @@ class Sending:
         """Return the lanes of a topic as its route is now; None if that is to be asked for."""
         route = self._client.keeping.known_to_send(name, self._config.default_queues)
         known = self._topics.get(name)
+        if known is not None and known.told is route:
+            return known
         if route is None or not route.writable:
             return None
-        if known is not None and known.route is route:
-            return known
         if known is None and len(self._topics) >= TOPICS_MAX:
             forgotten = next(iter(self._topics))
             del self._topics[forgotten]
@@ -430,6 +435,7 @@ class Sending:
             left_s = max(0.0, send.deadline - self._client.connections.now)
             pause_s = min(pauses.next_s(_monotonic()), left_s)
             self._waits[name] = (self._client.keeping.refresh_soon(name, pause_s), [])
+            self._named[name] = NamedMasters()
         self._waits[name][1].append(send)
 
     def _tend(self) -> None:
@@ -441,8 +447,24 @@ class Sending:
                 if task.is_done:
                     del lines[name]
                     self._client.tick()
+                    if lines is self._waits:
+                        self._try_named(name)
                     for send in waiting:
                         self._again(send)
+
+    def _try_named(self, name: str) -> None:
+        """Send by the route that nameservers told, or with masters that were named since."""
+        named, told = self._named.pop(name), self._client.routes.get(name)
+        known = self._topics.get(name)
+        if told is None or known is None:
+            return
+        route = named.applied_to(told)
+        if known.route is route:
+            return
+        if route.writable:
+            self._topics[name] = Topic(route, known.ring, told)
+        else:
+            del self._topics[name]
 
 
 def _check_same_process(connections: Connections, generation: int) -> None:

@@ -78,6 +78,8 @@ class ScriptedCluster:
         """Addresses to tell in place of the true ones."""
         self.slaves: frozenset[str] = frozenset()
         """Brokers that are said to be slaves: their names have no master."""
+        self.slave_of: dict[str, str] = {}
+        """Brokers that are listed as slaves of another one, by its name; not in routes as such."""
         self.on_asked: Callable[[], None] = lambda: None
         self.lock = threading.Lock()
 
@@ -103,7 +105,12 @@ class ScriptedCluster:
                     broker_addrs={
                         1 if name in self.slaves else 0: self.addresses.get(
                             name, self.brokers[name].address
-                        )
+                        ),
+                        **(
+                            {1: self.brokers[self.slave_of[name]].address}
+                            if name in self.slave_of
+                            else {}
+                        ),
                     },
                 )
                 for name in names

@@ -28,6 +28,7 @@ from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import TopicRouteData
 from rmq.remoting.bodies.batch import BatchMessage, decode_batch, encode_batch
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.header import Header
 from rmq.remoting.headers import SendMessageRequestV2
 from tests.client.blocking.scripted_cluster import TOPIC, scripted_cluster
 
@@ -247,6 +248,56 @@ def test_a_broker_that_is_no_master_any_longer_is_waited_for(
         cluster["a"].play = refuse_some_times
         assert send(producer).is_ok
         assert cluster.asked == 1 + 3, "its route is asked for each time"
+
+
+class Names(Header, frozen=True, kw_only=True):
+    """What a broker adds to a refusal if it knows the master."""
+
+    master_addr: str
+
+
+def naming(address: str) -> Play:
+    """Return a play that refuses a message and names the master."""
+
+    def play(link: Link, request: Command) -> None:
+        link.answer(
+            request, code=ResponseCode.SERVICE_NOT_AVAILABLE, header=Names(master_addr=address)
+        )
+
+    return play
+
+
+@every_way
+def test_a_master_that_a_former_one_names_is_tried_if_its_address_is_known(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with scripted_cluster("a", "promoted") as cluster, open_producer(cluster) as producer:
+        cluster.routed, cluster.slave_of = ("a",), {"a": "promoted"}
+        cluster["a"].play = naming(cluster["promoted"].address)
+        for count in (1, 2):
+            assert send(producer).is_ok
+            assert len(cluster["promoted"].stored) == count
+        # One that is none, too, is left for the one that is listed.
+        cluster["promoted"].play = cluster["promoted"].refuse(ResponseCode.SERVICE_NOT_AVAILABLE)
+        cluster["a"].play = cluster["a"].store
+        assert send(producer).is_ok
+        assert (len(cluster["a"].stored), len(cluster["promoted"].stored)) == (1, 2)
+
+
+@every_way
+def test_an_address_that_no_nameserver_has_told_is_not_dialled(
+    send: Callable[[BlockingProducer], SendResult],
+) -> None:
+    with scripted_cluster("a", "stranger") as cluster, open_producer(cluster) as producer:
+        cluster.routed = ("a",)
+
+        def name_it(link: Link, request: Command) -> None:
+            naming(cluster["stranger"].address)(link, request)
+            cluster["a"].play = cluster["a"].store
+
+        cluster["a"].play = name_it
+        assert send(producer).is_ok
+        assert (len(cluster["a"].stored), cluster["stranger"].stored) == (1, [])
 
 
 @every_way
