@@ -4,6 +4,9 @@
     make bench-ha ARGS="--brokers rmq"            ours alone, about two
     make bench-ha ARGS="--quick"                  one short round
     make bench-ha ARGS="--only send --rounds 5 --json figures.json"
+    make bench-ha ARGS="--only send --brokers rmq --before FOLDER"
+
+`--before` names another checkout of rmq, whose pair takes turns with this one's.
 
 Master, slave and load generator are processes of their own and share all cores. Those who are
 compared take turns, and the median of the rounds counts, so that a slow minute of the machine hits
@@ -59,6 +62,8 @@ from benchmarks.ha_pairs import (  # noqa: E402
 from benchmarks.ha_rows import (  # noqa: E402
     ALONE,
     ASYNC_PAIR,
+    BEFORE_ASYNC,
+    BEFORE_SYNC,
     DISK,
     IN_FLIGHT,
     JAVA_ASYNC,
@@ -87,6 +92,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 EXIT_MISSING: Final = 77
+BEFORE: Final = "before"
 TOPIC: Final = "BenchHa"
 QUEUES: Final = 4
 STREAM_BODY: Final = 1_024
@@ -236,13 +242,14 @@ class Bench:
             ]
             ours = next((pair for pair in pairs if pair.name == "rmq"), None)
             java = next((pair for pair in pairs if pair.name == "Java"), None)
+            before = next((pair for pair in pairs if pair.name == BEFORE), None)
             alone = None
             if ours is not None:
                 alone = start_pair(OurBroker(), self._folder, nameserver, stack, with_slave=False)
             for pair in pairs if alone is None else [*pairs, alone]:
                 self._run_in(pair)
             if "send" in tables:
-                self._send(list(_turns(alone, ours, java)))
+                self._send(list(_turns(alone, ours, java, before)))
             if ours is not None and alone is not None:
                 ours.switch(ASYNC)
                 if "cost" in tables:
@@ -269,18 +276,24 @@ class Bench:
         for in_flight in IN_FLIGHT:
             for _ in range(self._rounds):
                 rates: dict[str, float] = {}
+                costs: dict[str, float] = {}
                 for turn in turns:
                     turn.pair.switch(turn.mode)
                     outcome = _send(turn.pair, in_flight, self._seconds)
                     rates[turn.who] = outcome.figures["messages_per_s"]
+                    costs[turn.who] = outcome.figures["cpu_us"]
                     for who, other, figure in (
                         (SYNC_PAIR, ASYNC_PAIR, "of_async"),
                         (JAVA_SYNC, JAVA_ASYNC, "of_async"),
                         (SYNC_PAIR, JAVA_SYNC, "of_java"),
                         (ASYNC_PAIR, JAVA_ASYNC, "of_java"),
+                        (SYNC_PAIR, BEFORE_SYNC, "of_before"),
+                        (ASYNC_PAIR, BEFORE_ASYNC, "of_before"),
                     ):
                         if who == turn.who and other in rates:
                             outcome.figures[figure] = rates[who] / rates[other]
+                            if figure == "of_before":
+                                outcome.figures["cpu_of_before"] = costs[who] / costs[other]
                     self._take(Line("send", f"{in_flight:,}", turn.who), outcome)
 
     def _cost(self, alone: Pair, ours: Pair) -> None:
@@ -304,8 +317,13 @@ class Bench:
             self._take(Line("lag", PACED, ASYNC_PAIR), outcome)
 
 
-def _turns(alone: Pair | None, ours: Pair | None, java: Pair | None) -> Iterator[Turn]:
+def _turns(
+    alone: Pair | None, ours: Pair | None, java: Pair | None, before: Pair | None
+) -> Iterator[Turn]:
     """Who takes turns: first those with whom others are compared."""
+    if before is not None:
+        yield Turn(BEFORE_ASYNC, before, ASYNC)
+        yield Turn(BEFORE_SYNC, before, SYNC)
     if java is not None:
         yield Turn(JAVA_ASYNC, java, ASYNC)
         yield Turn(JAVA_SYNC, java, SYNC)
@@ -386,6 +404,8 @@ def main() -> int:
     kinds: list[BrokerKind] = []
     if "rmq" in args.brokers:
         kinds.append(OurBroker())
+    if args.before is not None:
+        kinds.append(OurBroker(BEFORE, root=args.before.resolve()))
     if "java" in args.brokers:
         try:
             kinds.append(fetch_java_broker())
@@ -441,11 +461,16 @@ def _parse() -> argparse.Namespace:
         metavar="rmq,java",
         help="who is measured (default: both)",
     )
+    parser.add_argument(
+        "--before", type=Path, metavar="FOLDER", help="another checkout to compare sends with"
+    )
     parser.add_argument("--dir", type=Path, help="where to put the stores")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     args = parser.parse_args()
     if unknown := set(args.brokers) - {"rmq", "java"}:
         parser.error(f"unknown brokers: {', '.join(sorted(unknown))}")
+    if args.before is not None and not (args.before / "rmq" / "__init__.py").exists():
+        parser.error(f"there is no rmq in {args.before}")
     if args.log_mib > 1_000:
         parser.error("a stock master sends its last file only: at most 1000 MiB fit into it")
     if args.quick:

@@ -54,16 +54,17 @@ class BrokerKind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OurBroker:
-    """`rmq broker` of this source tree."""
+    """`rmq broker` of this source tree, or of another one."""
 
     name: str = "rmq"
     run_in_s: float = 4.0
+    root: Path = ROOT
 
     def command(self, config: Path) -> list[str]:
         return [sys.executable, "-m", "rmq", "broker", "-c", str(config)]
 
     def environment(self, folder: Path) -> Mapping[str, str]:
-        return {**os.environ, "PYTHONPATH": str(ROOT)}
+        return {**os.environ, "PYTHONPATH": str(self.root)}
 
 
 # What RocketMQ 4.9 and its Netty and fastjson reach into on a Java with strong encapsulation.

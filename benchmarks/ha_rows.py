@@ -61,6 +61,8 @@ JAVA_STOCK: Final = "Java master, bare follower"
 ALONE: Final = "rmq, async, no slave"
 ASYNC_PAIR: Final = "rmq, async"
 SYNC_PAIR: Final = "rmq, sync"
+BEFORE_ASYNC: Final = "rmq before, async"
+BEFORE_SYNC: Final = "rmq before, sync"
 JAVA_ASYNC: Final = "Java, async"
 JAVA_SYNC: Final = "Java, sync"
 
@@ -88,6 +90,8 @@ TABLES: Final = (
             Column("slave µs CPU", "slave_cpu_us", "{:.2f}"),
             Column("of async", "of_async", "{:.2f}"),
             Column("of Java", "of_java", "{:.2f}"),
+            Column("of before", "of_before", "{:.3f}"),
+            Column("master CPU of before", "cpu_of_before", "{:.3f}"),
         ),
     ),
     Table(
