@@ -29,6 +29,7 @@ from rmq.broker.callbacks import ConsumerCalls, MemberNotifier
 from rmq.broker.clients import ClientRegistry
 from rmq.broker.consumer_offsets import ConsumerOffsets
 from rmq.broker.delay import DelayDelivery
+from rmq.broker.delay_file import progress_after_cut
 from rmq.broker.filters import check_expression
 from rmq.broker.groups import GroupTable
 from rmq.broker.handlers.clients import ClientHandlers
@@ -52,6 +53,7 @@ from rmq.broker.metadata_sync import MetadataSync
 from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.broker.metrics.server import serve_metrics
+from rmq.broker.parting import Parting
 from rmq.broker.persistence import Keeper
 from rmq.broker.registration import Registration
 from rmq.broker.replication import Replication
@@ -65,7 +67,7 @@ from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
-from rmq.ha.identity import load_identity, reborn, save_identity
+from rmq.ha.identity import load_identity, reborn, renamed, save_identity
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.model.topic_flags import PERM_READ_WRITE, UNIT_SUB_FLAG
 from rmq.remoting.client import RemotingClient
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.groups import GroupStatistics, HandlerGroup
+    from rmq.store.core import StoreCore
     from rmq.store.dispatcher import Dispatched
     from rmq.store.recovery import Progress
     from rmq.store.store import MessageStore
@@ -133,6 +136,17 @@ class Tables:
         self.topics_file.load(self.topics.load)
         self.groups_file.load(self.groups.load)
         self.offsets_file.load(self.offsets.load)
+
+    def follow_cut(self, core: StoreCore) -> None:
+        """Go back to where the log ends, durably: its end was cut off, and what rests on that must
+        not count any longer. Blocks; raises as `load` does.
+        """
+        log_end = core.log.written
+        self.offsets.set_back(log_end, core.queues.end_of)
+        self.offsets_file.write(self.offsets.render())
+        delays = self.delays_file.load(lambda text: progress_after_cut(text, log_end))
+        if delays is not None:
+            self.delays_file.write(delays)
 
 
 async def serve_broker(
@@ -179,16 +193,21 @@ async def _serve_in_turn(
         await trio.to_thread.run_sync(tables.load)
         store_host = pack_host(config.broker_ip1, config.listen_port)
         async with open_store(
-            config.store, store_host=store_host, now_ms=now_ms, on_progress=on_progress
+            config.store,
+            store_host=store_host,
+            now_ms=now_ms,
+            on_progress=on_progress,
+            on_cut=tables.follow_cut,
         ) as store:
             was_saved = store.core.recovery.was_clean
-            identity = await trio.to_thread.run_sync(_identify, config.store.root, was_saved)
+            identity = await trio.to_thread.run_sync(
+                _identify, config.store.root, was_saved, now_ms()
+            )
             broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=now_ms)
             present[:] = [broker]
             if previous is None:
                 await broker.run(task_status)
             else:
-                broker.metadata.log_was_cut()
                 previous.successor = broker
                 await broker.run()
             present.clear()
@@ -198,12 +217,11 @@ async def _serve_in_turn(
         live.forget_subscribers()
 
 
-def _identify(root: Path, was_saved: bool) -> HaIdentity:
+def _identify(root: Path, was_saved: bool, now_ms: int) -> HaIdentity:
     """Return who the store is, and as whom it counts: another one if it may have lost bytes."""
     identity = load_identity(root)
-    if not was_saved:
-        identity = reborn(identity)
-        save_identity(root, identity)
+    identity = renamed(identity, now_ms) if was_saved else reborn(identity, now_ms)
+    save_identity(root, identity)
     return identity
 
 
@@ -273,8 +291,11 @@ class Broker:
             epoch=lambda: self.replication.identity.epoch,
             on_registered=self._registered,
             on_fenced=self._fenced,
+            on_doubt=lambda nameserver: self.replication.nameserver_in_doubt(nameserver),
+            is_pending=lambda: self.replication.is_pending,
         )
         self.housekeeping = ClientHousekeeping(self.clients, self.locks)
+        self._parting = Parting(store, lambda: self.replication.parted_at)
         self.pulls = PullHandlers(
             live,
             store,
@@ -286,6 +307,7 @@ class Broker:
             self.store_stats,
             store_host=store_host,
             now_ms=now_ms,
+            parting=self._parting,
             in_round=lambda: self.server.in_round or self.vip_server.in_round,
         )
         self._client = RemotingClient(
@@ -318,6 +340,7 @@ class Broker:
             self.store_stats,
             siblings,
             request_reopen=self._reopen_soon,
+            now_ms=now_ms,
             in_round=lambda: self.server.in_round or self.vip_server.in_round,
             in_one_round=self._in_one_round,
         )
@@ -365,6 +388,7 @@ class Broker:
             self.store_stats,
             store_host=store_host,
             now_ms=now_ms,
+            master_address=lambda: self.replication.named_master,
         ).add_to(table)
         SendBackHandlers(
             live,
@@ -401,7 +425,7 @@ class Broker:
             table
         )
         self.pulls.add_to(table)
-        OffsetHandlers(store, self.offsets, self.clients).add_to(table)
+        OffsetHandlers(store, self.offsets, self.clients, self._parting).add_to(table)
         QueryHandlers(live, store).add_to(table)
         ClientHandlers(
             live,
@@ -492,6 +516,9 @@ class Broker:
     async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`."""
         self._tables.delays_file.load(self.delay.load)
+        log_end = self.store.core.log.written
+        self.delay.begin_trail(log_end)
+        self.offsets.begin_trail(log_end)
         try:
             async with self._client.running(), trio.open_nursery() as tasks:
                 self._nursery = tasks

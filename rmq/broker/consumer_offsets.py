@@ -9,7 +9,8 @@ is written from time to time when `changes` has moved.
 
 A slave takes over what its master has (`merging`), and then an offset only ever grows: a master
 that was restarted may have forgotten the last seconds, and 4.9.8 then sends its slave back, too.
-Only what was moved on purpose goes back with it (`rmq.broker.offset_resets`).
+Only what was moved on purpose goes back with it (`rmq.broker.offset_resets`), and what lies behind
+the place where the logs of two masters parted (`lower`, `set_back`): it is of the other log.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, Final
 from rmq.broker.offset_parts import offsets_part
 from rmq.broker.offset_resets import OffsetResets, system_ms
 from rmq.broker.offset_tables import OffsetTables
-from rmq.broker.offsets_body import SharedOffsets
+from rmq.broker.offsets_body import SavedOffsets, SharedOffsets
+from rmq.broker.progress_trail import ProgressTrail
+from rmq.broker.transactions.half import PROGRESS_KEYS, QUEUE_ID
 from rmq.remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class ConsumerOffsets:
         self._stored = OffsetTables()
         self._tables = self._stored.by_key
         self._resets = OffsetResets(now_ms)
+        self._trail = ProgressTrail()
+        """How far transactions were checked, by place in `PROGRESS_KEYS`."""
         self._id = now_ms()
         self._ordered: dict[str, set[int]] = {}
         """Queues whose consumers were told to go back and have not done so yet."""
@@ -117,6 +122,18 @@ class ConsumerOffsets:
         would never see them. It is a reset, so that the old master does the same once it is a
         slave.
         """
+        return self._lower(end_of, is_reset=True)
+
+    def lower(self, end_of: Callable[[str, int], int]) -> int:
+        """Move offsets behind the end of their queue to it, as `clamp` does; count them.
+
+        For a slave whose master is another one than before: those are of a log that the present
+        master may not have. It is no reset, for what the master says next is to count, and that
+        includes what was consumed behind the ends here.
+        """
+        return self._lower(end_of, is_reset=False)
+
+    def _lower(self, end_of: Callable[[str, int], int], *, is_reset: bool) -> int:
         count = 0
         for topic, group in self.pairs():
             key = f"{topic}@{group}"
@@ -127,13 +144,15 @@ class ConsumerOffsets:
                 if offset > (end := end_of(topic, queue_id))
             }
             if beyond:
-                logger.warning(
+                logger.log(
+                    logging.WARNING if is_reset else logging.INFO,
                     "consumer offsets of %s are beyond the queues and go back: %s",
                     key,
                     ", ".join(f"queue {q} from {table[q]} to {end}" for q, end in beyond.items()),
                 )
                 table.update(beyond)
-                self._resets.note(key, beyond)
+                if is_reset:
+                    self._resets.note(key, beyond)
                 self.changes += 1
                 count += len(beyond)
         return count
@@ -254,6 +273,55 @@ class ConsumerOffsets:
                 if group and _SEPARATOR not in group:
                     yield topic, group
 
+    # --- how far transactions are checked ---
+
+    def progress_rests_on(self, log_end: int) -> None:
+        """Note that transactions are checked as far as they are by what the log has below an end.
+
+        To be called whenever that progress has moved.
+        """
+        if self._trail.note(log_end, self._progress()):
+            self.changes += 1
+
+    def begin_trail(self, log_end: int) -> None:
+        """Take the progress of a file that does not say on what it rests for that of a log that
+        ends at `log_end`.
+        """
+        if not self._trail and self._progress():
+            self.progress_rests_on(log_end)
+
+    def set_back(self, log_end: int, end_of: Callable[[str, int], int]) -> None:
+        """Forget what lies behind the end of a log that was cut there: offsets behind the ends of
+        the queues (asked by topic and queue), and checks of transactions whose outcome is gone.
+
+        The master says next how far groups are.
+        """
+        self.lower(end_of)
+        left = self._trail.cut(log_end)
+        if left is None:
+            return
+        before = self._progress()
+        for place, key in enumerate(PROGRESS_KEYS):
+            if place in left:
+                self._stored.set(key, {QUEUE_ID: left[place]})
+            elif key in self._tables:
+                self._drop_table(key)
+        self.changes += 1
+        if left != before:
+            logger.warning(
+                "transactions are checked again from half message %d on, not from %d: the log was"
+                " cut",
+                left.get(0, 0),
+                before.get(0, 0),
+            )
+
+    def _progress(self) -> dict[int, int]:
+        return {
+            place: self._tables[key][QUEUE_ID]
+            for place, key in enumerate(PROGRESS_KEYS)
+            if QUEUE_ID in self._tables.get(key, ())
+        }
+
     # --- the table as a whole ---
 
     def render(self) -> str:
@@ -275,6 +343,9 @@ class ConsumerOffsets:
         yield "}" if is_first else "\n\t}"
         if resets:
             yield f',\n\t"resets":{{{resets}\n\t}}'
+        # Last: it may know more than the offsets above, but they must not be ahead of it.
+        if self._trail:
+            yield f',\n\t"trail":{{{_trail_text(self._trail)}\n\t}}'
         yield "\n}"
 
     def encode(self) -> bytes:
@@ -313,7 +384,7 @@ class ConsumerOffsets:
 
         Raises `MalformedJsonError` or `BodyError`, and then nothing has changed.
         """
-        loaded = SharedOffsets.decode(text.encode(), lenient_bytes_max=_FILE_BYTES_MAX)
+        loaded = SavedOffsets.decode(text.encode(), lenient_bytes_max=_FILE_BYTES_MAX)
         self._stored.clear()
         self._ordered.clear()
         self._resets.clear()
@@ -323,25 +394,25 @@ class ConsumerOffsets:
                 self._stored.set(key, table)
         for key, numbers in loaded.resets.items():
             self._resets.take(key, numbers)
+        self._trail.load(loaded.trail)
         return len(self)
 
-    def merge(self, body: ConsumerOffsetSerializeWrapper, *, as_they_are: bool = False) -> None:
+    def merge(self, body: ConsumerOffsetSerializeWrapper) -> None:
         """Take over what a master has; see `merging`."""
-        for _ in self.merging(body, as_they_are=as_they_are):
+        for _ in self.merging(body):
             pass
 
     def merging(
         self,
         body: ConsumerOffsetSerializeWrapper,
         *,
-        as_they_are: bool = False,
         is_possible: Callable[[str, int, int], bool] | None = None,
     ) -> Generator[None, None, SharedOffsets]:
         """Take over what a master has, in steps of about a millisecond's work each.
 
         Offsets grow, or become what was chosen by a reset. Pairs that the master does not know
-        stay as they are. With `as_they_are` its offsets are taken whether they grow or not. What is
-        not possible (asked by `topic@group`, queue and offset) is left as it is here, and returned.
+        stay as they are. What is not possible (asked by `topic@group`, queue and offset) is left as
+        it is here, and returned.
         """
         count = 0
         odd: dict[str, dict[int, int]] = {}
@@ -353,7 +424,7 @@ class ConsumerOffsets:
                     odd[key] = left
                     taken = {q: offset for q, offset in table.items() if q not in left}
             if taken:
-                self._merge_table(key, taken, as_they_are=as_they_are)
+                self._merge_table(key, taken)
             count += 1 + len(table)
             if count >= _MERGED_PER_STEP:
                 yield
@@ -372,14 +443,12 @@ class ConsumerOffsets:
                     count = 0
         return SharedOffsets(offset_table=odd, resets=odd_resets)
 
-    def _merge_table(self, key: str, table: dict[int, int], *, as_they_are: bool) -> None:
+    def _merge_table(self, key: str, table: dict[int, int]) -> None:
         mine = self._tables.get(key)
         if mine is None:
             self._stored.set(key, table)
         elif mine == table:
             return
-        elif as_they_are:
-            self._stored.set(key, mine | table)
         else:
             grown = {
                 queue: offset
@@ -411,3 +480,11 @@ class ConsumerOffsets:
                 self._drop_table(key)
         self._resets.take(key, newer)
         self.changes += 1
+
+
+def _trail_text(trail: ProgressTrail) -> str:
+    """Return the members of a JSON object of it."""
+    return ",".join(
+        f"\n\t\t{end}:{{{','.join(f'{place}:{offset}' for place, offset in progress.items())}}}"
+        for end, progress in trail.table().items()
+    )

@@ -9,6 +9,9 @@ with the stored properties as they are (RocketMQ 4.9.8 ScheduleMessageService).
 100 ms, it waits for the very time. And progress is saved only as far as the delivered messages are
 on disk: otherwise a power cut could leave the saved progress ahead of the log, and messages lost.
 
+The file also says on how much of the log progress rests, for the case that the log is cut
+(`rmq.broker.delay_file`).
+
 Only a master delivers. A slave keeps the progress of its master (`adopt`), as far as its own log
 has what was delivered, so that it goes on right there when it becomes the master: `start`, then
 `run` as a task. Of a master that becomes a slave that task is cancelled, the store flushed, and
@@ -23,8 +26,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from rmq.broker.delay_file import SavedDelays
 from rmq.broker.inbound import REAL_QUEUE_ID, REAL_TOPIC
-from rmq.model import fastjson
+from rmq.broker.progress_trail import ProgressTrail
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.remoting.bodies import DelayOffsetSerializeWrapper
 from rmq.store.append import AppendStatus
@@ -75,6 +79,9 @@ class DelayDelivery:
         self._undurable: dict[int, deque[tuple[int, int]]] = {}
         """By level, where in the log deliveries end and the queue offset behind them."""
         self._durable: dict[int, int] = {}
+        self._rests_on = 0
+        """Where in the log the deliveries end that `_durable` tells of."""
+        self._trail = ProgressTrail()
         self._refused: dict[int, str] = {}
         """By level, why the store does not take its messages."""
         self._next_due_ms: int | None = None
@@ -86,45 +93,32 @@ class DelayDelivery:
 
     def load(self, text: str) -> None:
         """Take over saved progress; raise `BodyError` or `MalformedJsonError`."""
-        saved = DelayOffsetSerializeWrapper.decode(text.encode()).offset_table
+        saved = SavedDelays.decode(text.encode())
         # Levels that the settings do not have any longer are kept: they may come back.
-        self._go_on_at(saved)
+        self._go_on_at(saved.offset_table)
+        self._trail.load(saved.trail)
+        self._rests_on = self._trail.last_end
 
-    def adopt(self, offsets: Mapping[int, int], log_end: int, *, as_they_are: bool = False) -> None:
+    def begin_trail(self, log_end: int) -> None:
+        """Take loaded progress of a file that does not say on what it rests, that of a stock broker
+        for instance, for that of a log which ends at `log_end`.
+        """
+        if not self._trail and self._durable:
+            self._rests_on = log_end
+            self._trail.note(log_end, self._durable)
+            self._changes += 1
+
+    def adopt(self, offsets: Mapping[int, int], log_end: int) -> None:
         """Take over the progress of a master; it never goes back.
 
         What the master has delivered by then lies before `log_end`, which the log here must have
         come to. A progress beyond the end of its queue is kept: the queue may still be behind the
-        log. With `as_they_are` the master is believed also where it is not as far as this broker,
-        because that has lost what it once delivered: its log was cut.
+        log.
         """
         assert not self.is_started, "who delivers knows better than any other broker"
-        if as_they_are:
-            self._believe(offsets, log_end)
-            return
         for level, offset in offsets.items():
             if offset > self._offsets.get(level, -1):
                 self._advance(level, offset, log_end)
-
-    def _believe(self, offsets: Mapping[int, int], log_end: int) -> None:
-        """Have exactly the progress of a master, saved once the log is on disk up to `log_end`."""
-        self._settle()
-        for level, offset in self._offsets.items():
-            if offsets.get(level, 0) < offset:
-                logger.warning(
-                    "delay level %d goes back from %d to %d: the log was cut",
-                    level,
-                    offset,
-                    offsets.get(level, 0),
-                )
-        self._durable = {
-            level: min(offset, offsets[level])
-            for level, offset in self._durable.items()
-            if level in offsets
-        }
-        self._offsets = dict(offsets)
-        self._undurable = {level: deque([(log_end, offset)]) for level, offset in offsets.items()}
-        self._changes += 1
 
     def _go_on_at(self, offsets: Mapping[int, int]) -> None:
         """Have this progress and no other, as far as the queues go."""
@@ -146,7 +140,8 @@ class DelayDelivery:
 
     def render(self) -> str:
         """Return the progress to be saved: as far as its outcome is on disk."""
-        return fastjson.pretty(self.to_body()).decode()
+        body = self.to_body()
+        return SavedDelays(offset_table=body.offset_table, trail=self._trail.table()).text()
 
     def to_body(self) -> DelayOffsetSerializeWrapper:
         self._settle()
@@ -161,10 +156,14 @@ class DelayDelivery:
     def _settle(self) -> None:
         """Note what has become durable."""
         flushed = self._store.core.log.flushed
+        changes = self._changes
         for level, done in self._undurable.items():
             while done and done[0][0] <= flushed:
-                self._durable[level] = done.popleft()[1]
+                log_end, self._durable[level] = done.popleft()
+                self._rests_on = max(self._rests_on, log_end)
                 self._changes += 1
+        if self._changes != changes:
+            self._trail.note(self._rests_on, self._durable)
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """Return, for each level that was used, the delivered and the last offset."""

@@ -92,6 +92,9 @@ def fence_of(address: str, status: HaStatusBody, config: BrokerConfig, epoch: in
     if status.broker_name != config.broker_name or status.address == config.address:
         # Another broker has got that address; or it is an address that this one had before.
         return None
+    if status.pending:
+        # It may find that this one has gone on, and withdraw.
+        return None
     later = status.epoch > epoch
     if not later and (status.epoch != epoch or status.role != "MASTER"):
         return None

@@ -54,14 +54,8 @@ class MasterDuties:
 
     def take_over(self) -> None:
         """Get ready to be master after having been a slave; the log is dispatched by now."""
-        queues = self._store.core.queues
-
-        def end_of(topic: str, queue_id: int) -> int:
-            queue = queues.get(topic, queue_id)
-            return 0 if queue is None else queue.next_offset
-
         self._metadata.take_reached()
-        self._offsets.clamp(end_of)
+        self._offsets.clamp(self._store.core.queues.end_of)
         self._name_unknown_topics()
 
     def _name_unknown_topics(self) -> None:

@@ -10,8 +10,10 @@ the first change, so one that is cut off or makes no sense changes nothing.
   all parts are here, of one version. A table that changes faster than it can be copied is taken
   with the version it had at first, and copied again soon.
 - Consumer offsets only grow, but for resets (`rmq.broker.offset_resets`), so each part is taken as
-  it comes. 4.9.8 takes them as they are, and a master that comes back with an old file then sends
-  all groups back. Offsets that cannot be are not taken (`rmq.broker.offset_bounds`).
+  it comes. When a link begins in another epoch, those behind the ends of the queues here are set
+  back first: they may be of a log that the master does not have. 4.9.8 takes offsets as they are,
+  and a master that comes back with an old file then sends all groups back. Offsets that cannot be
+  are not taken (`rmq.broker.offset_bounds`).
 - The progress of delayed messages and of transaction checks says that something was done whose
   outcome is in the master's log. Taken over before that part of the log is here, it would lose
   messages in a promotion. So it waits until the log has come as far as the master's was when it
@@ -132,6 +134,7 @@ class MetadataSync:
         self._proven: str | None = None
         """The last one of those, also when the link is gone."""
         self._is_told_of_links = False
+        self._was_native = False
         self._last_copy_from: str | None = None
         self._has_news = False
         self._woken = trio.Event()
@@ -143,7 +146,8 @@ class MetadataSync:
         """How far the master has checked transactions."""
         self._delivered: _Unreached[dict[int, int]] = _Unreached()
         """How far it has delivered delayed messages."""
-        self._believes_checked = self._believes_delivered = False
+        self._has_joined = False
+        """Whether consumer offsets behind the ends of queues are the present master's."""
         self._impossible: set[Table] = set()
         """Tables with something that was not taken; it has been logged."""
 
@@ -169,24 +173,43 @@ class MetadataSync:
         self._named = master_address
         self._choose()
 
-    def trust(self, master_address: str | None) -> None:
+    def trust(self, master_address: str | None, *, was_native: bool = False) -> None:
         """Note who the master is at the other end of a native link, by its own word; None: there is
         no such link.
 
-        With a secret that is the address in a welcome which was proven with it.
+        With a secret that is the address in a welcome which was proven with it. With `was_native`
+        masters of this name speak the native dialect: tables come over such a link or not at all.
         """
+        self._was_native = was_native
         self._is_told_of_links = True
         self._linked = master_address or None
         if self._linked is not None:
             self._proven = self._linked
         self._choose()
 
+    def epoch_began(self) -> None:
+        """The master is of another epoch than the one before: its log may have parted from what
+        that one said of its own.
+        """
+        self._has_joined = False
+        self._checked.clear()
+        self._delivered.clear()
+
+    def _join(self) -> None:
+        """Have only those offsets behind the ends of the queues here that this master says next.
+
+        Its log begins with the one here. What was consumed behind that, of another master or before
+        this broker was started, may have been of another log.
+        """
+        self._has_joined = True
+        self._offsets.lower(self._core.queues.end_of)
+
     def _choose(self) -> None:
         """Copy from the right broker from now on, beginning at once."""
         config = self._live.current
         if self._linked is not None:
             master = self._linked
-        elif config.ha_secret and self._is_told_of_links:
+        elif (config.ha_secret or self._was_native) and self._is_told_of_links:
             master = None
         else:
             master = self._named
@@ -212,27 +235,18 @@ class MetadataSync:
         self._has_news = True
         self._woken.set()
 
-    def log_was_cut(self) -> None:
-        """The end of the log was dropped, and what this broker had delivered went with it.
-
-        So the master is believed next, though its progress may be behind the one known here.
-        """
-        self._checked.clear()
-        self._delivered.clear()
-        self._believes_checked = self._believes_delivered = True
-
     def take_reached(self) -> None:
         """Let progress count for which the log has what it rests on."""
         end = self._log.readable
         checked = self._checked.take(end)
         if checked is not None:
-            self._offsets.merge(checked[1], as_they_are=self._believes_checked)
-            self._believes_checked = False
+            log_end, progress = checked
+            self._offsets.merge(progress)
+            self._offsets.progress_rests_on(log_end)
         delivered = self._delivered.take(end)
         if delivered is not None:
             log_end, offsets = delivered
-            self._delay.adopt(offsets, log_end, as_they_are=self._believes_delivered)
-            self._believes_delivered = False
+            self._delay.adopt(offsets, log_end)
 
     # --- tasks -------------------------------------------------------------------------------
 
@@ -260,7 +274,7 @@ class MetadataSync:
         Its link is gone by then, or goes meanwhile: the one that was at its end is asked.
         """
         master = self._master
-        if master is None and self._live.current.ha_secret:
+        if master is None:
             master = self._proven
         self._last_copy_from = master
         try:
@@ -277,6 +291,8 @@ class MetadataSync:
             return False
         async with self._turn:
             self._has_news = False
+            if master == self._linked and not self._has_joined:
+                self._join()
             with trio.CancelScope() as self._scope:
                 async with trio.open_nursery() as nursery:
                     for table, copy in (

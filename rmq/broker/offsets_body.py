@@ -39,6 +39,13 @@ class SharedOffsets(ConsumerOffsetSerializeWrapper, frozen=True, kw_only=True):
     """
 
 
+class SavedOffsets(SharedOffsets, frozen=True, kw_only=True):
+    """Offsets as consumerOffset.json has them."""
+
+    trail: dict[Int64, dict[Int32, Int64]] = msgspec.field(default_factory=dict)
+    """How far transactions had been checked when the log ended at a place (`progress_trail`)."""
+
+
 def decode_in_steps(
     data: bytes | None, piece_bytes: int = PIECE_BYTES
 ) -> Generator[None, None, SharedOffsets]:

@@ -3,7 +3,8 @@
 What should be recorded and what a record is worth is decided elsewhere (`rmq.ha.record_keeper`).
 This looks again whenever a slave comes, goes or falls behind, writes records to disk, and brings
 them to nameservers, as values of their KV config (`rmq.model.in_sync_record`). Slaves get them over
-the link. A nameserver that is away gets them later; one that was emptied gets them again.
+the link. A nameserver that is away gets them later; one that was emptied or set back gets them
+again, as soon as registration finds out that it may be one (`doubt`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import trio
 
 from rmq.errors import ClientError, RemoteProtocolError, ResponseError, RmqError, StorageError
 from rmq.ha.lease import Lease
-from rmq.model.in_sync_record import NAMESPACE, read_record
+from rmq.model.in_sync_record import NAMESPACE, number_of, read_record
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     DeleteKvConfigRequest,
@@ -28,7 +29,7 @@ from rmq.remoting.headers import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rmq.broker.config import LiveConfig
+    from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.siblings import Siblings
     from rmq.ha.master import Master
     from rmq.ha.server import ReplicationWait
@@ -95,6 +96,43 @@ async def kept_records(
     return answers
 
 
+async def take_back(
+    siblings: Siblings, config: BrokerConfig, own: InSyncRecord, before: InSyncRecord | None
+) -> bool:
+    """Have nameservers that keep the record `own`, which counts for nothing, keep `before` again.
+
+    Tell whether all of them have answered.
+    """
+    name, secret = config.broker_name, config.ha_secret.encode()
+    unheard: list[str] = []
+
+    async def put_back(nameserver: str) -> None:
+        try:
+            there = await kept_record(siblings, nameserver, name, secret)
+            if there is None or there.epoch != own.epoch or there.master != own.master:
+                return
+            gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=name)
+            await siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
+            if before is not None:
+                value = before.encode(secret, name).decode()
+                header = PutKvConfigRequest(namespace=NAMESPACE, key=name, value=value)
+                await siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+        except RmqError as exc:
+            unheard.append(nameserver)
+            logger.info(
+                "nameserver %s may still keep record %s of %s, which counts for nothing: %s",
+                nameserver,
+                number_of(own),
+                name,
+                exc,
+            )
+
+    async with trio.open_nursery() as nursery:
+        for nameserver in config.namesrv_addrs:
+            nursery.start_soon(put_back, nameserver)
+    return not unheard
+
+
 @final
 class RecordKeeping:
     """Does so for one master, while `run` runs."""
@@ -107,20 +145,30 @@ class RecordKeeping:
         *,
         save: Callable[[tuple[InSyncRecord, ...]], Awaitable[None]],
         on_change: Callable[[], None],
+        on_brought: Callable[[str], None],
+        on_overtaken: Callable[[], None],
     ) -> None:
-        """`save` has records on disk when it returns; `on_change` is called when others count."""
+        """`save` has records on disk when it returns; `on_change` is called when others count.
+
+        `on_brought` is called with a nameserver that had no record, or an earlier one, until now;
+        `on_overtaken` when this master finds that it has no right to its epoch.
+        """
         self._master = master
         self._keeper = master.keeper
         self._live = live
         self._siblings = siblings
         self._save = save
         self._on_change = on_change
+        self._on_brought = on_brought
+        self._on_overtaken = on_overtaken
         self._woken = trio.Event()
         self._changed = trio.Event()
         self._told: dict[str, tuple[tuple[int, int], float]] = {}
         """The record that each nameserver was last told, and when."""
         self._busy: set[str] = set()
         """Nameservers that are being told."""
+        self._doubtful: set[str] = set()
+        """Nameservers that may have lost the record since they were told."""
         self._lease = Lease(trio.current_time())
         self._saved_chain = self._keeper.chain
         self._problem: str | None = None
@@ -137,10 +185,19 @@ class RecordKeeping:
             self._apply()
         self._woken.set()
 
+    def doubt(self, nameserver: str) -> None:
+        """A nameserver may have lost the record: ask it soon, `RETRY_S` after the last time."""
+        self._doubtful.add(nameserver)
+        self._woken.set()
+
     async def wait_settled(self, timeout_s: float) -> bool:
-        """Wait until what is wanted counts; tell whether it does."""
+        """Wait until what is wanted counts, or slaves have to come first; tell whether it does."""
         with trio.move_on_after(timeout_s):
-            while not self._keeper.is_settled:
+            while not (
+                self._keeper.is_settled
+                or self._keeper.is_renewing
+                or self._keeper.overtaken_by is not None
+            ):
                 await self._changed.wait()
         return self._keeper.is_settled
 
@@ -152,7 +209,25 @@ class RecordKeeping:
             return ""
         if not keeper.is_known:
             return "the nameservers do not say what was recorded before"
+        if keeper.overtaken_by is not None:
+            return self.overtaken
+        if keeper.is_renewing:
+            return (
+                "this master was stopped without saving its log, and too few slaves have compared"
+                " theirs with it since"
+            )
         return self._problem or "neither the slaves concerned nor enough nameservers have noted it"
+
+    @property
+    def overtaken(self) -> str:
+        """Why this master has no right to its epoch; empty if it has."""
+        record = self._keeper.overtaken_by
+        if record is None:
+            return ""
+        return (
+            "another master went on, or came back, while this broker was being promoted: record"
+            f" {number_of(record)} says {_text(record)}"
+        )
 
     @property
     def has_lease(self) -> bool:
@@ -208,19 +283,21 @@ class RecordKeeping:
                 self._note(f"the in-sync record cannot be saved: {exc}")
                 return
             keeper.saved(record)
-            logger.info("in-sync record %s: %s", _version(record), _text(record))
+            logger.info("in-sync record %s: %s", number_of(record), _text(record))
             self._apply()
             self._master.want_record(nameservers, trio.current_time())
         now = trio.current_time()
         newest = keeper.newest
         for nameserver in nameservers if newest is not None else ():
             assert newest is not None
-            pause_s = RETRY_S if nameserver in self._lacking() else self._check_s()
+            is_in_doubt = nameserver in self._doubtful or nameserver in self._lacking()
+            pause_s = min(RETRY_S, self._check_s()) if is_in_doubt else self._check_s()
             order, told_at = self._told.get(nameserver, ((0, 0), -CHECK_S))
             is_due = newest.order != order or now >= told_at + pause_s
             if nameserver not in self._busy and is_due:
                 self._told[nameserver] = (newest.order, now)
                 self._busy.add(nameserver)
+                self._doubtful.discard(nameserver)
                 nursery.start_soon(self._bring, nameserver, newest)
         if keeper.chain != self._saved_chain:
             try:
@@ -254,9 +331,12 @@ class RecordKeeping:
         """Have a nameserver keep a record, if it has no later one."""
         config, keeper = self._live.current, self._keeper
         secret = config.ha_secret.encode()
+        had_it = True
         try:
             there = await kept_record(self._siblings, nameserver, config.broker_name, secret)
             self._lease.heard(nameserver, trio.current_time())
+            if not keeper.met(there):
+                raise ClientError(nameserver, self._why_not_instead(there))
             if there is None or there.order < record.order:
                 if there is None and secret:
                     # What is kept there, if anything, is not genuine, and may claim to be later.
@@ -264,17 +344,24 @@ class RecordKeeping:
                     await self._siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
                 value = record.encode(secret, config.broker_name).decode()
                 header = PutKvConfigRequest(
-                    namespace=NAMESPACE, key=config.broker_name, value=value
+                    namespace=NAMESPACE,
+                    key=config.broker_name,
+                    value=value,
+                    instead_of=number_of(there),
                 )
                 await self._siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+                had_it = False
             elif there.order > record.order or not there.says_same(record):
                 raise ClientError(
                     nameserver,
-                    f"it has another record, {_version(there)} of {there.master}: {_text(there)}",
+                    f"it has another record, {number_of(there)} of {there.master}: {_text(there)}",
                 )
         except RmqError as exc:
             keeper.forgot(nameserver)
             self._note(f"nameserver {nameserver} did not take the in-sync record: {exc}")
+            if keeper.overtaken_by is not None:
+                self._apply()
+                self._on_overtaken()
             return
         finally:
             self._busy.discard(nameserver)
@@ -282,7 +369,15 @@ class RecordKeeping:
             self._apply()
         if not self._lacking():
             self._problem = None
+        if not had_it:
+            self._on_brought(nameserver)
         self._woken.set()
+
+    def _why_not_instead(self, there: InSyncRecord | None) -> str:
+        return self.overtaken or (
+            f"it keeps record {number_of(there)}, which is earlier than what this promotion was"
+            " decided by: it was emptied meanwhile, and may have known more"
+        )
 
     def _note(self, problem: str) -> None:
         if problem != self._problem:
@@ -295,10 +390,6 @@ class RecordKeeping:
         self._on_change()
         self._changed.set()
         self._changed = trio.Event()
-
-
-def _version(record: InSyncRecord) -> str:
-    return f"{record.epoch}.{record.version}"
 
 
 def _text(record: InSyncRecord) -> str:

@@ -93,17 +93,24 @@ class Registration:
         on_registered: Callable[[Registered], None] | None = None,
         epoch: Callable[[], int] = lambda: 0,
         on_fenced: Callable[[int, str], None] | None = None,
+        on_doubt: Callable[[str], None] | None = None,
+        is_pending: Callable[[], bool] = lambda: False,
     ) -> None:
         """`epoch` is asked for each registration; 0 stands for a broker that knows of none.
 
         `on_fenced` is called with the epoch of the master there is, and the reason, when this one
-        finds that it must not be master; again only for a later epoch.
+        finds that it must not be master; again only for a later epoch. `on_doubt` is called with a
+        nameserver that may not have the in-sync record of this master: the connection is new, so it
+        may have been restarted with an old file, or it did not take the last registration. While
+        `is_pending`, nothing is registered: it is not certain yet that this broker will be master.
         """
         self._live = live
         self._topics = topics
         self._on_registered = on_registered
         self._epoch = epoch
         self._on_fenced = on_fenced
+        self._on_doubt = on_doubt
+        self._is_pending = is_pending
         self._fence: Fence | None = None
         self._looked_at = -math.inf
         """When it was last asked whether the fence is still confirmed."""
@@ -130,6 +137,12 @@ class Registration:
     def register_again(self) -> None:
         """Register everything now, for instance because permissions changed."""
         self.topic_changed(None)
+
+    def retry(self, nameserver: str) -> None:
+        """Register at a nameserver now if that failed last: the reason may be gone."""
+        state = self._nameservers.get(nameserver)
+        if state is not None and (state.failures or state.is_being_told):
+            state.retry.set()
 
     def connection_opened(self, channel: Channel) -> None:
         """Whoever opened it goes on by itself."""
@@ -246,11 +259,14 @@ class Registration:
             if nameserver.failures:
                 # Sooner than 4.9.8 does: a nameserver that was restarted knows nobody. Changes do
                 # not make an unreachable one reachable, so they wake nobody here.
-                await trio.sleep(min(period_s, RETRY_MIN_S * 2 ** min(nameserver.failures - 1, 6)))
+                pause_s = min(period_s, RETRY_MIN_S * 2 ** min(nameserver.failures - 1, 6))
+                with trio.move_on_after(pause_s):
+                    await nameserver.retry.wait()
             await self._register(nameserver)
 
     async def _register(self, nameserver: NameserverState) -> None:
         nameserver.woken = trio.Event()
+        nameserver.retry = trio.Event()
         if self._has_left:
             return
         nameserver.is_being_told = True
@@ -298,7 +314,11 @@ class Registration:
         deadline = trio.current_time() + timeout_s
         channel = await self._connect(address, timeout_s)
         if self._is_in_doubt(nameserver, channel):
+            if self._on_doubt is not None and nameserver.holds_the_rest is not channel:
+                self._on_doubt(address)
             await self._make_sure(nameserver, channel, deadline)
+        if self._is_pending():
+            raise _FencedError
         # The role may have changed meanwhile.
         config, epoch = self._live.current, self._epoch()
         # What changes from here on is not in what is sent now, and will be sent next.

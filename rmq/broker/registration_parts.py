@@ -64,6 +64,7 @@ class NameserverState:
         "made_sure_at",
         "needs_all",
         "problem",
+        "retry",
         "said_id",
         "told",
         "tried",
@@ -74,6 +75,8 @@ class NameserverState:
     def __init__(self, address: str) -> None:
         self.address = address
         self.woken = trio.Event()
+        self.retry = trio.Event()
+        """Set when a registration that failed may succeed by now."""
         self.tried = trio.Event()
         """Set when an attempt to register is over."""
         self.wanted = 0

@@ -15,11 +15,22 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from rmq.broker.config import BrokerRole
-from rmq.broker.record_keeping import RecordKeeping
-from rmq.errors import RmqError
+from rmq.broker.record_keeping import RecordKeeping, take_back
+from rmq.broker.siblings import free_id
+from rmq.errors import RmqError, StorageError, StoreError
 from rmq.ha.follower import Follower
 from rmq.ha.follower_status import FollowerState
-from rmq.ha.identity import reborn, save_identity, with_epoch, with_records, with_role
+from rmq.ha.identity import (
+    FIRST_EPOCH,
+    begun,
+    reborn,
+    renamed,
+    save_identity,
+    with_epoch,
+    with_records,
+    with_role,
+    withdrawn,
+)
 from rmq.ha.link_tls import client_context_of, server_context_of
 from rmq.ha.master import Master, MasterSettings
 from rmq.ha.promises import ReplicationMode
@@ -29,6 +40,7 @@ from rmq.ha.server import HaServer, HaServerConfig, ReplicationWait
 from rmq.ha.slave_link import SlaveSettings
 from rmq.ha.store_log import StoreLog
 from rmq.ha.wire import CatchUp
+from rmq.model.in_sync_record import newest
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
@@ -48,6 +60,10 @@ logger = logging.getLogger(__name__)
 
 SETTLE_S: Final = 3.0
 """How long a new master waits until it is recorded by what rule it answers sends."""
+WITHDRAW_RETRY_S: Final = 1.0
+"""How long a broker that cannot note that it is a slave waits before it tries again."""
+TAKE_BACK_S: Final = 5.0
+"""How long a record may have been on its way to a nameserver when its writer withdrew."""
 SEARCH_S: Final = 1.0
 """How often a slave that knows no master asks the nameservers for one."""
 SEARCH_S_MAX: Final = 10.0
@@ -105,6 +121,7 @@ class Replication:
         siblings: Siblings,
         *,
         request_reopen: Callable[[int | None, str], None],
+        now_ms: Callable[[], int],
         in_round: Callable[[], bool],
         in_one_round: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -132,13 +149,21 @@ class Replication:
         self._duties = duties
         self._store_stats = store_stats
         self._siblings = siblings
+        self._hidden_from: int | None = None
+        """From where on a slave hides what it did not show as a master (hideUnreplicated)."""
         self._found: tuple[InSyncRecord, ...] | None = None
         """By which records others may decide when this broker begins an epoch; None: it goes on."""
         self._is_forced = False
+        self.overtaken = ""
+        """Why the last promotion came to nothing, if another master had gone on."""
+        self._was_pending = False
+        self._void: InSyncRecord | None = None
+        """The first record of an epoch that did not begin."""
         self._has_lease = True
         self._mode: ReplicationMode | None = None
         """By which sends were answered when that was last looked at; None while a master starts."""
         self._request_reopen = request_reopen
+        self._now_ms = now_ms
         self._in_round = in_round
         self._in_one_round = in_one_round
         self._role_changed = trio.Event()
@@ -226,29 +251,56 @@ class Replication:
         """
         cut_bytes = await self._store.settle_tail()
         self._duties.take_over()
-        identity = with_epoch(self.identity, epoch, self.log.end)
-        identity = with_records(identity, () if is_forced else found)
+        identity = begun(self.identity, epoch, self.log.end, () if is_forced else found)
         await self._save(with_role(identity, role.value))
+        self.overtaken = ""
         self._found, self._is_forced = found, is_forced
         return cut_bytes
 
     async def lay_down(self) -> None:
-        """Have done with a master's duties, the last thing before this broker is a slave."""
-        await self._store.flush()
+        """Have done with a master's duties, and note durably that this broker is a slave.
+
+        A disk that takes nothing is a reason to step down, not one to go on: should this broker
+        start as master again, the epoch of the next one keeps it from being it.
+        """
+        identity = with_role(self.identity, BrokerRole.SLAVE.value)
+        try:
+            await self._store.flush()
+            await self._save(identity)
+        except StoreError as exc:
+            self.identity = identity
+            logger.error("that this broker is a slave now could not be saved: %s", exc)
         self._duties.give_up()
-        await self.note_role()
 
     async def note_role(self) -> None:
         """Note durably which role the settings give this broker."""
         await self._save(with_role(self.identity, self._live.current.role.value))
 
+    async def renounce(self) -> None:
+        """See to it that no master counts on this slave by the name that is recorded of it."""
+        assert self.follower is not None, "a slave follows"
+        async with self.follower.suspended():
+            await self._save(renamed(self.identity, self._now_ms()))
+            self.follower.rename(self.identity.incarnation)
+
     async def count_as_another(self) -> None:
         """Note durably that the log may lose what it holds, before it does."""
-        await self._save(reborn(self.identity))
+        await self._save(reborn(self.identity, self._now_ms()))
 
     async def adopt_epoch(self, epoch: int, start: int) -> None:
         """Note durably that the master is of another epoch."""
+        self.metadata.epoch_began()
         await self._save(with_epoch(self.identity, epoch, start))
+
+    @property
+    def parted_at(self) -> int | None:
+        """From where on the log may be another one than that of the master before; None if there
+        was no other.
+        """
+        identity = self.identity
+        if identity.epoch == FIRST_EPOCH:
+            return None
+        return identity.history[-1][1] if identity.history else 0
 
     async def _save_records(self, records: tuple[InSyncRecord, ...]) -> None:
         """Note durably by what rules sends are answered."""
@@ -283,16 +335,20 @@ class Replication:
             self._siblings,
             save=self._save_records,
             on_change=self._record_changed,
+            on_brought=self._registration.retry,
+            on_overtaken=self._overtaken,
         )
         server.on_in_sync_changed = self._in_sync_changed
         server.on_recorded = records.told
         server.in_one_round = self._in_one_round
         if config.hide_unreplicated:
+            self._hidden_from = None
             self._store.core.dispatcher.bound = self._visible_end
             server.on_settled = self._store.bound_moved
         self._store.core.keeps_from = self._kept_for_slaves
         self._store.on_append = self._plan_pump
         self._mode = None
+        self._was_pending = self.is_pending
         self._follow_mode()
         self._update_refusal()
         try:
@@ -315,8 +371,7 @@ class Replication:
             self._store.on_append = None
             self._store.core.keeps_from = None
             if self._store.core.dispatcher.bound is not None:
-                self._store.core.dispatcher.bound = None
-                self._store.bound_moved()
+                self._hidden_from = self._visible_end()
             # What the store refuses it refuses until the next role is there: nobody would wait for
             # slaves any longer, and a message taken now would be in nobody's account.
             self.master = self.server = self.records = None
@@ -333,6 +388,8 @@ class Replication:
             master=identity.name,
             is_known=is_known or not self._live.current.namesrv_addrs,
             is_forced=self._is_forced and found is not None,
+            # It was stopped without saving its log.
+            renews=not identity.before,
         )
 
     def _in_sync_changed(self) -> None:
@@ -340,8 +397,73 @@ class Replication:
         if self.records is not None:
             self.records.look_again()
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether this broker is to be master, but may not be listed or followed as one yet."""
+        if self.master is not None:
+            return self.master.keeper.is_pending
+        return self.is_master and bool(self.identity.epoch_before)
+
+    def _overtaken(self) -> None:
+        """The former master has gone on: be its slave again."""
+        assert self.records is not None
+        self.overtaken = self.records.overtaken
+        logger.critical("this broker is a slave again: %s", self.overtaken)
+        self._prepare = self._withdraw
+        self._role_changed.set()
+
+    async def _withdraw(self) -> None:
+        """Go back to what this broker was before it began its epoch. Nothing was written in it."""
+        identity, own = self.identity, newest(*self.identity.records)
+        try:
+            await self._store.flush()
+            self._duties.give_up()
+            await self._save(with_role(withdrawn(identity), BrokerRole.SLAVE.value))
+        except RmqError as exc:
+            logger.critical("this broker has no right to be master, and cannot go back: %s", exc)
+            await trio.sleep(WITHDRAW_RETRY_S)
+            return
+        self.forget_master()
+        await self.assume(BrokerRole.SLAVE, free_id(await self._siblings.members()))
+        if own is not None and own.epoch == identity.epoch:
+            self._void = own
+
+    async def _take_back(self) -> None:
+        """Have nameservers forget the record of an epoch that did not begin, also one that was on
+        its way when this broker withdrew.
+        """
+        own, before = self._void, newest(*self.identity.records)
+        give_up_at = trio.current_time() + TAKE_BACK_S
+        have_all = False
+        while own is not None and not (have_all and trio.current_time() >= give_up_at):
+            have_all = await take_back(self._siblings, self._live.current, own, before)
+            await trio.sleep(WITHDRAW_RETRY_S)
+        self._void = None
+
+    async def give_up_pending(self) -> None:
+        """Stop being a master whose epoch has not begun; return when this broker is a slave."""
+        await self.change_role(self._withdraw)
+
+    async def assume(self, role: BrokerRole, broker_id: int) -> None:
+        """Have another role in the settings, and in their file if that can be written."""
+        self._live.assume_role(role, broker_id, now_ms=self._now_ms())
+        try:
+            await trio.to_thread.run_sync(self._live.persist)
+        except StorageError as exc:
+            logger.error(
+                "this broker is %s now, but its settings could not be saved: %s; set brokerRole=%s"
+                " and brokerId=%d yourself before it is restarted",
+                role.value,
+                exc,
+                role.value,
+                broker_id,
+            )
+
     def _record_changed(self) -> None:
         """Other slaves count than before, or the mode is another one."""
+        if self._was_pending and not self.is_pending:
+            self._was_pending = False
+            self._registration.register_again()
         self._follow_mode()
         self._update_refusal()
         if self.server is not None:
@@ -372,10 +494,21 @@ class Replication:
             logger.critical("this master takes no more messages: %s", Refusal.NO_LEASE.value)
 
     def _visible_end(self) -> int:
+        """Return up to where consumers may read: the rest may not outlive a failover.
+
+        That holds also when this broker is no master any longer, until it is known what becomes of
+        the rest: it is the next master's as well (`_show_hidden`), or cut off.
+        """
         log = self._store.core.log
-        if self.master is None:
-            return log.readable
-        return self.master.promises.settle_visible(log.written)
+        if self.master is not None:
+            return self.master.promises.settle_visible(log.written)
+        return log.readable if self._hidden_from is None else self._hidden_from
+
+    def _show_hidden(self) -> None:
+        """Let consumers read everything: the log is the beginning of the master's."""
+        if self._hidden_from is not None:
+            self._hidden_from = self._store.core.dispatcher.bound = None
+            self._store.bound_moved()
 
     def _kept_for_slaves(self) -> int:
         """Return from where on slaves in sync still need the log."""
@@ -510,6 +643,7 @@ class Replication:
                 nursery.start_soon(self.follower.run)
                 nursery.start_soon(self.metadata.run)
                 nursery.start_soon(self._look_for_master)
+                nursery.start_soon(self._take_back)
                 task_status.started()
         finally:
             self._store.core.dispatcher.on_read_back = None
@@ -554,9 +688,10 @@ class Replication:
 
     def _trust(self) -> None:
         """Tell whom the link proves to be the master, whose tables may be copied."""
-        status = None if self.follower is None else self.follower.status
-        is_linked = status is not None and status.is_native and status.state in _CONNECTED
-        self.metadata.trust(status.master.address if is_linked and status is not None else None)
+        was_native = bool(self.identity.records) and self._live.current.ha_dialect != "stock"
+        self.metadata.trust(self.linked_master, was_native=was_native)
+        if self.follower is not None and self.follower.status.state in _CONNECTED:
+            self._show_hidden()
 
     def _heard_news(self) -> None:
         """The master says that a table has changed; also once when a link begins."""
@@ -592,10 +727,34 @@ class Replication:
         return self.follower.status.master.end if self.follower is not None else 0
 
     @property
+    def linked_master(self) -> str | None:
+        """The master at the other end of the link, as it said itself; None without such a link.
+
+        A nameserver may know less: it was asked while the master was being started, say, and the
+        slave has found it at its old address since.
+        """
+        status = None if self.follower is None else self.follower.status
+        if status is None or not status.is_native or status.state not in _CONNECTED:
+            return None
+        return status.master.address or None
+
+    @property
+    def named_master(self) -> str | None:
+        """Whom to name to those who take this broker for the master; None if it may be it itself.
+
+        As a slave, the master that it follows or that a nameserver lists; as a fenced master, the
+        broker that took its place, if it said so itself.
+        """
+        if not self.is_master:
+            return self.linked_master or self.master_address
+        fence = self._registration.fence
+        return None if self.fenced is None or fence is None else fence.address or None
+
+    @property
     def last_master_address(self) -> str | None:
         """The master this slave has, or the last one it has heard of."""
         told = self.follower.status.master.address if self.follower is not None else ""
-        return self.master_address or told or None
+        return self.linked_master or self.master_address or told or None
 
     def _reseed(self, offset: int, reason: str) -> None:
         """Begin anew: the master has nothing of what this slave needs next."""
@@ -624,6 +783,11 @@ class Replication:
             dialled = self._live.current.ha_master_address or self.ha_address
             self._last_known = (dialled, address)
         self._point()
+
+    def nameserver_in_doubt(self, nameserver: str) -> None:
+        """A nameserver may not have the in-sync record of this broker, if it is master."""
+        if self.records is not None:
+            self.records.doubt(nameserver)
 
     def set_fenced(self, reason: str | None) -> None:
         """Stop writing, because another broker is master by right; None: go on."""

@@ -24,21 +24,34 @@ if TYPE_CHECKING:
 
 
 def replication_status(
-    replication: Replication, config: BrokerConfig, store: MessageStore
+    replication: Replication,
+    config: BrokerConfig,
+    store: MessageStore,
+    *,
+    gave_up: bool,
+    is_promoting: bool,
 ) -> HaStatusBody:
-    """Return how replication is going."""
+    """Return how replication is going.
+
+    With `gave_up` this broker was master last, with `is_promoting` it is about to become one.
+    """
     log, identity = store.core.log, replication.identity
     master = replication.master
     common: dict[str, Any] = {
         "epoch": identity.epoch,
         "replica": identity.name,
         "member": identity.member,
+        "members": tuple(sorted(identity.members)),
+        "pending": replication.is_pending,
+        "promoting": is_promoting,
+        "gave_up": gave_up,
         "record": _record(identity.records, config),
         "cluster_name": config.cluster_name,
         "broker_name": config.broker_name,
         "broker_id": config.broker_id,
         "address": config.address,
         "ha_address": config.ha_address,
+        "has_secret": bool(config.ha_secret),
         "begin": int(log.min_offset),
         "end": int(log.written),
         "flushed": int(log.flushed),

@@ -1,9 +1,11 @@
 """Changes of roles by hand, and the repair of a slave.
 
 Promotion, in order: the old master, if it answers, stops writing and sees to it that this slave has
-everything; else it is worked out whether messages that were acknowledged may be missing here, and
-then only `accept_loss` goes on. The follower stops, queue offsets are brought up to the log, the
-new epoch is on disk, and only then does the broker say that it is master and take messages. The
+everything; else this slave follows nobody any longer, the other slaves renounce (`rmq.ha.promotion`
+says why), and it is worked out whether messages that were acknowledged may be missing here; then
+only `accept_loss` goes on. Queue offsets are brought up to the log, the new epoch is on disk, its
+first record is with the nameservers, and only then does the broker say that it is master and take
+messages. If the old master has gone on meanwhile, as that record finds, nothing has changed. The
 epoch in its registration makes nameservers turn away the old master, should it come back.
 
 One change at a time; whoever asks for a second one is told so.
@@ -13,9 +15,10 @@ from __future__ import annotations
 
 import logging
 import socket
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 
+import msgspec
 import trio
 
 from rmq.broker.config import BrokerRole
@@ -29,7 +32,7 @@ from rmq.broker.log_comparison import (
 from rmq.broker.log_digests import log_digests
 from rmq.broker.record_keeping import kept_records
 from rmq.broker.replication_status import replication_status
-from rmq.broker.siblings import ASK_S
+from rmq.broker.siblings import ASK_S, free_id
 from rmq.errors import (
     ClientError,
     RefusedError,
@@ -40,8 +43,9 @@ from rmq.errors import (
 )
 from rmq.ha.follower_status import FollowerState
 from rmq.ha.identity import EPOCH_MAX
-from rmq.ha.promotion import Candidate, Kept, OtherSlave, Verdict, decide
-from rmq.model.in_sync_record import newest, read_record, store_of
+from rmq.ha.logs import TAIL_BYTES, tail_start
+from rmq.ha.promotion import EVERYTHING, Candidate, Kept, OtherSlave, decide
+from rmq.model.in_sync_record import newest, read_record
 from rmq.remoting.bodies import (
     HaDemoteBody,
     HaDigestsBody,
@@ -51,23 +55,37 @@ from rmq.remoting.bodies import (
     HaStepDownBody,
 )
 from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import HaDigestsRequest, HaFenceRequest, HaStepDownRequest
+from rmq.remoting.headers import (
+    HaDigestsRequest,
+    HaFenceRequest,
+    HaRenounceRequest,
+    HaStepDownRequest,
+)
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration import Registration
     from rmq.broker.replication import Replication
     from rmq.broker.siblings import Member, Siblings
+    from rmq.ha.promotion import Verdict
     from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
+PROMOTION: Final = "a promotion"
 HAND_OVER_S: Final = 10.0
 """How long slaves may take to get what a master that steps down has."""
+SILENT_S: Final = 0.5
+"""How long a master that has just been asked in vain how it is may take to step down. Nothing is
+lost if it takes longer: then the in-sync record decides. When it goes on, it asks whether it is
+still wanted to step down.
+"""
+JOIN_S: Final = 3.0
+"""How long a slave that is to be promoted may take to find and join the master that there is."""
 DIGESTS_S: Final = 60.0
 """How long a master may take to read what is compared."""
 
@@ -116,81 +134,198 @@ class RoleChange:
 
     async def promote(self, accept_loss: bool, mode: str | None) -> HaPromoteBody:
         """Make this slave the master of its broker name."""
-        with self._alone("a promotion"):
+        with self._alone(PROMOTION):
             replication, config = self._replication, self._live.current
+            if replication.is_pending:
+                _refuse(
+                    f"{config.address} is being made master already: {self._not_ready()}; give that"
+                    " up with `rmq ha demote`"
+                )
             if replication.is_master and replication.fenced is None:
                 _refuse(f"{config.address} is master already")
             if not replication.is_master:
                 self._check_port(config)
-            members = await self._siblings.members()
-            self._check_no_other_master(members)
-            knowledge = await self._ask_around(members)
-            role = self._role_of(mode, knowledge)
+            members = await self._members_with_own_master(accept_loss=accept_loss)
             previous = replication.last_master_address or ""
             former = next((m for m in members if m.address == previous), None)
             stepped_down = None
             if former is None or former.status is None or former.status.role == "MASTER":
+                await self._check_epochs(members, accept_loss=accept_loss)
                 is_silent = former is not None and former.status is None
                 stepped_down = await self._take_over(
                     previous, accept_loss=accept_loss, is_silent=is_silent
                 )
-            missing, is_safe = 0, True
-            reason = "everything that was answered SEND_OK is here"
-            if stepped_down is None and not self._has_all_of(former):
-                verdict = self._check_loss(knowledge, accept_loss=accept_loss)
-                missing, is_safe = self._known_missing(members), verdict.is_safe
-                reason = verdict.reason
-            epoch = knowledge.latest_epoch + 1
-            if epoch > EPOCH_MAX:
-                _refuse(f"somebody knows of a master of epoch {knowledge.latest_epoch}, the last")
-            cut_bytes = 0
-
-            async def prepare() -> None:
-                nonlocal cut_bytes
-                # Until all is in place nobody may write, whatever the role says.
-                self._store.core.set_refused(Refusal.HANDING_OVER, True)
-                cut_bytes = await replication.begin_epoch(
-                    epoch, role, knowledge.records, is_forced=not is_safe
+            async with self._following_nobody():
+                return await self._begin(
+                    members, previous, stepped_down, accept_loss=accept_loss, mode=mode
                 )
-                # Whoever fences it from here on knows of an epoch that is later still.
-                replication.set_fenced(None)
-                await self._assume(role, 0)
 
-            try:
-                await replication.change_role(prepare)
-            finally:
-                self._store.core.set_refused(Refusal.HANDING_OVER, False)
-            self._gave_up = None
-            start = replication.log.end
-            logger.warning(
-                "this broker is master of %s now: epoch %d, from offset %d on, %s",
-                config.broker_name,
-                epoch,
-                start,
-                role.value,
+    async def _begin(
+        self,
+        members: list[Member],
+        previous: str,
+        stepped_down: HaStepDownBody | None,
+        *,
+        accept_loss: bool,
+        mode: str | None,
+    ) -> HaPromoteBody:
+        """Decide whether this broker has everything, and begin an epoch; it follows nobody."""
+        replication, config = self._replication, self._live.current
+        missing, is_safe, reason = 0, True, EVERYTHING
+        if stepped_down is None:
+            members = await self._have_renounce(members)
+        knowledge = await self._ask_around(members)
+        if stepped_down is None or knowledge.latest_epoch > replication.identity.epoch:
+            verdict = self._check_loss(knowledge, accept_loss=accept_loss)
+            missing, is_safe = self._known_missing(members), verdict.is_safe
+            reason = verdict.reason
+        if stepped_down is not None:
+            # It knows what was ordered last, recorded or not.
+            mode = mode or stepped_down.mode or None
+        role = self._role_of(mode, knowledge)
+        _check_last_epoch(knowledge)
+        epoch = knowledge.latest_epoch + 1
+        cut_bytes = 0
+
+        async def prepare() -> None:
+            nonlocal cut_bytes
+            # Until all is in place nobody may write, whatever the role says.
+            self._store.core.set_refused(Refusal.HANDING_OVER, True)
+            cut_bytes = await replication.begin_epoch(
+                epoch, role, knowledge.records, is_forced=not is_safe
             )
-            if stepped_down is None and previous:
-                await self._fence_former(previous, epoch)
-            # One that was turned away has the same id as before.
-            self._registration.register_again()
-            await self._registration.wait_told()
-            if replication.fenced is not None:
-                _refuse(
-                    f"it has begun epoch {epoch}, but is no master: {replication.fenced}; make it a"
-                    " slave with `rmq ha demote`, or promote it again"
-                )
-            return HaPromoteBody(
-                mode=role.value,
-                epoch=epoch,
-                start=start,
-                previous_master=previous,
-                previous_end=-1 if stepped_down is None else stepped_down.end,
-                missing_bytes=missing,
-                cut_bytes=cut_bytes,
-                is_safe=is_safe,
-                reason=reason,
-                waits_for=self._not_ready(),
+            # Whoever fences it from here on knows of an epoch that is later still.
+            replication.set_fenced(None)
+            await replication.assume(role, 0)
+
+        try:
+            await replication.change_role(prepare)
+        except StorageError as exc:
+            if stepped_down is None:
+                raise
+            _refuse(
+                f"the master at {previous} has stepped down, and this slave cannot take its place:"
+                f" {exc}; nobody takes messages now: promote the broker at {previous}, or this one"
+                " when that is repaired"
             )
+        finally:
+            self._store.core.set_refused(Refusal.HANDING_OVER, False)
+        if replication.overtaken:
+            with trio.move_on_after(HAND_OVER_S):
+                while replication.is_master:  # noqa: ASYNC110 - rare, and short
+                    await trio.sleep(0.01)
+            _refuse(f"nothing was changed: {replication.overtaken}")
+        self._gave_up = None
+        start = replication.log.end
+        logger.warning(
+            "this broker is %s of %s now: epoch %d, from offset %d on, %s",
+            "to be master" if replication.is_pending else "master",
+            config.broker_name,
+            epoch,
+            start,
+            role.value,
+        )
+        if replication.is_pending:
+            is_safe = False
+            reason = "until most nameservers keep its first record, the former master may go on"
+        elif stepped_down is None and previous:
+            await self._fence_former(previous, epoch)
+        # One that was turned away has the same id as before.
+        self._registration.register_again()
+        await self._registration.wait_told()
+        if replication.fenced is not None:
+            _refuse(
+                f"it has begun epoch {epoch}, but is no master: {replication.fenced}; make it a"
+                " slave with `rmq ha demote`, or promote it again"
+            )
+        return HaPromoteBody(
+            mode=role.value,
+            epoch=epoch,
+            start=start,
+            previous_master=previous,
+            previous_end=-1 if stepped_down is None else stepped_down.end,
+            missing_bytes=missing,
+            cut_bytes=cut_bytes,
+            is_safe=is_safe,
+            reason=reason,
+            waits_for=self._not_ready(),
+        )
+
+    @asynccontextmanager
+    async def _following_nobody(self) -> AsyncIterator[None]:
+        """Take in nothing from a master, nor any record, as long as a decision rests on that."""
+        follower = self._replication.follower
+        if follower is None:
+            yield
+            return
+        async with AsyncExitStack() as stack:
+            with trio.move_on_after(ASK_S) as scope:
+                await stack.enter_async_context(follower.suspended())
+            if scope.cancelled_caught:
+                _refuse(f"this slave did not stop following its master within {ASK_S:g} s")
+            yield
+
+    async def _check_epochs(self, members: list[Member], *, accept_loss: bool) -> None:
+        """Refuse before the master steps down what would be refused after it."""
+        knowledge, own = await self._ask_around(members), self._replication.identity.epoch
+        _check_last_epoch(knowledge)
+        if knowledge.latest_epoch > own and not accept_loss:
+            _refuse(
+                f"messages that were acknowledged may be lost: somebody knows of a master of epoch"
+                f" {knowledge.latest_epoch}, this slave has followed only one of {own}"
+            )
+
+    async def _have_renounce(self, members: list[Member]) -> list[Member]:
+        """Have the other slaves come back by other names, and return what they hold.
+
+        So a master that hung, and comes back now, cannot count on them.
+        """
+        config = self._live.current
+        header = HaRenounceRequest(address=config.address)
+        found: list[Member] = []
+
+        async def ask(member: Member) -> None:
+            status = member.status
+            if status is not None and status.role != "MASTER":
+                try:
+                    answer = await self._siblings.ask(
+                        member.address, RequestCode.HA_RENOUNCE, header
+                    )
+                    status = HaStatusBody.decode(answer.body)
+                    if status.gave_up and not await self._continues(member.address, status.end):
+                        status = msgspec.structs.replace(status, gave_up=False)
+                except RmqError as exc:
+                    logger.warning("the slave at %s cannot be counted: %s", member.address, exc)
+                    status = None
+            found.append(member._replace(status=status))
+
+        async with trio.open_nursery() as nursery:
+            for member in members:
+                nursery.start_soon(ask, member)
+        return sorted(found, key=lambda member: member.address)
+
+    async def renounce(self, address: str) -> HaStatusBody:
+        """Let no master count on this slave by its present name: that at `address` takes over."""
+        with self._alone(f"the promotion of {address}"):
+            if self._replication.is_master or self._replication.follower is None:
+                _refuse(f"{self._live.current.address} is no slave")
+            with trio.move_on_after(ASK_S) as scope:
+                await self._replication.renounce()
+            if scope.cancelled_caught:
+                _refuse(f"this slave did not stop following its master within {ASK_S:g} s")
+            return self.status()
+
+    async def _continues(self, address: str, end: int) -> bool:
+        """Tell whether this log goes on from the end of another one, by what lies before that."""
+        log = self._replication.log
+        if not end <= log.end:
+            return False
+        start = tail_start(log.begin, end, log.begin)
+        header = HaDigestsRequest(start=start, stop=end, step=TAIL_BYTES)
+        answer = await self._siblings.ask(address, RequestCode.HA_DIGESTS, header)
+        theirs = HaDigestsBody.decode(answer.body)
+        own = await log_digests(log, start, end, TAIL_BYTES)
+        return theirs.digests == own.digests and bool(own.digests or not end)
 
     def _not_ready(self) -> str:
         """Return why a new master cannot be found, or answers no send with SEND_OK."""
@@ -283,17 +418,54 @@ class RoleChange:
                 f" {exc.strerror}"
             )
 
-    def _check_no_other_master(self, members: list[Member]) -> None:
-        own = self._replication.identity.epoch
-        for member in members:
-            status = member.status
-            if (
-                status is not None
-                and status.role == "MASTER"
-                and member.address != self._replication.master_address
-                and status.epoch >= own
-            ):
-                _refuse(f"{member.address} is master already, of epoch {status.epoch}")
+    async def _members_with_own_master(self, *, accept_loss: bool) -> list[Member]:
+        """Return the other brokers of the name; refuse if one is master that this one cannot ask.
+
+        A master is asked to step down by a slave that follows it: one that does not would not get
+        what the master has, and nobody would be master then. A slave may have lost sight of its
+        master for a moment, or have got another one only just now. So it asks for it again, and
+        gives itself `JOIN_S` to join it. With `accept_loss` it need not follow the master that
+        nameservers list.
+        """
+        replication = self._replication
+
+        def other_master() -> Member | None:
+            own = replication.linked_master
+            if own is None and (accept_loss or self._follows_stock()):
+                own = replication.master_address
+            return _master_but(own, members, replication.identity.epoch)
+
+        members = await self._siblings.members()
+        if other_master() is not None and not replication.is_master:
+            self._registration.register_again()
+            with trio.move_on_after(JOIN_S):
+                while other_master() is not None:  # noqa: ASYNC110 - rare, and short
+                    await trio.sleep(0.02)
+            members = await self._siblings.members()
+        other = other_master()
+        if other is not None:
+            assert other.status is not None, "only who answers says that it is master"
+            _refuse(
+                f"{other.address} is master already, of epoch {other.status.epoch}"
+                f"{self._why_not_joined()}"
+            )
+        return members
+
+    def _follows_stock(self) -> bool:
+        """Tell whether the link is one on which a master does not say its address."""
+        follower = self._replication.follower
+        return follower is not None and follower.status.is_native is False
+
+    def _why_not_joined(self) -> str:
+        follower = self._replication.follower
+        if follower is None:
+            return ""
+        status = follower.status
+        error = f": {status.last_error}" if status.last_error else ""
+        return (
+            f", and this slave does not follow it within {JOIN_S:g} s ({status.state.value}{error})"
+            "; let it follow that one first, or accept the loss of what only that one has"
+        )
 
     async def _take_over(
         self, master: str, *, accept_loss: bool, is_silent: bool
@@ -301,9 +473,11 @@ class RoleChange:
         """Have the master step down; None if it does not answer."""
         if not master:
             return None
-        header = HaStepDownRequest(epoch=self._replication.identity.epoch)
+        header = HaStepDownRequest(
+            epoch=self._replication.identity.epoch, address=self._live.current.address
+        )
         # One that did not say how it is hangs, or is gone: it is not waited for that long again.
-        timeout_s = ASK_S if is_silent else HAND_OVER_S + ASK_S
+        timeout_s = SILENT_S if is_silent else HAND_OVER_S + ASK_S
         try:
             answer = await self._siblings.ask(
                 master, RequestCode.HA_STEP_DOWN, header, timeout_s=timeout_s
@@ -338,36 +512,21 @@ class RoleChange:
             await self._replication.metadata.sync_last()
         return stepped_down
 
-    def _has_all_of(self, former: Member | None) -> bool:
-        """Tell whether the last master is a slave by now that has no more than this broker."""
-        if former is None or former.status is None or former.status.role == "MASTER":
-            return False
-        replication, status = self._replication, former.status
-        return status.epoch == replication.identity.epoch and status.end <= replication.log.end
-
     def _check_loss(self, knowledge: _Knowledge, *, accept_loss: bool) -> Verdict:
         """Raise if messages that were acknowledged may be missing here, and nobody accepts that."""
         replication = self._replication
-        end = replication.log.end
-        was_last = replication.is_master or self._gave_up == (
-            replication.identity.epoch,
-            end,
-        )
-        if was_last and self._is_certainly_last(knowledge):
-            return Verdict(True, "everything that was answered SEND_OK is here: it was master last")
         follower = replication.follower
         view = None if follower is None else follower.status.master
-        others = [
-            other for other in knowledge.others if other.address != replication.master_address
-        ]
+        others = list(knowledge.others)
         if replication.known_epoch > replication.identity.epoch:
             others.append(OtherSlave("the nameserver's last master", replication.known_epoch, None))
         candidate = Candidate(
-            member=replication.identity.member,
+            members=replication.identity.members,
             epoch=replication.identity.epoch,
-            end=end,
+            end=replication.log.end,
             record=newest(*replication.identity.records),
             follows_stock=view is not None and not view.is_native and view.end > 0,
+            was_last=replication.is_master or self._was_last,
         )
         verdict = decide(candidate, knowledge.kept, others)
         if not verdict.is_safe:
@@ -376,19 +535,15 @@ class RoleChange:
             logger.warning("promoted although messages may be lost: %s", verdict.reason)
         return verdict
 
-    def _is_certainly_last(self, knowledge: _Knowledge) -> bool:
-        """Tell whether no other broker can have been master since this one was."""
-        identity = self._replication.identity
-        if knowledge.latest_epoch > identity.epoch:
-            return False
-        own = newest(*identity.records)
-        if own is None:
-            return True
-        if own.nameservers:
-            # The first record of a later epoch would be with most of them.
-            return knowledge.kept.knowing(own.nameservers, own.order) > len(own.nameservers) // 2
-        seen = {store_of(other.member) for other in knowledge.others if other.epoch is not None}
-        return all(store_of(member) in seen for member in own.native_members)
+    @property
+    def _was_last(self) -> bool:
+        """Whether this slave was master when the name last had one, as far as it knows."""
+        replication = self._replication
+        return (
+            not replication.is_master
+            and replication.master_address is None
+            and self._gave_up == (replication.identity.epoch, replication.log.end)
+        )
 
     def _known_missing(self, members: list[Member]) -> int:
         """Return how many bytes others are known to have that this broker has not."""
@@ -398,20 +553,6 @@ class RoleChange:
             ends.append(follower.status.master.end)
         return max(0, max(ends, default=0) - self._replication.log.end)
 
-    async def _assume(self, role: BrokerRole, broker_id: int) -> None:
-        self._live.assume_role(role, broker_id, now_ms=self._now_ms())
-        try:
-            await trio.to_thread.run_sync(self._live.persist)
-        except StorageError as exc:
-            logger.error(
-                "this broker is %s now, but its settings could not be saved: %s; set brokerRole=%s"
-                " and brokerId=%d yourself before it is restarted",
-                role.value,
-                exc,
-                role.value,
-                broker_id,
-            )
-
     # --- demotion ----------------------------------------------------------------------------
 
     async def demote(self, ha_master_address: str | None, force: bool) -> HaDemoteBody:
@@ -419,6 +560,8 @@ class RoleChange:
         with self._alone("a demotion"):
             if not self._replication.is_master:
                 _refuse(f"{self._live.current.address} is a slave already")
+            if self._replication.is_pending:
+                return await self._give_up_pending()
             if not force and not await self._has_another_master():
                 _refuse(
                     f"no other master of {self._live.current.broker_name} is known, and nobody"
@@ -442,6 +585,18 @@ class RoleChange:
                 ha_master_address=ha_master_address or replication.ha_address or "",
             )
 
+    async def _give_up_pending(self) -> HaDemoteBody:
+        """Be a slave again instead of a master whose epoch has not begun."""
+        replication = self._replication
+        await replication.give_up_pending()
+        if replication.is_master:
+            _refuse("this broker could not go back to what it was; its log says why")
+        return HaDemoteBody(
+            epoch=replication.identity.epoch,
+            end=replication.log.end,
+            ha_master_address=replication.ha_address or "",
+        )
+
     async def _has_another_master(self) -> bool:
         """Tell whether somebody else is master of this name, or was the last one to be."""
         own = self._replication.identity.epoch
@@ -450,12 +605,16 @@ class RoleChange:
         return any(
             member.status is not None
             and member.status.role == "MASTER"
+            and not member.status.pending
             and member.status.epoch >= own
             for member in await self._siblings.members()
         )
 
-    async def step_down(self, epoch: int) -> HaStepDownBody:
-        """Give way to a slave: stop writing, let slaves have it all, become a slave."""
+    async def step_down(self, epoch: int, address: str | None) -> HaStepDownBody:
+        """Give way to the slave at `address`: stop writing, let slaves have it all, become a slave.
+
+        If this broker hung when the slave asked, that may have been refused by now.
+        """
         with self._alone("a hand-over"):
             replication = self._replication
             if not replication.is_master:
@@ -466,8 +625,31 @@ class RoleChange:
                     ResponseCode.STALE_EPOCH,
                     f"a slave of epoch {epoch} asks, this master is of {own_epoch}",
                 )
+            if address is not None:
+                await self._check_wanted(address)
+            await self._wait_for_slave()
+            mode = self._live.current.role.value
             end = await self._give_up(must_be_held=True)
-            return HaStepDownBody(epoch=own_epoch, end=end)
+            return HaStepDownBody(epoch=own_epoch, end=end, mode=mode)
+
+    async def _check_wanted(self, address: str) -> None:
+        """Refuse unless the slave at `address` says that it is being promoted."""
+        try:
+            answer = await self._siblings.ask(address, RequestCode.HA_STATUS)
+            is_promoting = HaStatusBody.decode(answer.body).promoting
+        except RmqError as exc:
+            _refuse(f"whether {address} still wants that is not known: {exc}")
+        if not is_promoting:
+            _refuse(f"{address} does not want that any longer")
+
+    async def _wait_for_slave(self) -> None:
+        """Let a slave that has only just joined get in sync, while messages are still taken."""
+        master = self._replication.master
+        with trio.move_on_after(JOIN_S):
+            while (  # noqa: ASYNC110 - rare, and short
+                master is not None and len(master.replicas) and not master.replicas.in_sync_count
+            ):
+                await trio.sleep(0.01)
 
     async def _give_up(self, *, must_be_held: bool) -> int:
         """Stop writing, wait for slaves in sync, become a slave; return where the log ends."""
@@ -490,13 +672,13 @@ class RoleChange:
                     master.replicas.in_sync_count and master.is_held_by_all(end)
                 ):
                     _refuse("no slave in sync has all messages")
-            broker_id = self._free_id(await self._siblings.members())
+            broker_id = free_id(await self._siblings.members())
 
             async def prepare() -> None:
+                await replication.lay_down()
                 # Whoever was master before this one: nameservers say who is now.
                 replication.forget_master()
-                await self._assume(BrokerRole.SLAVE, broker_id)
-                await replication.lay_down()
+                await replication.assume(BrokerRole.SLAVE, broker_id)
 
             await replication.change_role(prepare)
         finally:
@@ -510,10 +692,6 @@ class RoleChange:
             end,
         )
         return end
-
-    def _free_id(self, members: list[Member]) -> int:
-        taken = {member.broker_id for member in members}
-        return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
     # --- repair ------------------------------------------------------------------------------
 
@@ -595,7 +773,32 @@ class RoleChange:
 
     def status(self) -> HaStatusBody:
         """Return how replication is going."""
-        return replication_status(self._replication, self._live.current, self._store)
+        return replication_status(
+            self._replication,
+            self._live.current,
+            self._store,
+            gave_up=self._was_last,
+            is_promoting=self._under_way == PROMOTION,
+        )
+
+
+def _check_last_epoch(knowledge: _Knowledge) -> None:
+    if knowledge.latest_epoch >= EPOCH_MAX:
+        _refuse(f"somebody knows of a master of epoch {knowledge.latest_epoch}, the last")
+
+
+def _master_but(own: str | None, members: list[Member], epoch: int) -> Member | None:
+    """Return a broker that is master of this epoch or a later one, and not this slave's own."""
+    for member in members:
+        status = member.status
+        if (
+            status is not None
+            and status.role == "MASTER"
+            and member.address != own
+            and status.epoch >= epoch
+        ):
+            return member
+    return None
 
 
 class _Knowledge(NamedTuple):
@@ -613,13 +816,16 @@ def _other_slave(member: Member, config: BrokerConfig) -> OtherSlave:
     if status is None:
         return OtherSlave(member.address, None, None)
     heard = status.master
+    if status.role == "MASTER":
+        return OtherSlave(member.address, status.epoch, None, record=_record_of(status, config))
     return OtherSlave(
         member.address,
         status.epoch,
         status.end,
-        member=status.member,
+        members=frozenset(status.members or (status.member,)),
         record=_record_of(status, config),
         hears_epochs=heard is not None and heard.native,
+        gave_way=status.gave_up,
     )
 
 

@@ -120,8 +120,13 @@ def illegal_message(body_max: int) -> RefusedError:
     )
 
 
-def not_stored(result: AppendResult | BatchResult, body_max: int) -> RefusedError:
-    """Return what the producer of a message is told that the store did not take."""
+def not_stored(
+    result: AppendResult | BatchResult, body_max: int, master: str | None = None
+) -> RefusedError:
+    """Return what the producer of a message is told that the store did not take.
+
+    `master` is the broker that would take it, if this one is no master and knows who is.
+    """
     status = result.status
     if status is AppendStatus.CREATE_MAPPED_FILE_FAILED:
         return RefusedError(
@@ -136,7 +141,8 @@ def not_stored(result: AppendResult | BatchResult, body_max: int) -> RefusedErro
             ResponseCode.SERVICE_NOT_AVAILABLE,
             "service not available now. It may be caused by one of the following reasons:"
             " the broker's disk is full, messages are put to the slave, message store has been"
-            f" shut down, etc. Here: {result.reason}",
+            f" shut down, etc. Here: {result.reason}"
+            f"{'' if master is None else f'; the master is {master}'}",
         )
     if status is AppendStatus.OS_PAGE_CACHE_BUSY:
         return RefusedError(

@@ -32,6 +32,12 @@ class Member(NamedTuple):
     """None: it does not answer, or is of another make."""
 
 
+def free_id(members: list[Member]) -> int:
+    """Return an id for a slave that none of these has."""
+    taken = {member.broker_id for member in members}
+    return next(number for number in range(1, len(taken) + 2) if number not in taken)
+
+
 @final
 class Siblings:
     """Finds and asks them."""
@@ -42,9 +48,18 @@ class Siblings:
 
     async def members(self) -> list[Member]:
         """Return them, as far as nameservers know them, by address."""
+        nameservers = self._live.current.namesrv_addrs
+        known: dict[str, dict[str, int]] = {}
+
+        async def ask(nameserver: str) -> None:
+            known[nameserver] = await self._known_to(nameserver)
+
+        async with trio.open_nursery() as nursery:
+            for nameserver in nameservers:
+                nursery.start_soon(ask, nameserver)
         found: dict[str, int] = {}
-        for nameserver in self._live.current.namesrv_addrs:
-            found.update(await self._known_to(nameserver))
+        for nameserver in nameservers:
+            found.update(known[nameserver])
         members: list[Member] = []
 
         async def look_at(address: str, broker_id: int) -> None:

@@ -201,6 +201,14 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
     yield from _of_counters(member.address, status.counters)
     if status.last_error and status.state == WRITABLE:
         yield Finding(False, member.address, f"last error: {status.last_error}")
+    if status.has_secret is False:
+        yield Finding(
+            False,
+            member.address,
+            f"has no haSecret: whoever may connect to {status.ha_address or 'its port for slaves'}"
+            " gets all messages and can count as a slave without storing any",
+            "set haSecret on all brokers of the name; see docs/ha.md, Securing the link",
+        )
 
 
 def _of_promise(member: Member, status: HaStatusBody) -> Iterator[Finding]:

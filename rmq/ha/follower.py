@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +39,7 @@ from rmq.remoting.client import open_client
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from rmq.ha.logs import LogView
     from rmq.ha.slave_link import SlaveSettings
@@ -141,6 +142,9 @@ class Follower:
         self._ha_address: str | None = None
         self._master_address: str | None = None
         self._pointed = trio.Event()
+        self._suspensions = 0
+        self._stopped = trio.Event()
+        """Set while nobody is followed."""
         self._target_scope = trio.CancelScope()
         self._state = FollowerState.IDLE
         self._since = 0.0
@@ -177,6 +181,23 @@ class Follower:
             self._ha_address = ha_address
             self._pointed.set()
             self._target_scope.cancel()
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """Follow nobody inside: the log does not grow, and what the master said stays known."""
+        self._suspensions += 1
+        self._pointed.set()
+        self._target_scope.cancel()
+        try:
+            await self._stopped.wait()
+            yield
+        finally:
+            self._suspensions -= 1
+            self._pointed.set()
+
+    def rename(self, incarnation: int) -> None:
+        """Greet masters as this incarnation of the store from the next connection on."""
+        self._settings = replace(self._settings, incarnation=incarnation)
 
     @property
     def status(self) -> FollowerStatus:
@@ -220,16 +241,23 @@ class Follower:
     async def run(self) -> None:
         """Follow whoever it is pointed to, until cancelled."""
         try:
+            followed: str | None = None
             while True:
                 self._pointed = trio.Event()
-                self._forget_master()
-                if self._ha_address is None:
+                if self._ha_address is None or self._ha_address != followed:
+                    self._forget_master()
+                if self._ha_address is None or self._suspensions:
+                    self._enter(FollowerState.IDLE)
+                    self._stopped.set()
                     await self._pointed.wait()
                     continue
+                followed = self._ha_address
+                self._stopped = trio.Event()
                 with trio.CancelScope() as self._target_scope:
                     await self._follow(self._ha_address)
         finally:
             self._link = None
+            self._stopped.set()
             self._enter(FollowerState.IDLE)
 
     def _forget_master(self) -> None:
@@ -358,11 +386,24 @@ class Follower:
             )
             self._warned_unasked = True
         else:
+            if self._dialect == "auto" and await self._is_ours(self._master_address):
+                self._was_native = True
+                return Ending(
+                    EndKind.CLOSED,
+                    f"the master at {address} speaks the native dialect, but did not answer in time"
+                    " when it was greeted: it is greeted again",
+                )
             found = await self._examine(self._master_address, self._settings.catch_up)
             if isinstance(found, Ending):
                 return found
             end = found.end
         return await self._serve(address, is_native=False, end=end)
+
+    async def _is_ours(self, address: str) -> bool:
+        if self._client is not None:
+            return await stock_master.is_ours(self._client, address)
+        async with open_client() as client:
+            return await stock_master.is_ours(client, address)
 
     async def _examine(self, address: str, catch_up: CatchUp) -> Ending | stock_master.Extent:
         if self._client is not None:

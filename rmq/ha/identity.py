@@ -4,8 +4,11 @@ A store is named by 16 random bytes, so that a master can tell its slaves apart 
 they come from. The epoch counts leaderships of a broker name: each promotion makes a new one, and a
 slave takes on that of the master it follows, before it acknowledges anything of it. An epoch never
 goes back. The history says at which physical offset each epoch began, as far as this store has seen
-it. The incarnation goes up whenever the log may have lost what it held: after a stop without saving
-it, and when it is cut. The records say by what rules sends were answered (`in_sync_record`).
+it. The incarnation goes up with every start, when the log is cut, and when another slave is to be
+promoted: no master counts on a store by a name of the past. It is the time of day, so that a backup
+which is put back and started is not what the store was after the backup was made. The store
+remembers all incarnations since it last may have lost something it held. The records say by what
+rules sends were answered (`in_sync_record`).
 
 The state is a small file in the store, `config/haState.json`. It is on disk before anything is done
 in a new epoch, and one that cannot be read is an error: with a new identity or an older epoch a
@@ -17,12 +20,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from rmq.errors import ConfigError
-from rmq.model.in_sync_record import InSyncRecord, member_name
+from rmq.model.in_sync_record import InSyncRecord, member_name, member_names
 from rmq.store.config_file import ConfigFile
 from rmq.store.storage import storage_error
 
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 REPLICA_BYTES: Final = 16
 FIRST_EPOCH: Final = 1
 EPOCH_MAX: Final = 2**63 - 1
+NAMES_MAX: Final = 64
+"""How many earlier incarnations are remembered."""
 HISTORY_MAX: Final = 256
 """How many epochs are remembered with their beginning; the oldest go first."""
 
@@ -52,12 +58,21 @@ class HaIdentity:
     incarnation: int = 0
     records: tuple[InSyncRecord, ...] = ()
     """A slave: the last one it was told. A master: all that somebody may decide by."""
+    before: tuple[int, ...] = ()
+    """The earlier incarnations of which nothing was lost since, in order."""
+    epoch_before: int = 0
+    """Of a new master, until its first record counts: the epoch to which it goes back if it finds
+    that the former master has gone on. 0: it never goes back."""
 
     def __post_init__(self) -> None:
         if len(self.replica) != REPLICA_BYTES:
             raise ValueError(f"a name of {len(self.replica)} bytes, not {REPLICA_BYTES}")
         if not FIRST_EPOCH <= self.epoch <= EPOCH_MAX:
             raise ValueError(f"epoch {self.epoch}")
+        if any(one >= other for one, other in pairwise((*self.before, self.incarnation))):
+            raise ValueError(f"incarnation {self.incarnation} after {self.before}")
+        if not 0 <= self.epoch_before < self.epoch:
+            raise ValueError(f"epoch {self.epoch} after {self.epoch_before}")
         before = (0, 0)
         for epoch, start in self.history:
             if epoch <= before[0] or start < before[1]:
@@ -75,6 +90,11 @@ class HaIdentity:
     def member(self) -> str:
         """How in-sync records call this store."""
         return member_name(self.replica, self.incarnation)
+
+    @property
+    def members(self) -> frozenset[str]:
+        """All names by which it still holds what it has confirmed."""
+        return member_names(self.replica, (*self.before, self.incarnation))
 
     def epoch_at(self, offset: int) -> int | None:
         """Return the epoch in which the byte at `offset` was written; None if that is forgotten."""
@@ -101,13 +121,46 @@ def with_role(identity: HaIdentity, role: str) -> HaIdentity:
 
 
 def with_records(identity: HaIdentity, records: tuple[InSyncRecord, ...]) -> HaIdentity:
-    """Return the state with other in-sync records."""
-    return replace(identity, records=records)
+    """Return the state with other in-sync records.
+
+    If all are of the present epoch, that has begun for good.
+    """
+    is_begun = all(record.epoch == identity.epoch for record in records)
+    return replace(identity, records=records, epoch_before=0 if is_begun else identity.epoch_before)
 
 
-def reborn(identity: HaIdentity) -> HaIdentity:
+def reborn(identity: HaIdentity, now_ms: int) -> HaIdentity:
     """Return the state of a store that may lack what it held before."""
-    return replace(identity, incarnation=identity.incarnation + 1)
+    return replace(identity, incarnation=max(identity.incarnation + 1, now_ms), before=())
+
+
+def renamed(identity: HaIdentity, now_ms: int) -> HaIdentity:
+    """Return the state of a store on which no master counts by its present name."""
+    return replace(
+        identity,
+        incarnation=max(identity.incarnation + 1, now_ms),
+        before=(*identity.before, identity.incarnation)[-NAMES_MAX:],
+    )
+
+
+def begun(
+    identity: HaIdentity, epoch: int, start: int, records: tuple[InSyncRecord, ...]
+) -> HaIdentity:
+    """Return the state of a store that begins an epoch; `records` are those before it."""
+    before = identity.epoch if records else 0
+    return replace(with_epoch(identity, epoch, start), records=records, epoch_before=before)
+
+
+def withdrawn(identity: HaIdentity) -> HaIdentity:
+    """Return the state of a store before it began its epoch, in which nothing was written."""
+    epoch = identity.epoch_before
+    return replace(
+        identity,
+        epoch=epoch,
+        history=tuple(entry for entry in identity.history if entry[0] <= epoch),
+        records=tuple(record for record in identity.records if record.epoch <= epoch)[-1:],
+        epoch_before=0,
+    )
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +172,8 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     role: str = ""
     incarnation: _Number = 0
     records: tuple[InSyncRecord, ...] = ()
+    before: tuple[_Number, ...] = ()
+    epoch_before: _Number = 0
 
 
 def identity_path(root: Path) -> Path:
@@ -171,6 +226,8 @@ def _parse(text: str) -> HaIdentity:
         state.role,
         state.incarnation,
         state.records,
+        state.before,
+        state.epoch_before,
     )
 
 
@@ -182,6 +239,8 @@ def _render(identity: HaIdentity) -> str:
         role=identity.role,
         incarnation=identity.incarnation,
         records=identity.records,
+        before=identity.before,
+        epoch_before=identity.epoch_before,
     )
     return msgspec.json.format(msgspec.json.encode(state), indent=1).decode() + "\n"
 

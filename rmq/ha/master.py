@@ -102,6 +102,8 @@ class Master(Generic[T]):
         )
         self._gone_at: dict[str, float] = {}
         """Since when members are not in sync."""
+        self._met: set[str] = set()
+        """Members that have compared their logs with this one."""
         self.bucket = TokenBucket(settings.catch_up_bytes_per_s, now)
         self.counters = LinkCounters()
         self.records_heard = 0
@@ -154,19 +156,25 @@ class Master(Generic[T]):
         members = frozenset(
             replica.member for replica in replicas if replica.in_sync and replica.has_answered
         )
+        self._met |= members
+        is_sync = self.mode is ReplicationMode.SYNC
+        if keeper.is_renewing and is_sync and len(members) < replicas.rules.needed:
+            # No send is answered meanwhile, and who was a member may still be promoted.
+            return
         # One that came back as another member is not two.
         stores = {store_of(member) for member in members}
         recorded = frozenset(
             member
             for member in (() if last is None else last.members)
-            if member in members or store_of(member) not in stores
+            if (member in members or store_of(member) not in stores)
+            and (member in self._met or not keeper.is_renewing)
         )
         self._gone_at = {m: self._gone_at.get(m, now) for m in recorded - members}
         if len(members) >= replicas.rules.needed:
             # Not at once: one that is back soon need not be written down twice.
             recorded = frozenset(m for m, at in self._gone_at.items() if now < at + DROP_S)
         keeper.want(
-            is_sync=self.mode is ReplicationMode.SYNC,
+            is_sync=is_sync,
             needed=replicas.rules.needed,
             members=members | recorded,
             nameservers=nameservers,

@@ -13,13 +13,19 @@ and with nameservers. A slave may take over if
 
 Messages that a master acknowledged after another had taken its place are lost in any case; fencing
 is for that. A stock master records nothing, so its slave is refused. Where the master is alive, a
-hand-over (it steps down first) needs none of this.
+hand-over (it steps down first) needs none of this; nor does a broker that was master last.
+
+Time passes between a question and the decision, and a master that hung may come back meanwhile. So
+the slave follows nobody from before it asks. The others renounce: what they hold when they answer
+counts, and from then on they are members by another name, on whom no master can count without a
+record that says so. And a record that was written meanwhile is found by the first one of the new
+epoch (`record_keeper`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.model.in_sync_record import newest, store_of
 
@@ -28,18 +34,22 @@ if TYPE_CHECKING:
 
     from rmq.model.in_sync_record import InSyncRecord
 
+EVERYTHING: Final = "everything that was answered SEND_OK is here"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """The slave that is to become master."""
 
-    member: str
-    """How in-sync records call it."""
+    members: frozenset[str]
+    """How in-sync records may call it: by all these names it holds what it has confirmed."""
     epoch: int
     end: int
     record: InSyncRecord | None
     """The last one it was told."""
     follows_stock: bool = False
+    was_last: bool = False
+    """It was the master of its epoch when it was last one, and its log is as it was then."""
 
 
 class OtherSlave(NamedTuple):
@@ -50,13 +60,16 @@ class OtherSlave(NamedTuple):
     """The last one it has heard of; None if it does not answer."""
     end: int | None
     """Where its log ends; None if it does not answer, or has none."""
-    member: str = ""
-    """How in-sync records call it."""
+    members: frozenset[str] = frozenset()
+    """How in-sync records may call it."""
     record: InSyncRecord | None = None
     """The last one it was told."""
     hears_epochs: bool = True
     """Its last master tells epochs. A slave of a stock link, or one that has heard of no master
     since it was started, may hold bytes of a later epoch than the last one it knows."""
+    gave_way: bool = False
+    """It was the master of its epoch and has stepped down, and all it has is in this slave's log,
+    byte for byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +112,9 @@ def decide(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> Ve
                 f"{other.address} knows of a master of epoch {other.epoch}, this slave has followed"
                 f" only one of {epoch}"
             )
+    has_all = candidate.was_last or any(o.gave_way and o.epoch == epoch for o in others)
+    if has_all and _is_last_epoch(candidate, kept, others):
+        return Verdict(True, EVERYTHING)
     if not candidate.end:
         return _no("this slave holds nothing")
     record = latest_record(candidate, kept, others)
@@ -116,9 +132,34 @@ def decide(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> Ve
         return _no(doubt)
     if not record.is_sync:
         return _no("the master acknowledged messages without waiting for slaves (async)")
-    if candidate.member not in record.members:
+    if candidate.members.isdisjoint(record.members):
         return _no(_why_not_named(candidate, record))
+    if not record.nameservers and record.rivals:
+        return _no(
+            f"{len(record.rivals)} other slaves may have become master by an earlier record, and"
+            " there is no nameserver that would know"
+        )
     return _compare(candidate, record, others)
+
+
+def _is_last_epoch(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> bool:
+    """Tell whether nobody can have been master in a later epoch than this one knows."""
+    own, latest = candidate.record, latest_record(candidate, kept, others)
+    if own is None or latest is None:
+        return latest is None
+    if latest.epoch > candidate.epoch or latest.master != own.master:
+        # There was another master, later or in the same epoch.
+        return False
+    if own.nameservers:
+        # The first record of a later epoch would be with most of them.
+        return kept.knowing(own.nameservers, own.order) > len(own.nameservers) // 2
+    seen = {store_of(name) for other in others if other.epoch is not None for name in other.members}
+    seen |= {store_of(name) for name in candidate.members}
+    # Of an async master nobody knows which slaves it had; one that counted on nobody may have been
+    # made master by force, beside another.
+    return bool(own.native_members) and all(
+        store_of(member) in seen for member in own.native_members
+    )
 
 
 def _doubt_about_nameservers(record: InSyncRecord, own: InSyncRecord, kept: Kept) -> str | None:
@@ -139,11 +180,11 @@ def _doubt_about_nameservers(record: InSyncRecord, own: InSyncRecord, kept: Kept
 
 
 def _why_not_named(candidate: Candidate, record: InSyncRecord) -> str:
-    store = store_of(candidate.member)
-    if any(store_of(member) == store for member in record.members):
+    stores = {store_of(member) for member in candidate.members}
+    if any(store_of(member) in stores for member in record.members):
         return (
-            "this slave was stopped without saving its log, or its log was cut, since the master"
-            " last counted on it: it may lack what it had confirmed"
+            "since the master last counted on this slave it was stopped without saving its log, or"
+            " its log was cut, or it was put back from a backup: it may lack what it had confirmed"
         )
     others = f"{len(record.members)} other" if record.members else "no"
     return (
@@ -161,14 +202,17 @@ def _compare(candidate: Candidate, record: InSyncRecord, others: Sequence[OtherS
     if ahead is not None and ahead.end is not None and ahead.end > end:
         return _no(f"{ahead.address} has {ahead.end - end} bytes more: promote that one")
     # One that is empty has lost what it may have confirmed: its disk was replaced.
-    seen = {other.member for other in others if other.epoch == epoch and other.end}
-    unseen = sum(member not in seen for member in record.members if member != candidate.member)
+    seen = set(candidate.members)
+    for other in others:
+        if other.epoch == epoch and other.end:
+            seen |= other.members
+    unseen = sum(member not in seen for member in record.members)
     if unseen >= record.needed:
         return _no(
             f"{unseen} of {len(record.members)} slaves in sync do not answer, and {record.needed}"
             " were enough to acknowledge a message"
         )
-    return Verdict(True, "everything that was answered SEND_OK is here")
+    return Verdict(True, EVERYTHING)
 
 
 def _no(reason: str) -> Verdict:

@@ -11,9 +11,14 @@ A record counts when nobody can decide by an older one any more. Who decides by 
 one of its members, and it asks a majority of the nameservers that keep it. So for each earlier
 record a later one must be with a majority of its nameservers, or with all of its members; the first
 one of an epoch with a majority in any case, where there are nameservers, so that a master of an
-earlier epoch learns that its time is over; and with
-those who are members for the first time. Until then answers have to satisfy the old and the new
-record alike.
+earlier epoch learns that its time is over; and with those who are members for the first time. Until
+then answers have to satisfy the old and the new record alike.
+
+An epoch begins with a decision (`promotion`) by the latest record that was known then. While the
+decision was taken, the former master may have come back and recorded another rule. Its record and
+the first one of the new epoch both need a majority of nameservers, so one of these has met both: a
+new master that finds a record which its decision did not know of has no right to the epoch
+(`met`). Nothing has been acknowledged in it by then.
 """
 
 from __future__ import annotations
@@ -43,15 +48,20 @@ class RecordKeeper:
         master: str = "",
         is_known: bool,
         is_forced: bool = False,
+        renews: bool = False,
     ) -> None:
         """`records` are those that somebody may still decide by, the oldest first.
 
         `member` is this master as it was called when it was a slave, `master` names its store.
         With `is_known` there are no other records. With `is_forced` an operator has accepted that
-        others may decide by them: they do not count.
+        others may decide by them: they do not count. With `renews` this master was stopped without
+        saving its log, and may write again where it has written before: slaves of the past may hold
+        other bytes there than those of today. So it relies on a record of today only, and `want`
+        names slaves that have compared their logs with its own since.
         """
         self.epoch = epoch
         self.is_known = is_known
+        records = tuple(records)
         self._member = member
         self._master = master
         self._chain: list[InSyncRecord] = [] if is_forced else list(records)
@@ -66,6 +76,14 @@ class RecordKeeper:
         self._allowed: dict[str, bool] = {}
         """What `allows` has found since the last change: it is asked for each acknowledgement."""
         self._needed = 0
+        self._past = (epoch, self._version if renews else 0)
+        """The last record of this epoch from before the log may have lost something."""
+        self._decided_by = max(
+            (record.order for record in records if record.epoch < epoch), default=(0, 0)
+        )
+        """The latest record of the epochs before, when this one began."""
+        self.overtaken_by: InSyncRecord | None = None
+        """A record that was not known when this epoch began: it must not go on."""
         if self._saved is not None:
             self.stored(member, self._saved.order)
         self._note_change()
@@ -81,7 +99,7 @@ class RecordKeeper:
     def confirmed(self) -> InSyncRecord | None:
         """The record that counts; None while there is none of this epoch."""
         first = self._chain[0] if self._chain else None
-        return first if first is not None and first.epoch == self.epoch else None
+        return first if first is not None and self._is_of_today(first) else None
 
     @property
     def chain(self) -> tuple[InSyncRecord, ...]:
@@ -94,9 +112,32 @@ class RecordKeeper:
         confirmed = self.confirmed
         return len(self._chain) == 1 and confirmed is not None and self._wanted is None
 
+    def _is_of_today(self, record: InSyncRecord) -> bool:
+        return record.epoch == self.epoch and record.order > self._past
+
     def _is_blocked(self) -> bool:
-        """Tell whether somebody may become master by a record of an earlier epoch."""
-        return not self.is_known or any(record.epoch != self.epoch for record in self._chain)
+        """Tell whether somebody may become master by a record of the past."""
+        return (
+            self.overtaken_by is not None
+            or not self.is_known
+            or not all(self._is_of_today(record) for record in self._chain)
+        )
+
+    @property
+    def is_renewing(self) -> bool:
+        """Whether the records of this epoch are all of the past."""
+        return self._past[1] > 0 and not any(self._is_of_today(each) for each in self._chain)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether nameservers may still know better than to let this epoch begin.
+
+        Until they have its first record, nobody may follow: a slave that has taken on an epoch
+        cannot go back, its master can.
+        """
+        return self.overtaken_by is not None or any(
+            record.epoch != self.epoch and record.nameservers for record in self._chain
+        )
 
     def allows(self, member: str) -> bool:
         """Tell whether an answer may rest on what this member holds."""
@@ -137,6 +178,25 @@ class RecordKeeper:
         self.is_known = True
         self._note_change()
 
+    def met(self, record: InSyncRecord | None) -> bool:
+        """A nameserver keeps this record; tell whether one of this epoch may take its place.
+
+        Only an epoch that has not begun can be overtaken. A nameserver that has less than what was
+        decided by was emptied meanwhile, and may have known more.
+        """
+        if not self.is_pending:
+            return True
+        if record is None or record.order < self._decided_by:
+            return False
+        if record.epoch < self.epoch:
+            is_unknown = record.order > self._decided_by
+        else:
+            is_unknown = record.epoch > self.epoch or record.master != self._master
+        if is_unknown:
+            self.overtaken_by = record
+            self._note_change()
+        return not is_unknown
+
     def want(
         self,
         *,
@@ -152,7 +212,7 @@ class RecordKeeper:
         Everything below `acknowledged` has been answered, and `held` tells what a member holds.
         What is not true yet is not recorded: `needed` members have to hold all that was answered.
         """
-        if not self.is_known:
+        if not self.is_known or self.overtaken_by is not None:
             return
         wanted = InSyncRecord(
             epoch=self.epoch,
@@ -161,10 +221,11 @@ class RecordKeeper:
             needed=needed if is_sync else 0,
             members=tuple(sorted(members)) if is_sync else (),
             nameservers=tuple(sorted(nameservers)),
+            rivals=() if nameservers else self._rivals(members),
             master=self._master,
         )
         last = self._wanted or (self._chain[-1] if self._chain else None)
-        if last is not None and last.epoch == self.epoch and wanted.says_same(last):
+        if last is not None and self._is_of_today(last) and wanted.says_same(last):
             return
         if self._wanted is not None:
             # It is being saved. What is wanted by then is wanted again.
@@ -172,6 +233,11 @@ class RecordKeeper:
         if is_sync and not self._is_true(wanted, acknowledged, held):
             return
         self._wanted = wanted
+
+    def _rivals(self, members: frozenset[str]) -> tuple[str, ...]:
+        """Return who else may become master by a record that somebody may still decide by."""
+        named = {member for record in self._chain for member in record.native_members}
+        return tuple(sorted(named - members - {self._member}))
 
     def _is_true(self, wanted: InSyncRecord, acknowledged: int, held: Callable[[str], int]) -> bool:
         """Tell whether `needed` members hold all that was answered."""
@@ -231,6 +297,8 @@ class RecordKeeper:
         """Forget records that nobody can decide by any more."""
         last = self._chain[-1] if self._chain else None
         if last is None or last is not self._saved or len(self._chain) == 1:
+            return False
+        if self.overtaken_by is not None:
             return False
         earlier = self._chain[:-1]
         old_members = {member for record in earlier for member in record.native_members}

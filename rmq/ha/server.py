@@ -230,6 +230,10 @@ class HaServer:
         """Serve one connection from beginning to end."""
         now = trio.current_time()
         refusal = None
+        if self.master.keeper.is_pending:
+            # Nothing is said, so that a slave takes nothing on: it comes again.
+            sock.close()
+            return
         if not is_allowed(self.allowed, host):
             refusal = "its address is not among haAllowedAddresses"
         elif len(self._connections) >= self.config.links_max:

@@ -17,7 +17,7 @@ from rmq.errors import ClientError, ProtocolError, RemoteProtocolError, Response
 from rmq.ha.slave_link import Ending, EndKind
 from rmq.ha.wire import CatchUp
 from rmq.remoting.bodies import KVTable
-from rmq.remoting.codes import RequestCode
+from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import ViewMessageRequest
 from rmq.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 from rmq.store.log_scan import LogScan
@@ -47,6 +47,15 @@ class Piece(NamedTuple):
 
     offset: int
     data: bytes
+
+
+async def is_ours(client: RemotingClient, address: str) -> bool:
+    """Tell whether a master is no stock one after all, by a request that only ours know."""
+    try:
+        answer = await client.request(address, RequestCode.HA_STATUS, timeout_s=_TIMEOUT_S)
+    except ClientError:
+        return False
+    return answer.code == ResponseCode.SUCCESS
 
 
 async def examine(

@@ -17,11 +17,14 @@ can do that, too. Where brokers have a secret, a record carries a proof that its
 from __future__ import annotations
 
 import hmac
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
 from rmq.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 NAMESPACE: Final = "RMQ_IN_SYNC"
 STOCK: Final = "stock "
@@ -34,6 +37,11 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=_NUMBER_MAX)]
 def member_name(replica: bytes, incarnation: int) -> str:
     """Return the name of a store as a member."""
     return f"{replica.hex()}.{incarnation}"
+
+
+def member_names(replica: bytes, incarnations: Iterable[int]) -> frozenset[str]:
+    """Return the names of a store as a member in several incarnations."""
+    return frozenset(member_name(replica, number) for number in incarnations)
 
 
 def store_of(member: str) -> str:
@@ -53,6 +61,9 @@ class InSyncRecord(msgspec.Struct, frozen=True, kw_only=True):
     """In order; none of an async master."""
     nameservers: tuple[str, ...] = ()
     """Who else keeps the record."""
+    rivals: tuple[str, ...] = ()
+    """Without nameservers: members of earlier records that may not have heard of this one, and can
+    be promoted by those."""
     master: str = ""
     """Names the store of the master that wrote it."""
     proof: str = ""
@@ -98,6 +109,11 @@ def read_record(data: bytes | str) -> InSyncRecord:
         return msgspec.json.decode(data, type=InSyncRecord)
     except msgspec.DecodeError as exc:
         raise RemoteProtocolError(f"an in-sync record cannot be read: {exc}") from None
+
+
+def number_of(record: InSyncRecord | None) -> str:
+    """Return epoch and version as text, 0.0 for no record."""
+    return "0.0" if record is None else f"{record.epoch}.{record.version}"
 
 
 def newest(*records: InSyncRecord | None) -> InSyncRecord | None:

@@ -261,7 +261,14 @@ class KvHandlers:
     def _check_record(self, request: Request[PutKvConfigRequest], kept: str | None) -> None:
         header, channel = request.header, request.channel
         try:
-            self._guard.check(header.key, header.value, kept, channel, self._now())
+            self._guard.check(
+                header.key,
+                header.value,
+                kept,
+                channel,
+                self._now(),
+                instead_of=header.instead_of,
+            )
         except RefusedError as exc:
             if exc.remark != self._logged:
                 self._logged = exc.remark

@@ -2,7 +2,8 @@
 
 Masters of ours write records into the KV config, in a namespace of their own
 (`rmq.model.in_sync_record`), and brokers decide by them who may be master. So a record of an
-earlier epoch or version is refused: its writer was deposed, or overtaken. What is no record is
+earlier epoch or version is refused: its writer was deposed, or overtaken. So is one whose writer
+found another record here than there is now: what it decided by is out of date. What is no record is
 refused, too. The same record may be written again. Operators may delete records.
 
 A promotion takes the last epoch that anyone knows + 1. A record that is further ahead of what this
@@ -11,7 +12,7 @@ an epoch and never reached it. The two cannot be told apart by looking at the re
 has no secret), nor by looking at who is registered: the master that is listed may be the one that
 was deposed, and while none is listed a single forged record would last. But a master that lives
 brings its record again every second until it is kept. So a leap is refused at first, and taken from
-a connection that still brings the same epoch `LEAP_S` later. A packet by somebody who hangs up
+a connection that still brings the same epoch `LEAP_S` later. A leap by somebody who hangs up
 changes nothing; a nameserver that has missed promotions is up to date a few seconds later. Who
 stays and goes on can have a record taken, as he could by counting up one by one; where brokers have
 a secret, they do not believe it.
@@ -24,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, NoReturn, final
 
 from rmq.errors import RefusedError, RemoteProtocolError
-from rmq.model.in_sync_record import read_record
+from rmq.model.in_sync_record import number_of, read_record
 from rmq.nameserver.registration import C
 from rmq.remoting.codes import ResponseCode
 
@@ -59,8 +60,20 @@ class RecordGuard(Generic[C]):
         self._claims: dict[C, _Claim] = {}
         """The last leap that each connection brought."""
 
-    def check(self, name: str, value: str, kept: str | None, connection: C, now: float) -> None:
-        """Raise `RefusedError` if `value` must not take the place of `kept`."""
+    def check(
+        self,
+        name: str,
+        value: str,
+        kept: str | None,
+        connection: C,
+        now: float,
+        *,
+        instead_of: str | None = None,
+    ) -> None:
+        """Raise `RefusedError` if `value` must not take the place of `kept`.
+
+        `instead_of` tells which record its writer found, as epoch and version; None: any.
+        """
         try:
             record = read_record(value)
         except RemoteProtocolError as exc:
@@ -70,6 +83,12 @@ class RecordGuard(Generic[C]):
         before = _read(kept)
         if before is not None:
             _check_order(name, record, before)
+        if instead_of is not None and instead_of != number_of(before):
+            raise RefusedError(
+                ResponseCode.STALE_EPOCH,
+                f"in-sync record refused: it is to take the place of record {instead_of} of {name},"
+                f" and this nameserver keeps {number_of(before)}",
+            )
         known = max(self._registered(name), 0 if before is None else before.epoch)
         if known and record.epoch > known + 1:
             self._check_leap(name, record.epoch, known, connection, now)
@@ -96,13 +115,13 @@ def _check_order(name: str, record: InSyncRecord, kept: InSyncRecord) -> None:
     if record.order < kept.order:
         raise RefusedError(
             ResponseCode.STALE_EPOCH,
-            f"in-sync record refused: this nameserver keeps record {_number(kept)} of {name},"
-            f" which is later than {_number(record)}",
+            f"in-sync record refused: this nameserver keeps record {number_of(kept)} of {name},"
+            f" which is later than {number_of(record)}",
         )
     if record.order == kept.order and not record.says_same(kept):
         raise RefusedError(
             ResponseCode.STALE_EPOCH,
-            f"in-sync record refused: this nameserver keeps another record {_number(kept)} of"
+            f"in-sync record refused: this nameserver keeps another record {number_of(kept)} of"
             f" {name}; two brokers must not be master of a name in one epoch: promote the one that"
             " is to stay again",
         )
@@ -121,7 +140,3 @@ def _read(value: str | None) -> InSyncRecord | None:
         return read_record(value)
     except RemoteProtocolError:
         return None
-
-
-def _number(record: InSyncRecord) -> str:
-    return f"{record.epoch}.{record.version}"

@@ -151,6 +151,7 @@ class RequestCode(IntEnum):
     HA_DIGESTS = 9005
     HA_STEP_DOWN = 9006
     HA_FENCE = 9007
+    HA_RENOUNCE = 9008
 
 
 class ResponseCode(IntEnum):

@@ -118,7 +118,11 @@ class StoreCore:
         now_ms: Callable[[], int] | None = None,
         memory_bytes: int | None = None,
         on_progress: Callable[[Progress], None] | None = None,
+        on_cut: Callable[[StoreCore], None] | None = None,
     ) -> None:
+        """`on_cut` is called when the log was cut or dropped, with what is left of it: whoever
+        knows of places in it goes back, durably. It may be called again after a crash.
+        """
         self.config = config
         self.storage: Storage = storage if storage is not None else DiskStorage()
         self.now_ms = now_ms if now_ms is not None else _system_ms
@@ -171,21 +175,24 @@ class StoreCore:
             self.appender = Appender(
                 config, self.log, self.queues, self.dispatcher, self.index, store_host
             )
-            self.recovery = self._open(on_progress)
+            self.recovery = self._open(on_progress, on_cut)
         except BaseException:
             lock.release()
             raise
 
     # --- opening and closing ---------------------------------------------------------------
 
-    def _open(self, on_progress: Callable[[Progress], None] | None) -> RecoveryReport:
+    def _open(
+        self,
+        on_progress: Callable[[Progress], None] | None,
+        on_cut: Callable[[StoreCore], None] | None,
+    ) -> RecoveryReport:
         storage, config = self.storage, self.config
-        truncation = read_request(config.root, storage)
+        truncation = request = read_request(config.root, storage)
         if truncation is not None and truncation.end is None:
             _log.warning("the log is dropped: %s", truncation.reason)
             for folder in drop_log(config, storage, truncation.at_ms):
                 _log.warning("the segments of the log were moved to %s", folder)
-            forget_request(config.root, storage)
             truncation = None
         was_clean = not storage.exists(self._abort_path)
         self.log.load()
@@ -241,6 +248,10 @@ class StoreCore:
                     storage.delete(self._abort_path)
                 raise
             report.ended_at = self.log.written
+        if request is not None:
+            if on_cut is not None:
+                on_cut(self)
+            forget_request(config.root, storage)
         return report
 
     def _cut_log(self, end: int, reason: str) -> int:
@@ -256,7 +267,6 @@ class StoreCore:
         _log.warning("%d bytes of the log from %d on are cut off: %s", cut, end, reason)
         self._recovery_point = PhysicalOffset(-1)
         self._save_point_now()
-        forget_request(self.config.root, self.storage)
         return cut
 
     def settle_tail(self) -> int:

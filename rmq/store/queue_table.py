@@ -49,6 +49,11 @@ class QueueTable:
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self.by_key.get((topic, queue_id))
 
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """Return where a queue ends; 0 if there is none."""
+        queue = self.by_key.get((topic, queue_id))
+        return 0 if queue is None else queue.next_offset
+
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, a new one if there was none. Its files come with its first entry."""
         queue = self.by_key.get((topic, queue_id))

@@ -59,8 +59,12 @@ async def open_store(
     store_host: bytes = DEFAULT_STORE_HOST,
     now_ms: Callable[[], int] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_cut: Callable[[StoreCore], None] | None = None,
 ) -> AsyncIterator[MessageStore]:
-    """Open a store, recovering it if need be, and run it; it is flushed and closed at the end."""
+    """Open a store, recovering it if need be, and run it; it is flushed and closed at the end.
+
+    `on_cut` is called, in a thread, when its log was cut by a written order (`StoreCore`).
+    """
     limiter = trio.CapacityLimiter(THREADS)
     core = await trio.to_thread.run_sync(
         partial(
@@ -70,6 +74,7 @@ async def open_store(
             store_host=store_host,
             now_ms=now_ms,
             on_progress=on_progress,
+            on_cut=on_cut,
         ),
         limiter=limiter,
     )

@@ -15,11 +15,13 @@ until then it is merely an old point, from which the whole log would be read.
     point and checkpoint at the new end, durable (twice: both slots)
     queues and index back to the point; later segments deleted, the last one first; zeros behind
     the end; all of it durable
-    another point there; note deleted, durable
+    another point there
+    whoever knows of places in the log has gone back (`on_cut` of the store), durable
+    note deleted, durable
 
 To drop a log as a whole nothing of it has to be sound: its segments are moved aside, for they may
-be the only copy of something, what is derived from them is deleted, and the note last. Segments
-that were moved aside before go then.
+be the only copy of something, and what is derived from them is deleted. Segments that were moved
+aside before go then. The empty store is opened, and the rest is the same.
 """
 
 from __future__ import annotations

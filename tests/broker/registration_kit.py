@@ -215,12 +215,15 @@ class Cluster:
         """Called at the moment that the broker knows that it is registered."""
         self.epoch = 0
         self.fenced: list[tuple[int, str]] = []
+        self.doubts: list[str] = []
+        """Nameservers that may have lost the in-sync record, each time that was thought."""
         self.registration = Registration(
             self.live,
             self.topics,
             on_registered=self._registered,
             epoch=lambda: self.epoch,
             on_fenced=lambda epoch, reason: self.fenced.append((epoch, reason)),
+            on_doubt=self.doubts.append,
         )
         self.topics.on_change = self.registration.topic_changed
         self.live.subscribe(self.registration.config_changed)

@@ -55,12 +55,6 @@ def test_what_has_not_grown_is_no_change() -> None:
     assert slave.changes == changes
 
 
-def test_offsets_may_be_taken_as_they_are() -> None:
-    slave = filled(("T", "g", 0, 5), ("T", "g", 1, 9))
-    slave.merge(ConsumerOffsetSerializeWrapper(offset_table={"T@g": {0: 2}}), as_they_are=True)
-    assert slave.offsets("g", "T") == {0: 2, 1: 9}
-
-
 # --- resets --------------------------------------------------------------------------------------
 
 

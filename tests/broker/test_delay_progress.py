@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.broker.delay_file import SavedDelays, progress_after_cut
 from rmq.errors import MalformedJsonError
 from rmq.remoting.bodies.base import BodyError
 from tests.broker.delay_kit import TOPIC, Delays
@@ -34,7 +35,60 @@ def test_progress_has_the_form_of_4_9_8() -> None:
     delays.park(b"x", 3)
     delays.at(10_000)
     delays.core.flush()
-    assert delays.delivery.render() == '{\n\t"offsetTable":{1:3,3:1\n\t}\n}'
+    end = delays.core.log.written
+    assert delays.delivery.render() == (
+        f'{{\n\t"offsetTable":{{1:3,3:1\n\t}},\n\t"trail":{{{end}:{{1:3,3:1\n\t\t}}\n\t}}\n}}'
+    )
+
+
+def test_a_cut_log_takes_deliveries_back() -> None:
+    delays = Delays()
+    saved: list[tuple[int, str]] = []
+    for number in range(4):
+        delays.park(b"%d" % number, 1 + number % 2)
+        delays.at(10_000 * (number + 1))
+        delays.core.flush()
+        saved.append((delays.core.log.written, delays.delivery.render()))
+    text = saved[-1][1]
+    for end, then in saved[:-1]:
+        assert progress_after_cut(text, end) == then
+        assert progress_after_cut(text, end + 1) == then
+    assert progress_after_cut(text, saved[-1][0]) is None
+    assert progress_after_cut(text, saved[0][0] - 1) == '{\n\t"offsetTable":{}\n}'
+
+
+def test_without_a_word_of_what_it_rests_on_no_progress_is_left_of_a_cut_log() -> None:
+    """The master says next how far it is."""
+    text = '{"offsetTable":{1:3}}'
+    assert progress_after_cut(text, 1_000_000) == '{\n\t"offsetTable":{}\n}'
+    delays = Delays()
+    for _ in range(3):
+        delays.park(b"x")
+    delays.delivery.stop()
+    delays.delivery.load(text)
+    changes = delays.delivery.changes
+    delays.delivery.begin_trail(1_000)
+    assert delays.delivery.changes != changes, "it is to be saved"
+    known = delays.delivery.render()
+    delays.delivery.begin_trail(9_000)
+    assert delays.delivery.render() == known
+    assert progress_after_cut(known, 1_000) is None
+    assert progress_after_cut(known, 999) == '{\n\t"offsetTable":{}\n}'
+
+
+def test_what_a_file_rests_on_is_known_after_a_restart() -> None:
+    delays = Delays()
+    delays.park(b"a")
+    delays.at(1_000)
+    delays.core.flush()
+    first = delays.core.log.written
+    again = restarted(delays, delays.storage.kill(), delays.delivery.render())
+    again.park(b"b")
+    again.at(2_000)
+    again.core.flush()
+    cut = progress_after_cut(again.delivery.render(), first)
+    assert cut is not None
+    assert SavedDelays.decode(cut.encode()).offset_table == {1: 1}
 
 
 @pytest.mark.parametrize("name", sorted(golden_files("delayOffset.json")))

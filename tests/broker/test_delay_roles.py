@@ -10,7 +10,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.broker.delay_kit import TOPIC, Delays
 from tests.broker.send_kit import START_MS, WallClock
-from tests.remoting.server_kit import Logs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,30 +76,6 @@ def test_adopted_progress_is_saved_when_the_log_is_on_disk_up_to_there() -> None
     changes = slave.delivery.changes
     slave.delivery.adopt({1: 1}, slave.core.log.written)
     assert slave.delivery.changes == changes
-
-
-def test_a_master_that_is_believed_may_be_behind(caplog: pytest.LogCaptureFixture) -> None:
-    slave = slave_of(Delays())
-    slave.delivery.adopt({1: 5, 2: 3, 3: 2}, 0)
-    slave.delivery.adopt({1: 6, 2: 1}, 0, as_they_are=True)
-    assert durable(slave) == {1: 6, 2: 1}
-    assert Logs(caplog).lines == [
-        "delay level 2 goes back from 3 to 1: the log was cut",
-        "delay level 3 goes back from 2 to 0: the log was cut",
-    ]
-
-
-def test_a_believed_progress_is_not_saved_ahead_of_the_log() -> None:
-    master = Delays()
-    master.park(b"a")
-    slave = slave_of(master)
-    slave.core.flush()
-    slave.delivery.adopt({1: 5}, 0)
-    assert durable(slave) == {1: 5}
-    end = slave.core.log.written
-    slave.delivery.adopt({1: 3, 2: 4}, end + 1, as_they_are=True)
-    assert durable(slave) == {1: 3}, "what was saved before is enough for what is believed now"
-    assert at(slave, 2) == 4
 
 
 # --- from slave to master ------------------------------------------------------------------------

@@ -29,13 +29,11 @@ from tests.broker.broker_frames import (
     subscription,
 )
 from tests.broker.broker_kit import live_broker, live_config, part_broker
-from tests.broker.sync_kit import SLAVE, Pair, pair, sync_of
-from tests.remoting.server_kit import Logs
+from tests.broker.sync_kit import MASTER, SLAVE, Pair, pair, sync_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
 HOST = "client:1"
 
@@ -354,7 +352,9 @@ async def test_progress_is_saved_when_the_log_is_on_disk(tmp_path: Path) -> None
         assert keeper.is_unsaved
         await keeper.save_now()
         saved = (tmp_path / "slave" / "config" / "delayOffset.json").read_text()
-        assert saved == '{\n\t"offsetTable":{3:2\n\t}\n}'
+        end = linked.slave.core.log.flushed
+        table = '{\n\t"offsetTable":{3:2\n\t},\n\t'
+        assert saved == table + f'"trail":{{{end}:{{3:2\n\t\t}}\n\t}}\n}}'
 
 
 async def test_the_progress_of_transaction_checks_counts_when_the_slave_has_what_was_done(
@@ -416,30 +416,73 @@ async def test_progress_does_not_go_back(tmp_path: Path) -> None:
         assert slave.offsets.query(CHECKER, HALF_TOPIC, 0) == 3
 
 
-async def test_a_slave_whose_log_was_cut_believes_its_master_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_progress_of_the_epoch_before_does_not_count(tmp_path: Path) -> None:
+    """The log comes to the same end, but not with the same bytes."""
     async with pair(tmp_path) as linked:
         master, slave = linked.master, linked.slave
         linked.park(b"a", b"b", b"c")
+        master.broker.delay.load('{"offsetTable":{1:3}}')
+        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 3)
+        await linked.copy()
+        assert linked.sync.status.awaited_end is not None
+        linked.sync.epoch_began()
+        assert linked.sync.status.awaited_end is None
         await linked.replicate()
-        slave.broker.delay.load('{"offsetTable":{1:3,2:0}}')
-        slave.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 9)
-        slave.offsets.commit(HOST, GROUP, TOPIC, 0, 9)
-        master.broker.delay.load('{"offsetTable":{1:1}}')
-        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 4)
-        commit(linked, 0, 4)
-        linked.sync.log_was_cut()
+        linked.sync.take_reached()
+        assert slave.broker.delay.progress() == {}
+        assert slave.offsets.topics_of(CHECKER) == set()
+
+
+async def test_copied_progress_says_on_what_it_rests(tmp_path: Path) -> None:
+    async with pair(tmp_path) as linked:
+        master, slave = linked.master, linked.slave
+        ends: list[int] = []
+        for number in range(3):
+            master.put_many(1, topic=HALF_TOPIC)
+            master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, number)
+            ends.append(master.core.log.readable)
+            await linked.replicate()
+            await linked.copy()
+        for number in (1, 0):
+            slave.offsets.set_back(ends[number], slave.core.queues.end_of)
+            assert slave.offsets.query(CHECKER, HALF_TOPIC, 0) == number
+
+
+# --- another epoch -------------------------------------------------------------------------------
+
+
+async def test_offsets_behind_the_queues_are_the_masters_when_a_link_begins(tmp_path: Path) -> None:
+    """Others may have been consumed of a log that this master does not have."""
+    async with pair(tmp_path) as linked:
+        master, slave = linked.master, linked.slave
+        master.put_many(3)
+        await linked.replicate()
+        for group, offset in ((GROUP, 9), ("others", 2), ("third", 9)):
+            slave.offsets.commit(HOST, group, TOPIC, 0, offset)
+        master.put_many(3)
+        master.offsets.commit(HOST, "third", TOPIC, 0, 5)
         await linked.copy()
-        assert slave.broker.delay.progress() == {1: (1, 3)}
-        assert slave.offsets.query(CHECKER, HALF_TOPIC, 0) == 4
-        assert slave.offsets.query(GROUP, TOPIC, 0) == 9, "what was consumed was consumed"
-        assert Logs(caplog).lines[-1:] == ["delay level 1 goes back from 3 to 1: the log was cut"]
-        master.broker.delay.load('{"offsetTable":{}}')
-        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 2)
+        assert slave.offsets.query(GROUP, TOPIC, 0) == 9, "nobody knows whose it is"
+        linked.sync.trust(MASTER)
         await linked.copy()
-        assert slave.broker.delay.progress() == {1: (1, 3)}
-        assert slave.offsets.query(CHECKER, HALF_TOPIC, 0) == 4
+
+        def seen() -> list[int]:
+            return [slave.offsets.query(group, TOPIC, 0) for group in (GROUP, "others", "third")]
+
+        assert seen() == [3, 2, 5]
+        # Once: from then on what is behind the queues has come from this master.
+        slave.offsets.commit(HOST, GROUP, TOPIC, 0, 6)
+        linked.sync.trust(None)
+        linked.sync.trust(MASTER)
+        await linked.copy()
+        assert seen() == [6, 2, 5]
+        linked.sync.epoch_began()
+        linked.sync.trust(None)
+        await linked.copy()
+        assert seen() == [6, 2, 5]
+        linked.sync.trust(MASTER)
+        await linked.copy()
+        assert seen() == [3, 2, 5]
 
 
 # --- many ----------------------------------------------------------------------------------------

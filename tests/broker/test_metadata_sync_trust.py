@@ -90,6 +90,22 @@ async def test_without_a_secret_the_link_goes_before_the_nameserver(
             assert link.sync.status.master == MASTER
 
 
+async def test_where_masters_were_native_tables_come_over_a_native_link_or_not_at_all(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with scripted(tmp_path) as link:
+        link.sync.trust(None, was_native=True)
+        link.sync.point_to(OTHER)  # a stranger, as the nameserver says
+        assert link.sync.status.master is None
+        async with running(link.sync.run):
+            link.sync.news()
+            await trio.sleep(60)
+            assert link.master.asked == []
+            link.sync.trust(MASTER, was_native=True)
+            await trio.sleep(0.1)
+            assert link.master.addresses == [MASTER]
+
+
 async def test_a_link_that_says_what_the_nameserver_says_disturbs_nothing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

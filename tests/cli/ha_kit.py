@@ -127,6 +127,9 @@ class StandInBroker:
     async def fence(self, address: str, epoch: int) -> None:
         self.orders.append(("fence", address, epoch))
 
+    async def renounce(self, address: str) -> HaStatusBody:
+        return self.status()
+
     async def demote(self, ha_master_address: str | None, force: bool) -> HaDemoteBody:
         self.orders.append(("demote", ha_master_address))
         self._refuse_if_told()
@@ -147,7 +150,7 @@ class StandInBroker:
         self.orders.append(("digests", start, stop, step))
         return await log_digests(self.log, start, stop, step)
 
-    async def step_down(self, epoch: int) -> HaStepDownBody:
+    async def step_down(self, epoch: int, address: str | None) -> HaStepDownBody:
         raise AssertionError("only brokers ask for this")
 
 

@@ -684,3 +684,48 @@ def test_watching_shows_it_again_until_ctrl_c(
     assert pauses == [2.0, 2.0, 2.0]
     assert out.count("broker-a of DefaultCluster: healthy") == 3
     assert "\x1b" not in out
+
+
+# --- without a secret -------------------------------------------------------------------------
+
+
+def test_a_master_without_a_secret_says_what_that_means_and_is_healthy(
+    run: Run, pair: Pair
+) -> None:
+    pair.master.now = msgspec.structs.replace(
+        pair.master.now, has_secret=False, ha_address="127.0.0.1:10912"
+    )
+    code, out, _ = run(*pair.named)
+    assert code == ExitCode.OK
+    assert out.startswith("broker-a of DefaultCluster: healthy\n")
+    (note,) = [line for line in out.splitlines() if "haSecret" in line and "note: " in line]
+    assert note == (
+        f"note: {pair.master.address} has no haSecret: whoever may connect to 127.0.0.1:10912 gets"
+        " all messages and can count as a slave without storing any"
+    )
+    assert "docs/ha.md" in out
+    code, out, _ = run(*pair.named, "--json")
+    told = json.loads(out)
+    assert (code, told["healthy"]) == (ExitCode.OK, True)
+    (broker,) = told["brokers"]
+    (finding,) = broker["findings"]
+    assert (finding["problem"], finding["address"]) == (False, pair.master.address)
+    assert broker["members"][0]["status"]["hasSecret"] is False
+
+
+@pytest.mark.parametrize("has_secret", [True, None], ids=["a secret", "an older version"])
+def test_with_a_secret_or_when_it_is_not_known_nothing_is_said_of_it(
+    run: Run, pair: Pair, has_secret: bool | None
+) -> None:
+    pair.master.now = msgspec.structs.replace(pair.master.now, has_secret=has_secret)
+    code, out, _ = run(*pair.named)
+    assert code == ExitCode.OK
+    assert "haSecret" not in out
+
+
+def test_a_slave_without_a_secret_has_no_port_that_anybody_could_connect_to(
+    run: Run, pair: Pair
+) -> None:
+    pair.slave.now = msgspec.structs.replace(pair.slave.now, has_secret=False)
+    _, out, _ = run(*pair.named)
+    assert "haSecret" not in out

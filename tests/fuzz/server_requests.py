@@ -106,6 +106,7 @@ ROLE_CHANGES: Final = frozenset(
         RequestCode.HA_RESYNC,
         RequestCode.HA_STEP_DOWN,
         RequestCode.HA_FENCE,
+        RequestCode.HA_RENOUNCE,
     }
 )
 """Left out: they do what they are told, and a broker that is a slave takes no messages."""

@@ -27,6 +27,7 @@ from rmq.remoting.client import open_client
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     CreateTopicRequest,
+    HaPromoteRequest,
     PullMessageRequest,
     PullMessageResponse,
     SendMessageRequestV2,
@@ -130,6 +131,10 @@ class Pair:
     ) -> Command:
         return await self.client.request(broker.address, code, header, body=body, timeout_s=_WAIT_S)
 
+    async def promote(self, broker: Broker, *, accept_loss: bool = False) -> Command:
+        header = HaPromoteRequest(accept_loss=accept_loss)
+        return await self.ask(broker, RequestCode.HA_PROMOTE, header)
+
     async def status(self, broker: Broker) -> HaStatusBody:
         answer = await self.ask(broker, RequestCode.HA_STATUS)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -219,6 +224,22 @@ class Pair:
         await self.until(
             lambda: state.replicas.in_sync_count >= count, f"{count} slaves are in sync"
         )
+
+    async def settled(self, master: Broker) -> None:
+        """Wait until it is recorded by what rule a master answers sends."""
+        keeping = master.replication.records
+        assert keeping is not None
+        await self.until(lambda: not keeping.missing, "what is relied on is recorded")
+
+    async def sync_pair(self) -> tuple[Broker, Broker]:
+        """Start a sync master and a slave that counts, and have a few messages replicated."""
+        master = await self.start("one", "SYNC_MASTER")
+        await self.create_topic(master)
+        slave = await self.start("two", "SLAVE")
+        await self.in_sync(master)
+        assert await self.send(master, 5) == [ResponseCode.SUCCESS] * 5
+        await self.settled(master)
+        return master, slave
 
     async def equal(self, one: Broker, other: Broker) -> None:
         """Wait until two logs end at the same offset, and compare them."""

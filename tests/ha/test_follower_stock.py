@@ -12,6 +12,7 @@ import trio
 from rmq.ha.follower_status import FollowerState
 from rmq.ha.wire import PREAMBLE
 from rmq.remoting.client import open_client
+from rmq.remoting.codes import RequestCode
 from rmq.store.record import decode_records
 from rmq.testing.storage import MemoryStorage
 from tests.ha.following import Hands, following, node
@@ -315,6 +316,27 @@ async def test_a_stock_master_is_asked_with_the_client_that_is_there(
             async with following(copy, StockMaster(source), dialect="stock", **options):
                 await hands.until(lambda: copy.bytes == source.bytes)
                 assert client.open_channel_to(address_of(server)) is not None
+
+
+async def test_a_master_that_answers_late_is_not_taken_for_a_stock_one(
+    mock_clock: MockClock,
+) -> None:
+    """A proxy accepts at once, and what is behind it takes longer than a slave waits."""
+    async with node() as source, node() as copy:
+        hands = Hands(mock_clock, [source.limiter, copy.limiter])
+        source.put(100)
+        questions = stock_questions(source)
+        questions.add(RequestCode.HA_STATUS, lambda request: request.reply(body=b"{}"))
+        master = StockMaster(source)
+        async with serving(questions) as server:
+            options = {"master_address": address_of(server)}
+            async with following(copy, master, **options) as slave:
+                await hands.until(lambda: master.accepted == 2)
+                await hands.settle()
+                # Both times in the native dialect: nothing of its log is taken.
+                assert [received[: len(PREAMBLE)] for received in master.received] == [PREAMBLE] * 2
+                assert copy.bytes == b""
+                assert "speaks the native dialect" in (slave.follower.status.last_error or "")
 
 
 async def test_a_disk_without_room_for_the_first_byte_is_waited_for(mock_clock: MockClock) -> None:

@@ -15,13 +15,20 @@ from rmq.errors import ConfigError, StorageError
 from rmq.ha.identity import (
     EPOCH_MAX,
     HISTORY_MAX,
+    NAMES_MAX,
     HaIdentity,
+    begun,
     identity_path,
     load_identity,
+    reborn,
+    renamed,
     save_identity,
     with_epoch,
+    with_records,
     with_role,
+    withdrawn,
 )
+from rmq.model.in_sync_record import InSyncRecord, member_name
 from tests.store.file_steps import Killed, Steps, power_cuts
 
 if TYPE_CHECKING:
@@ -61,6 +68,8 @@ def test_what_is_saved_is_loaded_and_can_be_read_by_people(tmp_path: Path) -> No
         "role": "SLAVE",
         "incarnation": 0,
         "records": [],
+        "before": [],
+        "epoch_before": 0,
     }
 
 
@@ -228,3 +237,66 @@ def test_any_history_stays_in_order_and_never_goes_back(steps: list[tuple[int, i
             assert identity.history[-1] == (epoch, start)
             for offset in range(start):
                 assert identity.epoch_at(offset) == before.epoch_at(offset)
+
+
+# --- names and epochs that do not begin -----------------------------------------------------------
+
+
+def test_a_store_keeps_the_names_by_which_it_lost_nothing() -> None:
+    one = renamed(renamed(OLD, 1_000), 900)
+    assert one.members == {member_name(REPLICA, number) for number in (0, 1_000, 1_001)}
+    other = renamed(reborn(one, 2_000), 3_000)
+    assert other.members == {member_name(REPLICA, 2_000), member_name(REPLICA, 3_000)}
+    assert other.member == member_name(REPLICA, 3_000)
+
+
+def test_a_backup_that_is_put_back_is_not_what_the_store_became() -> None:
+    """Both begin with the same state, and are started at other times."""
+    went_on, put_back = renamed(OLD, 1_000), renamed(OLD, 2_000)
+    assert went_on.member not in put_back.members
+
+
+def test_so_many_names_are_kept_and_no_more(tmp_path: Path) -> None:
+    identity = OLD
+    for now_ms in range(3 * NAMES_MAX):
+        identity = renamed(identity, now_ms)
+    assert len(identity.members) == NAMES_MAX + 1
+    assert identity.member in identity.members
+    save_identity(tmp_path, identity)
+    assert load_identity(tmp_path) == identity
+
+
+def test_a_file_from_before_names_were_kept_has_one(tmp_path: Path) -> None:
+    save_identity(tmp_path, reborn(OLD, 2))
+    path = identity_path(tmp_path)
+    state = json.loads(path.read_text())
+    del state["before"], state["epoch_before"]
+    path.write_text(json.dumps(state))
+    assert load_identity(tmp_path).members == {member_name(REPLICA, 2)}
+
+
+@pytest.mark.parametrize("start", [500, 900])
+def test_an_epoch_that_does_not_begin_leaves_no_trace(start: int) -> None:
+    record = InSyncRecord(epoch=3, version=1, is_sync=True)
+    old = with_records(OLD, (record,))
+    new = begun(old, 4, start, (record,))
+    first = with_records(new, (record, InSyncRecord(epoch=4, version=1, is_sync=True)))
+    assert first.epoch_before == 3
+    back = withdrawn(first)
+    assert (back.epoch, back.records, back.epoch_before) == (3, (record,), 0)
+    assert back.epoch_at(400) == 1
+    # Once its first record counts, there is no way back.
+    assert with_records(first, first.records[1:]).epoch_before == 0
+
+
+def test_an_epoch_that_nothing_came_before_begins_at_once() -> None:
+    assert begun(OLD, 4, 900, ()).epoch_before == 0
+
+
+@pytest.mark.parametrize("state", [{"before": [2, 1]}, {"before": [0]}, {"epoch_before": 3}])
+def test_a_state_that_cannot_be_is_refused(tmp_path: Path, state: dict[str, int]) -> None:
+    save_identity(tmp_path, OLD)
+    path = identity_path(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | state))
+    with pytest.raises(ConfigError, match="cannot be understood"):
+        load_identity(tmp_path)

@@ -23,7 +23,7 @@ RECORD: Final = InSyncRecord(
     epoch=3, version=7, is_sync=True, needed=1, members=(MINE,), nameservers=NS
 )
 BOTH: Final = msgspec.structs.replace(RECORD, members=(MINE, YOURS))
-GOOD: Final = Candidate(member=MINE, epoch=3, end=500, record=RECORD)
+GOOD: Final = Candidate(members=frozenset({MINE}), epoch=3, end=500, record=RECORD)
 SILENT: Final = OtherSlave("silent", None, None)
 
 
@@ -33,7 +33,7 @@ def record(before: InSyncRecord = RECORD, **changes: Any) -> InSyncRecord:
 
 
 def other(end: int, *, epoch: int = 3, member: str = YOURS) -> OtherSlave:
-    return OtherSlave("other", epoch, end, member)
+    return OtherSlave("other", epoch, end, frozenset({member}))
 
 
 def all_have(kept: InSyncRecord | None) -> Kept:
@@ -84,7 +84,7 @@ def all_have(kept: InSyncRecord | None) -> Kept:
         ),
         pytest.param(GOOD, all_have(record(members=())), [], "no slaves", id="names nobody"),
         pytest.param(
-            replace(GOOD, member=member_name(b"m" * 16, 3)),
+            replace(GOOD, members=frozenset({member_name(b"m" * 16, 3)})),
             all_have(RECORD),
             [],
             "without saving its log",
@@ -199,6 +199,12 @@ def test_without_nameservers_its_own_record_is_enough() -> None:
     assert decide(replace(GOOD, record=alone), Kept(), []).is_safe
 
 
+def test_without_nameservers_others_may_have_become_master_by_an_earlier_record() -> None:
+    alone = msgspec.structs.replace(RECORD, nameservers=(), rivals=(YOURS,))
+    verdict = decide(replace(GOOD, record=alone), Kept(), [])
+    assert (verdict.is_safe, "by an earlier record" in verdict.reason) == (False, True)
+
+
 @given(
     st.integers(1, 3),
     st.lists(st.integers(1, 5), min_size=1, max_size=5),
@@ -224,3 +230,61 @@ def test_what_is_allowed_loses_nothing_that_can_have_been_acknowledged(
     )
     if verdict.is_safe:
         assert acknowledged <= ends[0]
+
+
+# --- who was master last --------------------------------------------------------------------------
+
+ASYNC: Final = record(is_sync=False, needed=0, members=())
+
+
+def test_who_was_master_last_is_master_again() -> None:
+    assert decide(replace(GOOD, record=ASYNC, was_last=True), all_have(ASYNC), []).is_safe
+
+
+def test_whoever_has_all_of_the_last_master_may_follow_it() -> None:
+    gone = OtherSlave("old", 3, 500, gave_way=True)
+    assert decide(replace(GOOD, record=ASYNC), all_have(ASYNC), [gone]).is_safe
+    assert not decide(replace(GOOD, record=ASYNC), all_have(ASYNC), []).is_safe
+
+
+@pytest.mark.parametrize(
+    ("kept", "others"),
+    [
+        pytest.param(all_have(msgspec.structs.replace(ASYNC, epoch=4)), [], id="recorded"),
+        pytest.param(
+            all_have(msgspec.structs.replace(ASYNC, version=99, master="another")),
+            [],
+            id="another one in the same epoch",
+        ),
+        pytest.param(all_have(ASYNC), [OtherSlave("x", 4, None)], id="known to another"),
+        pytest.param(Kept({NS[0]: ASYNC}), [], id="too few nameservers answer"),
+        pytest.param(all_have(None), [], id="nameservers were emptied"),
+    ],
+)
+def test_nobody_was_master_last_where_there_may_be_a_later_one(
+    kept: Kept, others: list[OtherSlave]
+) -> None:
+    asked = replace(GOOD, record=ASYNC, was_last=True)
+    assert not decide(asked, kept, others).is_safe
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_without_nameservers_and_members_nobody_knows_who_was_the_last(is_sync: bool) -> None:
+    alone = msgspec.structs.replace(ASYNC, nameservers=(), is_sync=is_sync)
+    assert not decide(replace(GOOD, record=alone, was_last=True), Kept(), []).is_safe
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_a_slave_that_renounced_is_still_the_one_that_was_recorded() -> None:
+    names = frozenset({MINE, member_name(b"m" * 16, 3)})
+    assert decide(replace(GOOD, members=names), all_have(RECORD), []).is_safe
+
+
+def test_others_that_renounced_are_seen() -> None:
+    both = replace(GOOD, record=BOTH)
+    renounced = OtherSlave("other", 3, 400, frozenset({YOURS, member_name(b"y" * 16, 1)}))
+    assert decide(both, all_have(BOTH), [renounced]).is_safe
+    reborn = OtherSlave("other", 3, 400, frozenset({member_name(b"y" * 16, 1)}))
+    assert not decide(both, all_have(BOTH), [reborn]).is_safe

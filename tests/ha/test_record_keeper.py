@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import pytest
 
 from rmq.errors import RemoteProtocolError
@@ -282,3 +283,181 @@ def test_a_record_comes_back_and_its_proof_is_checked() -> None:
 def test_what_is_no_record_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="in-sync record"):
         read_record(data)
+
+
+# --- an epoch that begins -------------------------------------------------------------------------
+
+
+def taking_over(*, is_forced: bool = False) -> tuple[RecordKeeper, InSyncRecord]:
+    """Return the keeper of a slave that becomes master in epoch 2, and what it decided by."""
+    last = InSyncRecord(
+        epoch=1, version=3, is_sync=True, needed=1, members=(S1,), nameservers=NS, master="old"
+    )
+    keeper = RecordKeeper(2, [last], member=S1, master="new", is_known=True, is_forced=is_forced)
+    assert want(keeper) is not None
+    return keeper, last
+
+
+def after(last: InSyncRecord, **changes: object) -> InSyncRecord:
+    return msgspec.structs.replace(last, version=last.version + 1, **changes)
+
+
+def test_the_first_record_of_an_epoch_takes_the_place_of_what_it_was_decided_by() -> None:
+    keeper, last = taking_over()
+    assert keeper.is_pending
+    assert all(keeper.met(last) for _ in NS)
+    assert not keeper.stored(NS[0], (2, 1))
+    assert keeper.stored(NS[1], (2, 1))
+    assert not keeper.is_pending
+
+
+def test_a_record_that_was_written_meanwhile_ends_an_epoch_before_it_begins() -> None:
+    keeper, last = taking_over()
+    keeper.stored(NS[0], (2, 1))
+    assert not keeper.met(after(last, is_sync=False, members=()))
+    assert keeper.overtaken_by is not None
+    assert keeper.is_pending
+    # Whoever takes the record now: nothing counts by it.
+    assert not keeper.stored(NS[1], (2, 1))
+    assert not keeper.stored(NS[2], (2, 1))
+    assert not keeper.allows(S1)
+    assert not keeper.is_async
+    assert want(keeper, S2) is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "version", "master"), [(2, 1, "another"), (2, 7, "another"), (3, 1, "another")]
+)
+def test_two_that_take_over_at_once_do_not_both_begin(
+    epoch: int, version: int, master: str
+) -> None:
+    keeper, last = taking_over()
+    other = msgspec.structs.replace(last, epoch=epoch, version=version, master=master)
+    assert not keeper.met(other)
+    assert keeper.overtaken_by == other
+
+
+def test_its_own_record_is_in_nobodys_way() -> None:
+    keeper, last = taking_over()
+    assert keeper.met(msgspec.structs.replace(last, epoch=2, version=1, master="new"))
+    assert keeper.overtaken_by is None
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_nameserver_that_was_emptied_meanwhile_is_no_witness(version: int) -> None:
+    keeper, last = taking_over()
+    earlier = msgspec.structs.replace(last, version=version) if version else None
+    assert not keeper.met(earlier)
+    # It may be one of three: the others decide.
+    assert keeper.overtaken_by is None
+
+
+def test_what_an_operator_accepted_is_not_looked_for() -> None:
+    keeper, last = taking_over(is_forced=True)
+    assert not keeper.is_pending
+    assert keeper.met(after(last, is_sync=False))
+    assert keeper.met(None)
+
+
+def test_an_epoch_that_has_begun_goes_on_whatever_is_found() -> None:
+    """A nameserver that was away has a record of the former master that never counted."""
+    keeper, last = taking_over()
+    keeper.stored(NS[0], (2, 1))
+    keeper.stored(NS[1], (2, 1))
+    assert keeper.met(after(last))
+    assert keeper.met(None)
+    assert keeper.overtaken_by is None
+
+
+def test_a_master_that_is_restarted_before_its_epoch_began_asks_again() -> None:
+    before, last = taking_over()
+    keeper = RecordKeeper(2, before.chain, member=S1, master="new", is_known=True)
+    assert keeper.is_pending
+    assert not keeper.met(after(last))
+    assert keeper.overtaken_by is not None
+
+
+# --- a master that may have lost the end of its log -----------------------------------------------
+
+
+def test_a_master_that_lost_something_relies_on_no_record_of_the_past() -> None:
+    """Who held bytes that it lost may hold others than those it writes there now."""
+    before = keeper_of(S1, S2)
+    keeper = RecordKeeper(1, before.chain, is_known=True, renews=True)
+    assert keeper.is_renewing
+    assert not keeper.allows(S1)
+    assert not keeper.is_settled
+    # The same set is recorded again, as one of slaves that have compared their logs.
+    record = want(keeper, S1)
+    assert record is not None
+    assert record.version == 2
+    assert not keeper.allows(S1)
+    keeper.stored(NS[0], record.order)
+    assert keeper.stored(NS[2], record.order) or keeper.stored(S1, record.order)
+    assert keeper.allows(S1)
+    assert not keeper.allows(S2)
+    assert keeper.is_settled
+
+
+def test_a_master_that_lost_something_may_note_it_with_its_slaves_alone() -> None:
+    before = keeper_of(S1, nameservers=())
+    keeper = RecordKeeper(1, before.chain, is_known=True, renews=True)
+    record = want(keeper, S1, nameservers=())
+    assert record is not None
+    assert keeper.stored(S1, record.order)
+    assert keeper.allows(S1)
+
+
+def test_an_async_master_that_lost_something_goes_on_at_once() -> None:
+    before = keeper_of()
+    go = go_async(before)
+    for name in NS:
+        before.stored(name, go.order)
+    keeper = RecordKeeper(1, before.chain, is_known=True, renews=True)
+    assert not keeper.is_async
+    assert go_async(keeper).version == go.version + 1
+    keeper.stored("itself", keeper.newest.order if keeper.newest else (0, 0))
+    assert keeper.is_async
+
+
+def test_a_master_that_was_stopped_in_order_goes_on_by_its_record() -> None:
+    before = keeper_of(S1)
+    keeper = RecordKeeper(1, before.chain, is_known=True)
+    assert not keeper.is_renewing
+    assert keeper.allows(S1)
+
+
+def test_a_new_master_has_nothing_to_renew() -> None:
+    assert not RecordKeeper(1, (), is_known=True, renews=True).is_renewing
+
+
+def test_a_master_of_the_past_that_finds_a_later_one_does_not_withdraw() -> None:
+    """It is fenced, as any other one: there is no epoch that it could go back to."""
+    before = keeper_of(S1)
+    keeper = RecordKeeper(1, before.chain, is_known=True, renews=True)
+    later = InSyncRecord(epoch=2, version=1, is_sync=True, needed=1, nameservers=NS, master="new")
+    assert keeper.met(later)
+    assert keeper.overtaken_by is None
+    assert not keeper.allows(S1)
+
+
+# --- without nameservers --------------------------------------------------------------------------
+
+
+def test_without_nameservers_a_record_names_those_who_may_not_have_heard_of_it() -> None:
+    keeper = keeper_of(S1, nameservers=())
+    record = want(keeper, S2, nameservers=())
+    assert record is not None
+    assert record.rivals == (S1,)
+    # As soon as they have, another record says so.
+    keeper.stored(S2, record.order)
+    assert keeper.stored(S1, record.order)
+    record = want(keeper, S2, nameservers=())
+    assert record is not None
+    assert (record.version, record.rivals) == (3, ())
+
+
+def test_with_nameservers_nobody_is_named_who_does_not_count() -> None:
+    record = want(keeper_of(S1), S2)
+    assert record is not None
+    assert record.rivals == ()

@@ -56,6 +56,30 @@ class Guarded:
         return refusal.value
 
 
+# ---- in whose place --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kept", "instead_of"),
+    [(record(1, 3), "1.3"), (record(1, 3), None), (None, "0.0"), ("no record", "0.0")],
+)
+def test_a_record_takes_the_place_of_the_one_that_its_writer_found(
+    kept: str | None, instead_of: str | None
+) -> None:
+    guard: RecordGuard[str] = RecordGuard(lambda _name: 1)
+    guard.check(NAME, record(2), kept, TRUE, 0.0, instead_of=instead_of)
+
+
+@pytest.mark.parametrize(
+    ("kept", "instead_of"), [(record(1, 4), "1.3"), (None, "1.3"), (record(1, 1), "0.0")]
+)
+def test_a_record_does_not_take_the_place_of_another_one(kept: str | None, instead_of: str) -> None:
+    guard: RecordGuard[str] = RecordGuard(lambda _name: 1)
+    with pytest.raises(RefusedError, match=f"record {instead_of} of") as refusal:
+        guard.check(NAME, record(2), kept, TRUE, 0.0, instead_of=instead_of)
+    assert refusal.value.code == ResponseCode.STALE_EPOCH
+
+
 # ---- order ---------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from enum import IntEnum
 
 
-OWN_REQUESTS = 7
+OWN_REQUESTS = 8
 OWN_RESPONSES = 1
 
 USED_BY_OTHER_VERSIONS = (
@@ -97,6 +97,7 @@ def test_our_own_codes_stand_apart_from_those_of_every_version(
         (9001, "HA_STATUS"),
         (9006, "HA_STEP_DOWN"),
         (9007, "HA_FENCE"),
+        (9008, "HA_RENOUNCE"),
     ],
 )
 def test_request_codes_have_their_names(number: int, name: str) -> None:

@@ -27,6 +27,7 @@ ADDED_BY_HAND: Final = {"TRACE_ON", "MSG_REGION", "_UNIQUE_KEY_QUERY"}
 """Fields that the original puts into extFields beside its header class."""
 
 OURS: Final[set[tuple[type[Header], str]]] = {
+    (headers.PutKvConfigRequest, "insteadOf"),
     (headers.RegisterBrokerRequest, "epoch"),
     (headers.RegisterBrokerResponse, "epoch"),
 }

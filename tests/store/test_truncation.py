@@ -384,6 +384,59 @@ def test_files_of_others_stay_when_a_log_is_dropped() -> None:
     assert {name for name, data in content(storage).items() if data == b"mine"} == set(foreign)
 
 
+# --- those who know of places in the log -------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["cut", "dropped"])
+def test_whoever_knows_of_places_in_the_log_is_told_before_the_note_goes(
+    is_dropped: bool,
+) -> None:
+    clock = Clock()
+    storage, core = filled(clock)
+    end = 0 if is_dropped else record_ends(core)[70]
+    core.close()
+    request(storage, None if is_dropped else end)
+    told: list[tuple[int, int, bool]] = []
+
+    def follow(core: StoreCore) -> None:
+        entries = sum(queue.next_offset for queue in core.queues)
+        told.append((core.log.written, entries, storage.exists(NOTE)))
+
+    core = StoreCore(small_config(), storage=storage, now_ms=clock, on_cut=follow)
+    entries = sum(queue.next_offset for queue in core.queues)
+    assert told == [(end, entries, True)]
+    assert not storage.exists(NOTE)
+    core.close()
+    StoreCore(small_config(), storage=storage, now_ms=clock, on_cut=follow).close()
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("is_dropped", [False, True], ids=["cut", "dropped"])
+def test_who_could_not_go_back_is_told_again(is_dropped: bool) -> None:
+    clock = Clock()
+    storage, core = filled(clock)
+    end = 0 if is_dropped else record_ends(core)[70]
+    core.close()
+    request(storage, None if is_dropped else end)
+
+    def fail(core: StoreCore) -> None:
+        raise StorageError("write", "consumerOffset.json", "no space left on device")
+
+    with pytest.raises(StorageError, match="no space left"):
+        StoreCore(small_config(), storage=storage, now_ms=clock, on_cut=fail)
+    assert storage.exists(NOTE)
+    told: list[int] = []
+    storage = storage.kill()
+    StoreCore(
+        small_config(),
+        storage=storage,
+        now_ms=clock,
+        on_cut=lambda core: told.append(core.log.written),
+    ).close()
+    assert told == [end]
+    assert not storage.exists(NOTE)
+
+
 # --- refusals ----------------------------------------------------------------------------------
 
 

@@ -20,6 +20,7 @@ from rmq.remoting.headers import (
     HaDigestsRequest,
     HaFenceRequest,
     HaPromoteRequest,
+    HaRenounceRequest,
     HaResyncRequest,
     HaStepDownRequest,
 )
@@ -75,15 +76,20 @@ class ReplicationControl(Protocol):
         """Digests of the log (`log_digests`); the arguments have been checked."""
         ...
 
-    async def step_down(self, epoch: int) -> HaStepDownBody:
+    async def step_down(self, epoch: int, address: str | None) -> HaStepDownBody:
         """Stop writing, for a slave of `epoch`; return when nothing more can be written.
 
-        Refused unless that is the epoch of this master.
+        Refused unless that is the epoch of this master, and the slave at `address`, if it is given,
+        still wants that.
         """
         ...
 
     async def fence(self, address: str, epoch: int) -> None:
         """Stop writing if the broker at `address` is master by now, of a later epoch."""
+        ...
+
+    async def renounce(self, address: str) -> HaStatusBody:
+        """Let no master count on this slave as it is recorded; that at `address` takes over."""
         ...
 
 
@@ -103,6 +109,7 @@ class HaHandlers:
         table.add_async(code.HA_DIGESTS, self.digests, header=HaDigestsRequest, group=HA_DIGESTS)
         table.add_async(code.HA_STEP_DOWN, self.step_down, header=HaStepDownRequest, group=HA)
         table.add_async(code.HA_FENCE, self.fence, header=HaFenceRequest, group=HA)
+        table.add_async(code.HA_RENOUNCE, self.renounce, header=HaRenounceRequest, group=HA)
 
     def status(self, request: Request[EmptyHeader]) -> None:
         """9001 HA_STATUS."""
@@ -155,7 +162,11 @@ class HaHandlers:
         logger.info(
             "a slave of epoch %d asks this master to step down (%s)", epoch, request.channel.peer
         )
-        outcome = await self._replication.step_down(epoch)
+        # An empty address is none in the binary serialization; in JSON it may be sent.
+        address = request.header.address or None
+        if address is not None:
+            _check_address(address)
+        outcome = await self._replication.step_down(epoch, address)
         request.reply(body=outcome.encode())
 
     async def fence(self, request: Request[HaFenceRequest]) -> None:
@@ -165,6 +176,14 @@ class HaHandlers:
         logger.info("%s says that it is master in epoch %d", header.address, header.epoch)
         await self._replication.fence(header.address, header.epoch)
         request.reply()
+
+    async def renounce(self, request: Request[HaRenounceRequest]) -> None:
+        """9008 HA_RENOUNCE."""
+        address = request.header.address
+        _check_address(address)
+        logger.info("the slave at %s is to become master", address)
+        outcome = await self._replication.renounce(address)
+        request.reply(body=outcome.encode())
 
 
 def _check_address(address: str) -> None:

@@ -33,6 +33,7 @@ from rmq.remoting.headers import (
 if TYPE_CHECKING:
     from rmq.broker.clients import ClientRegistry
     from rmq.broker.consumer_offsets import ConsumerOffsets
+    from rmq.broker.parting import Parting
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore
@@ -47,12 +48,15 @@ class OffsetHandlers:
         store: MessageStore,
         offsets: ConsumerOffsets,
         clients: ClientRegistry | None = None,
+        parting: Parting | None = None,
     ) -> None:
         self._store = store
         self._reads = store.reads
         self._offsets = offsets
         self._clients = clients
         """Tells who consumes; without it everybody is taken for a consumer."""
+        self._parting = parting
+        """Tells what was consumed at another master; without it nothing was."""
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(
@@ -108,7 +112,8 @@ class OffsetHandlers:
         """15 UPDATE_CONSUMER_OFFSET. A smaller offset than the one stored is taken, too.
 
         It was chosen on purpose if it comes from somebody who does not consume: mqadmin resets the
-        offsets of groups that are not connected like that.
+        offsets of groups that are not connected like that. What can only have been read from
+        another log is not stored (`rmq.broker.parting`): the group would miss as much.
         """
         header = request.header
         if header.commit_offset < 0:
@@ -117,6 +122,12 @@ class OffsetHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"offset {header.commit_offset} of group {header.consumer_group} is negative",
             )
+        # Whoever says so: consumers commit before this broker has heard that they are any.
+        if self._parting is not None and self._parting.is_other(
+            header.topic, header.queue_id, header.commit_offset
+        ):
+            request.reply(EmptyHeader())
+            return
         store = self._offsets.commit if self._is_consumer(request) else self._offsets.reset
         store(
             request.channel.peer,

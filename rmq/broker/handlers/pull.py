@@ -13,15 +13,18 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
 import trio
 
 from rmq.broker.config import BrokerRole
 from rmq.broker.filters import filter_for
 from rmq.broker.holds import Hold, PullHolds
+from rmq.broker.parting import Parting
 from rmq.broker.send_checks import SEE_FAQ
 from rmq.broker.sql_filter import SqlSyntaxError
 from rmq.errors import RefusedError
 from rmq.model.names import OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.queues import MessageQueue
 from rmq.model.topic_flags import (
@@ -97,6 +100,7 @@ class PullHandlers:
         *,
         store_host: bytes,
         now_ms: Callable[[], int],
+        parting: Parting | None = None,
         in_round: Callable[[], bool] = lambda: False,
     ) -> None:
         self._live = live
@@ -110,6 +114,7 @@ class PullHandlers:
         self._store_stats = store_stats
         self._store_host = store_host
         self._now_ms = now_ms
+        self._parting = parting or Parting(store, lambda: None)
         self.holds = PullHolds(self._watch)
         self._in_round = in_round
         self._wake_up = trio.Event()
@@ -253,16 +258,12 @@ class PullHandlers:
                 group.which_broker_when_consume_slowly if result.suggests_slave else group.broker_id
             )
         is_slave = config.role is BrokerRole.SLAVE
+        if status is GetStatus.OFFSET_OVERFLOW_BADLY and not is_slave:
+            result = self._sent_back(header, result)
         if is_new:
             # 4.9.8 stores a negative offset, too, and from then on has none for the queue.
             if header.sys_flag & FLAG_COMMIT_OFFSET and header.commit_offset >= 0 and not is_slave:
-                self._offsets.commit(
-                    request.channel.peer,
-                    header.consumer_group,
-                    header.topic,
-                    header.queue_id,
-                    header.commit_offset,
-                )
+                self._commit(request)
             if (
                 code is ResponseCode.PULL_NOT_FOUND
                 and header.sys_flag & FLAG_SUSPEND
@@ -388,6 +389,25 @@ class PullHandlers:
         return message_filter
 
     # --- what becomes of it ------------------------------------------------------------------
+
+    def _commit(self, request: Request[PullMessageRequest]) -> None:
+        header = request.header
+        topic, queue_id, offset = header.topic, header.queue_id, header.commit_offset
+        if not self._parting.is_other(topic, queue_id, offset):
+            self._offsets.commit(
+                request.channel.peer, header.consumer_group, topic, queue_id, offset
+            )
+
+    def _sent_back(self, header: PullMessageRequest, result: GetResult) -> GetResult:
+        """Return the answer to a pull behind the end of a queue, which may be of another log."""
+        stored = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if header.sys_flag & FLAG_COMMIT_OFFSET and header.commit_offset > 0:
+            # What it has read behind that it drops when it is sent elsewhere.
+            stored = min(stored, header.commit_offset) if stored >= 0 else header.commit_offset
+        offset = self._parting.resume_at(header.topic, header.queue_id, header.queue_offset, stored)
+        if offset is None:
+            return result
+        return msgspec.structs.replace(result, next_offset=QueueOffset(offset))
 
     def _hold(
         self, request: Request[PullMessageRequest], message_filter: MessageFilter | None

@@ -22,6 +22,7 @@ from rmq.broker.config import BrokerRole
 from rmq.broker.send_preparation import ReceivedSend, SendPreparation, pack_peer, tag_flag
 from rmq.broker.send_topics import SendTopics
 from rmq.errors import RefusedError
+from rmq.model.named_master import MASTER_FIELD
 from rmq.model.names import RETRY_PREFIX
 from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -32,7 +33,7 @@ from rmq.store.append import AppendStatus
 from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rmq.broker.acknowledgement import Acknowledger
     from rmq.broker.config import BrokerConfig, LiveConfig
@@ -92,7 +93,9 @@ class SendHandlers:
         store_host: bytes,
         now_ms: Callable[[], int],
         clock: Callable[[], float] = time.perf_counter,
+        master_address: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`master_address` tells who is master, if this broker is none and knows it."""
         self._live = live
         self._store = store
         self._topics = topics
@@ -103,6 +106,7 @@ class SendHandlers:
         self._store_stats = store_stats
         self._now_ms = now_ms
         self._clock = clock
+        self._master_address = master_address
         self._id_prefix = store_host.hex().upper()
         self._targets: dict[str, _Target] = {}
         self._targets_at = -1
@@ -354,10 +358,16 @@ class SendHandlers:
     def _answer_failure(self, request: SendRequest, result: AppendResult | BatchResult) -> None:
         self._store_stats.put_failed()
         body_max = self._live.current.store.message_bytes_max
-        self._refuse(request, send_checks.not_stored(result, body_max))
+        master: str | None = None
+        if result.status is AppendStatus.SERVICE_NOT_AVAILABLE:
+            master = self._master_address()
+        extra = None if master is None else {MASTER_FIELD: master}
+        self._refuse(request, send_checks.not_stored(result, body_max, master), extra)
 
-    def _refuse(self, request: SendRequest, why: RefusedError) -> None:
-        request.reply(self._error_header, code=why.code, remark=why.remark)
+    def _refuse(
+        self, request: SendRequest, why: RefusedError, extra: Mapping[str, str] | None = None
+    ) -> None:
+        request.reply(self._error_header, code=why.code, remark=why.remark, extra=extra)
 
     def _count(self, counts: dict[tuple[str, int], list[int]], *, is_batch: bool = False) -> None:
         """Count stored messages, by topic and queue; a batch is one send."""

@@ -180,7 +180,8 @@ class TransactionChecks:
         """Move the consumer offsets once the disk has what they rest on."""
         if reached == start:
             return
-        outcome = await self._store.wait_flushed(self._store.core.log.written)
+        log_end = self._store.core.log.written
+        outcome = await self._store.wait_flushed(log_end)
         if outcome is not FlushOutcome.FLUSHED:
             logger.error("how far transactions were checked is not kept: the disk has failed")
             return
@@ -191,6 +192,7 @@ class TransactionChecks:
             self._offsets.commit(
                 self._live.current.address, half.GROUP, topic, half.QUEUE_ID, offset
             )
+        self._offsets.progress_rests_on(log_end)
 
     def _report(self, checking: CheckRound) -> None:
         counts = checking.counts

@@ -34,8 +34,9 @@ GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group under which the broker reads half and op messages."""
 QUEUE_ID: Final = 0
 """All half messages are in one queue, and so are the op messages."""
-PROGRESS_PAIRS: Final = frozenset(f"{topic}@{GROUP}" for topic in (HALF_TOPIC, OP_HALF_TOPIC))
+PROGRESS_KEYS: Final = tuple(f"{topic}@{GROUP}" for topic in (HALF_TOPIC, OP_HALF_TOPIC))
 """The consumer offsets that tell how far the broker is; one is true only with the other."""
+PROGRESS_PAIRS: Final = frozenset(PROGRESS_KEYS)
 
 PRODUCER_GROUP: Final = "PGROUP"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"

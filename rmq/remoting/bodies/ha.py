@@ -67,6 +67,14 @@ class HaStatusBody(Body, frozen=True, kw_only=True):
     """Names the store, in hexadecimal."""
     member: str = ""
     """How in-sync records call it."""
+    members: tuple[str, ...] = ()
+    """All names by which it still holds what it has confirmed."""
+    pending: bool = False
+    """It is to be master, but the first record of its epoch does not count yet."""
+    promoting: bool = False
+    """An operator has ordered it to become master, and it is about to."""
+    gave_up: bool = False
+    """It was the last master of its epoch that it knows of, and has stepped down."""
     record: str = ""
     """The latest in-sync record it knows, as JSON; empty if it knows none."""
     cluster_name: str = ""
@@ -90,6 +98,8 @@ class HaStatusBody(Body, frozen=True, kw_only=True):
     """Sends that wait for slaves."""
     counters: dict[str, Int64] = msgspec.field(default_factory=dict)
     last_error: str | None = None
+    has_secret: bool | None = None
+    """Whether slaves have to know a secret (`haSecret`); None: an older version does not tell."""
     slaves: tuple[HaSlave, ...] = ()
     master: HaMaster | None = None
 
@@ -170,3 +180,5 @@ class HaStepDownBody(Body, frozen=True, kw_only=True):
     epoch: Int64
     """Of the master that stepped down."""
     end: Int64
+    mode: str = ""
+    """ASYNC_MASTER or SYNC_MASTER: what its operator wanted it to be."""

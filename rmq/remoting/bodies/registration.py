@@ -34,7 +34,7 @@ from rmq.remoting.bodies.topics import (
 from rmq.remoting.header import INT32_MAX, INT32_MIN
 from rmq.remoting.layout import CompressedRegistration
 
-DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
+DECOMPRESSED_BYTES_MAX: Final = 32 * 1024 * 1024
 """How much a compressed registration may hold; zlib could make a frame a thousandfold."""
 
 

@@ -116,6 +116,7 @@ RESPONSE_BODIES: Final[Mapping[RequestCode, type[Body]]] = MappingProxyType(
         RequestCode.QUERY_DATA_VERSION: DataVersion,
         RequestCode.GET_ALL_PRODUCER_INFO: ProducerTableInfo,
         RequestCode.HA_STATUS: HaStatusBody,
+        RequestCode.HA_RENOUNCE: HaStatusBody,
         RequestCode.HA_PROMOTE: HaPromoteBody,
         RequestCode.HA_DEMOTE: HaDemoteBody,
         RequestCode.HA_RESYNC: HaResyncBody,

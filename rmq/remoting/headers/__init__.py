@@ -50,6 +50,7 @@ from rmq.remoting.headers.ha import (
     HaDigestsRequest,
     HaFenceRequest,
     HaPromoteRequest,
+    HaRenounceRequest,
     HaResyncRequest,
     HaStepDownRequest,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "HaDigestsRequest",
     "HaFenceRequest",
     "HaPromoteRequest",
+    "HaRenounceRequest",
     "HaResyncRequest",
     "HaStepDownRequest",
     "NotifyConsumerIdsChangedRequest",

@@ -45,6 +45,8 @@ class HaStepDownRequest(Header, frozen=True, kw_only=True):
 
     # That of the slave, which must be that of the master.
     epoch: Int64
+    # Of the slave, which is asked whether it still wants that: the master may have hung meanwhile.
+    address: str | None = None
 
 
 class HaFenceRequest(Header, frozen=True, kw_only=True):
@@ -55,3 +57,14 @@ class HaFenceRequest(Header, frozen=True, kw_only=True):
 
     address: str
     epoch: Int64
+
+
+class HaRenounceRequest(Header, frozen=True, kw_only=True):
+    """9008 HA_RENOUNCE: another slave is about to be promoted.
+
+    Whoever is told ends its link and comes back by another name, so that no master counts on it as
+    it is recorded now. The answer is that of HA_STATUS.
+    """
+
+    # Of the slave that is to become master.
+    address: str

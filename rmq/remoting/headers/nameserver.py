@@ -9,6 +9,9 @@ class PutKvConfigRequest(Header, frozen=True, kw_only=True):
     namespace: str
     key: str
     value: str
+    # Ours, of in-sync records: epoch and version of the one that the writer found there, "0.0" for
+    # none. If it is another one by now, the value is not taken. Stock nameservers ignore it.
+    instead_of: str | None = None
 
 
 class GetKvConfigRequest(Header, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ from rmq.remoting.headers.ha import (
     HaDigestsRequest,
     HaFenceRequest,
     HaPromoteRequest,
+    HaRenounceRequest,
     HaResyncRequest,
     HaStepDownRequest,
 )
@@ -231,6 +232,7 @@ _HEADERS: Final[dict[RequestCode, _Entry]] = {
     RequestCode.HA_DIGESTS: (HaDigestsRequest, None),
     RequestCode.HA_STEP_DOWN: (HaStepDownRequest, None),
     RequestCode.HA_FENCE: (HaFenceRequest, None),
+    RequestCode.HA_RENOUNCE: (HaRenounceRequest, None),
 }
 
 REQUEST_HEADERS: Final[Mapping[RequestCode, type[Header] | None]] = MappingProxyType(

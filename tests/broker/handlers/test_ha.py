@@ -26,6 +26,7 @@ from rmq.remoting.headers import (
     HaDemoteRequest,
     HaDigestsRequest,
     HaPromoteRequest,
+    HaRenounceRequest,
     HaResyncRequest,
     HaStepDownRequest,
 )
@@ -63,6 +64,7 @@ class Pair:
         """What the last master had and this broker has not."""
         self.end = len(LOG)
         self.diverged_at: int | None = None
+        self.renounced_for = ""
         self.busy = trio.Event()
         """While it is not set, promotions do not come to an end."""
         self.busy.set()
@@ -104,7 +106,7 @@ class Pair:
     async def digests(self, start: int, stop: int, step: int) -> HaDigestsBody:
         return await log_digests(MemoryLog(), start, stop, step)
 
-    async def step_down(self, epoch: int) -> HaStepDownBody:
+    async def step_down(self, epoch: int, address: str | None) -> HaStepDownBody:
         if epoch != self.epoch:
             raise RefusedError(ResponseCode.STALE_EPOCH, f"this is epoch {self.epoch}")
         self.is_master = False
@@ -114,6 +116,12 @@ class Pair:
         if address != "10.0.0.2:10911":
             raise RefusedError(ResponseCode.NO_PERMISSION, f"{address} is no master")
         self.is_master = epoch <= self.epoch
+
+    async def renounce(self, address: str) -> HaStatusBody:
+        if self.is_master:
+            raise RefusedError(ResponseCode.NO_PERMISSION, "it is no slave")
+        self.renounced_for = address
+        return self.status()
 
 
 @pytest.fixture
@@ -284,3 +292,16 @@ async def test_a_master_steps_down_for_a_slave_of_its_epoch_only(
     answer = await ask(peer, code.HA_STEP_DOWN, HaStepDownRequest(epoch=3))
     assert HaStepDownBody.decode(answer.body) == HaStepDownBody(epoch=3, end=len(LOG))
     assert not pair.is_master
+
+
+async def test_a_slave_renounces_for_another_that_says_where_it_is(
+    pair: Pair, served: Served
+) -> None:
+    header = HaRenounceRequest(address="10.0.0.2:10911")
+    answer = await ask(served.attach(), code.HA_RENOUNCE, header)
+    assert (answer.code, pair.renounced_for) == (ResponseCode.SUCCESS, "10.0.0.2:10911")
+    assert HaStatusBody.decode(answer.body).end == pair.end
+    header = HaRenounceRequest(address="nowhere")
+    answer = await ask(served.attach(), code.HA_RENOUNCE, header)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "HOST:PORT" in (answer.remark or "")

@@ -11,15 +11,29 @@ import pytest
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmq.broker.config import BrokerRole
+from rmq.ha.identity import with_epoch
+from rmq.model.offsets import QueueOffset
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
-from tests.broker.broker_frames import GROUP, START_MS, TOPIC, bodies_of, ext, pull, send
+from tests.broker.broker_frames import (
+    GROUP,
+    START_MS,
+    TOPIC,
+    bodies_of,
+    consumer,
+    ext,
+    frame,
+    pull,
+    send,
+    subscription,
+)
 from tests.broker.broker_kit import part_broker
 from tests.broker.sync_kit import SLAVE, pair
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.broker.broker_kit import PartBroker
     from tests.remoting.server_kit import Frame
 
 KIB: Final = 1024
@@ -34,6 +48,12 @@ FOUND: Final = ResponseCode.SUCCESS
 NOTHING: Final = ResponseCode.PULL_NOT_FOUND
 AGAIN: Final = ResponseCode.PULL_RETRY_IMMEDIATELY
 MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
+
+
+def begin_epoch(broker: PartBroker, epoch: int) -> None:
+    """Let an epoch begin where the log ends, as a promotion does."""
+    replication = broker.broker.replication
+    replication.identity = with_epoch(replication.identity, epoch, broker.core.log.written)
 
 
 def outcome(answer: Frame) -> tuple[int, str | None, int, int]:
@@ -230,3 +250,88 @@ async def test_a_slave_takes_offsets_of_consumers_that_find_no_master(tmp_path: 
         asked = QueryConsumerOffsetRequest(consumer_group=GROUP, topic=TOPIC, queue_id=0)
         answer = await linked.slave.call(RequestCode.QUERY_CONSUMER_OFFSET, asked)
         assert ext(answer)["offset"] == "3"
+
+
+# --- another log ---------------------------------------------------------------------------------
+
+
+async def test_in_a_later_epoch_a_consumer_behind_the_end_goes_to_its_beginning(
+    tmp_path: Path,
+) -> None:
+    async with part_broker(tmp_path, MASTER) as broker:
+        broker.put_many(5)
+        assert outcome(await broker.ask(pull(0, 9)))[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 5)
+        begin_epoch(broker, 2)
+        broker.put_many(3)
+        answer = await broker.ask(pull(0, 20))
+        assert outcome(answer)[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 5)
+        (_, event) = broker.records("OFFSET_MOVED_EVENT")
+        assert b'"offsetNew":5,"offsetRequest":20' in event.body
+        # Where it can be, it is believed.
+        assert outcome(await broker.ask(pull(0, 8)))[:2] == (NOTHING, "OFFSET_OVERFLOW_ONE")
+        assert len(bodies_of(await broker.ask(pull(0, 6)))) == 2
+        begin_epoch(broker, 3)
+        broker.put_many(1)
+        assert outcome(await broker.ask(pull(0, 20)))[2] == 8
+        broker.offsets.commit("consumer", GROUP, TOPIC, 0, 6)
+        assert outcome(await broker.ask(pull(0, 20)))[2] == 6, "it may have missed epoch 2"
+        assert outcome(await broker.ask(pull(0, 20, commit=4)))[2] == 4, "the rest it drops"
+        assert outcome(await broker.ask(pull(1, 20)))[2] == 0
+
+
+async def test_an_epoch_that_began_before_the_queue_does_leads_to_its_begin(tmp_path: Path) -> None:
+    async with part_broker(tmp_path, MASTER) as broker:
+        begin_epoch(broker, 2)
+        broker.put_many(40)
+        queue = broker.core.queues.get(TOPIC, 0)
+        assert queue is not None
+        queue.min_offset = QueueOffset(10)
+        assert outcome(await broker.ask(pull(0, 99)))[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 10)
+
+
+async def test_what_is_only_hidden_is_not_of_another_log(tmp_path: Path) -> None:
+    """A slave may have shown it."""
+    async with part_broker(tmp_path, MASTER) as broker:
+        broker.put_many(2)
+        begin_epoch(broker, 2)
+        broker.put_many(1)
+        visible = broker.core.log.written
+        broker.core.dispatcher.bound = lambda: visible
+        broker.put_many(5)
+        assert broker.core.queues.end_of(TOPIC, 0) == 3
+        answer = await broker.ask(pull(0, 8, commit=8))
+        assert outcome(answer)[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 3)
+        assert broker.offsets.query(GROUP, TOPIC, 0) == 8
+        assert outcome(await broker.ask(pull(0, 9)))[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 2)
+
+
+@pytest.mark.parametrize("by_pull", [False, True], ids=["commit", "pull"])
+@pytest.mark.parametrize("is_known", [False, True], ids=["stranger", "consumer"])
+async def test_in_a_later_epoch_offsets_behind_the_end_are_not_stored(
+    by_pull: bool, is_known: bool, tmp_path: Path
+) -> None:
+    """A broker whose store was opened again has heard of no consumer yet."""
+    async with part_broker(tmp_path, MASTER) as broker:
+        reader = consumer(subscription(TOPIC))
+        peer = await broker.join("reader", reader) if is_known else broker.attach()
+
+        async def commit(offset: int) -> int:
+            if by_pull:
+                await broker.ask(pull(0, 0, commit=offset))
+            else:
+                header = UpdateConsumerOffsetRequest(
+                    consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=offset
+                )
+                answer = await peer.request(frame(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+                assert answer.code == ResponseCode.SUCCESS
+            return broker.offsets.query(GROUP, TOPIC, 0)
+
+        broker.put_many(5)
+        assert await commit(9) == 9, "as in 4.9.8"
+        broker.offsets.commit("consumer", GROUP, TOPIC, 0, 3)
+        begin_epoch(broker, 2)
+        assert await commit(9) == 3
+        assert await commit(5) == 5
+        # Nor by a slave, which may be the broker at which the consumer has read them.
+        broker.live.assume_role(BrokerRole.SLAVE, 1, now_ms=START_MS)
+        assert await commit(9) == 5

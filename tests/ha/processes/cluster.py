@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
@@ -20,8 +21,7 @@ from tests.ha.processes.surroundings import NotAllowedError, Surroundings
 from tests.port_shares import own_share
 
 if TYPE_CHECKING:
-    import signal
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from multiprocessing.context import ForkServerProcess
     from pathlib import Path
 
@@ -114,6 +114,18 @@ class Process:
             self._process.terminate()
             self._process.join(STOP_S)
             self.kill()
+
+
+def kill_together(processes: Iterable[Process]) -> None:
+    """Kill processes in this order, all of them before the first is waited for. Blocks.
+
+    A master comes first: while it lives, it sees that its slave is gone and tells producers so.
+    """
+    running = [process for process in processes if process.is_running]
+    for process in running:
+        process.signal(signal.SIGKILL)
+    for process in running:
+        process.kill()
 
 
 class Cluster:

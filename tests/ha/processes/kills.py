@@ -26,7 +26,7 @@ import trio
 from rmq.errors import RmqError
 from rmq.remoting.client import open_client
 from rmq.remoting.codes import ResponseCode
-from tests.ha.processes.cluster import Cluster, assert_same_log
+from tests.ha.processes.cluster import Cluster, assert_same_log, kill_together
 from tests.ha.processes.load import (
     Consumer,
     Producer,
@@ -171,9 +171,8 @@ class _Run:
         return last[0]
 
     async def _kill(self, *names: str) -> None:
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(trio.to_thread.run_sync, self._cluster.brokers[name].kill)
+        brokers = [self._cluster.brokers[name] for name in names]
+        await trio.to_thread.run_sync(kill_together, brokers)
 
     async def _start(self, *names: str) -> None:
         started = time.monotonic()

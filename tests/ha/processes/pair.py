@@ -17,7 +17,13 @@ import trio
 from rmq.cli.ha_client import HaClient
 from rmq.errors import RmqError
 from rmq.remoting.client import open_client
-from tests.ha.processes.cluster import SEGMENT_BYTES, Cluster, Process, assert_same_log
+from tests.ha.processes.cluster import (
+    SEGMENT_BYTES,
+    Cluster,
+    Process,
+    assert_same_log,
+    kill_together,
+)
 from tests.ha.processes.load import Consumer, Producer, create_topic, wait_in_sync, wait_topic
 from tests.ha.processes.network import HOSTS, OUTSIDE
 
@@ -66,10 +72,8 @@ class Pair:
         await trio.to_thread.run_sync(self.process(name).start)
 
     async def kill(self, *names: str) -> None:
-        """Kill all of them before anyone can see that another one is gone."""
-        async with trio.open_nursery() as nursery:
-            for name in names:
-                nursery.start_soon(trio.to_thread.run_sync, self.process(name).kill)
+        """Kill brokers, a master first."""
+        await trio.to_thread.run_sync(kill_together, [self.process(name) for name in names])
 
     async def stop(self, name: str) -> None:
         await trio.to_thread.run_sync(self.process(name).stop)

@@ -36,9 +36,13 @@ class BrokenRuleError(Exception):
     """An invariant does not hold."""
 
     def __init__(self, rule: Rule, detail: str) -> None:
-        super().__init__(f"{rule.name}: {rule.value}\n  {detail}")
+        # All arguments as they are: it comes out of another process (`run`).
+        super().__init__(rule, detail)
         self.rule = rule
         self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.rule.name}: {self.rule.value}\n  {self.detail}"
 
 
 def broken(rule: Rule, detail: str) -> NoReturn:
@@ -63,6 +67,7 @@ class Acknowledged(NamedTuple):
     epoch: int
     at: float
     standing: Standing
+    leadership: int
     was_fenced: bool
     """Another master had taken over by then."""
 

@@ -25,6 +25,7 @@ class Faults:
         self.world = world
         self._chance = world.clock.chance
         self._is_over = False
+        self._pending_s = 0
         kinds: list[Callable[[], None]] = [
             self.cut,
             self.half_open,
@@ -46,6 +47,8 @@ class Faults:
             self.change_delay,
             self.promote,
             self.fail_over,
+            self.hang_and_promote,
+            self.demote_by_force,
             self.mispoint,
             self.reconnect,
             self.demote_old,
@@ -306,9 +309,24 @@ class Faults:
         if world.nameservers and chance.random() < 0.2:
             self._note("nameserver wiped", world.nameservers[0].name)
             world.nameservers[0].wipe()
-        if node.paused_until <= world.clock.now and world.promote(node, accepts_loss=False):
-            self._note("promotion after degradation", f"{node!r}")
+        self._promote(node, "promotion after degradation", accepts_loss=False)
+
+    def _promote(
+        self, node: Node, what: str, *, accepts_loss: bool, is_planned: bool = False
+    ) -> None:
+        """An operator orders a promotion, and others to follow when it has succeeded."""
+        old = self.world.current
+
+        def tell() -> None:
+            self._note(what, f"of {node!r}")
+            # When the old one comes back, it is told.
+            if old is not node and (
+                not old.is_master if old.is_up else self._chance.random() < 0.7
+            ):
+                old.follower.point_to(node)
             self._point_others(old, node)
+
+        self.world.promote(node, tell, accepts_loss=accepts_loss, is_planned=is_planned)
 
     def switch_mode(self) -> None:
         node = self.world.current
@@ -347,18 +365,29 @@ class Faults:
             node.master.announce()
 
     def promote(self) -> None:
-        world = self.world
         node = self._slave()
-        if node is None or node.paused_until > world.clock.now:
+        if node is not None:
+            is_planned = self._chance.random() < 0.6
+            accepts_loss = not is_planned and self._chance.random() < 0.3
+            what = "hand-over" if is_planned else "promotion"
+            self._promote(node, what, accepts_loss=accepts_loss, is_planned=is_planned)
+
+    def demote_by_force(self) -> None:
+        """The only master stops being one; somebody may be promoted later, or it is again."""
+        node = self.world.current
+        if node.is_up and node.is_master and node.paused_until <= self.world.clock.now:
+            self._note("demotion by force", f"{node!r}")
+            node.give_up(self.world.clock.now)
+            self._later(self._seconds() / 4, self._end_interregnum, node)
+
+    def _end_interregnum(self, old: Node) -> None:
+        world = self.world
+        if self._is_over or old is not world.current or old.is_master:
             return
-        old = world.current
-        accepts_loss = self._chance.random() < 0.3
-        is_dead = not old.is_up
-        if not is_dead and world.is_reachable(node, old) and self._chance.random() < 0.7:
-            self._hand_over(old, node)
-        elif world.promote(node, accepts_loss=accepts_loss):
-            self._note("promotion")
-            self._point_others(old, node)
+        node = self._slave()
+        if node is not None:
+            self._promote(node, "promotion after a demotion", accepts_loss=False)
+        self._later(2.0, self._end_interregnum, old)
 
     def fail_over(self) -> None:
         """The master dies, perhaps a slave with it, and another slave is to take its place."""
@@ -374,12 +403,29 @@ class Faults:
         world, node = self.world, self._slave()
         if self._is_over or old is not world.current or old.is_up or node is None:
             return
-        if node.paused_until <= world.clock.now and world.promote(node, accepts_loss=False):
-            self._note("fail-over", f"to {node!r}")
-            # When the old one comes back, it is told.
-            if self._chance.random() < 0.7:
-                old.follower.point_to(node)
-            self._point_others(old, node)
+        self._promote(node, "fail-over", accepts_loss=False)
+
+    def hang_and_promote(self) -> None:
+        """The master hangs, a slave is to take its place, and the master comes back meanwhile."""
+        world, node, old = self.world, self._slave(), self.world.current
+        if node is None or not old.is_up or not old.is_master:
+            return
+        clock, chance = world.clock, self._chance
+        seconds = chance.choice((0.5, 2.0, 3.0, 6.0)) * (0.5 + chance.random())
+        self._note("hang and promotion", f"{old!r} for {seconds:.1f} s")
+        old.paused_until = max(old.paused_until, clock.now + seconds)
+        if chance.random() < 0.3:
+            # It finds the slave gone, and does not wait for any when it is back.
+            pairs = [(node.name, old.name), (old.name, node.name)]
+            self._block(pairs, seconds + 5.0)
+        if chance.random() < 0.3:
+            old.config.mode = ReplicationMode.ASYNC
+            clock.at(old.paused_until, old.take_config, (old.paused_until,), old)
+        self._later(chance.random(), self._promote_beside, old, node)
+
+    def _promote_beside(self, old: Node, node: Node) -> None:
+        if not self._is_over and old is self.world.current and node.is_up and not node.is_master:
+            self._promote(node, "promotion beside a hung master", accepts_loss=False)
 
     def mispoint(self) -> None:
         """An operator points a slave at any broker that thinks it is master."""
@@ -389,24 +435,6 @@ class Faults:
             master = self._chance.choice(masters)
             self._note("slave pointed", f"{node.name} at {master.name}")
             node.follower.point_to(master)
-
-    def _hand_over(self, old: Node, node: Node) -> None:
-        """The master stops writing; if the slave has all, it takes over, else nothing changes."""
-        world = self.world
-        if not old.is_master or node.log.end != old.log.end or node.epoch > old.epoch:
-            return
-        if common_end(node.log, old.log) < old.log.end or node.log.begin > old.log.begin:
-            return
-        self._note("hand-over", f"{old!r} to {node!r}")
-        now = world.clock.now
-        old.resign(now)
-        world.highest_epoch += 1
-        node.epoch = world.highest_epoch
-        node.config.mode, node.config.rules = old.config.mode, old.config.rules
-        world.current = node
-        node.lead(now, world.found_records(node))
-        old.follower.point_to(node)
-        self._point_others(old, node)
 
     def _point_others(self, old: Node, node: Node) -> None:
         for other in self.world.nodes:
@@ -422,11 +450,21 @@ class Faults:
         """Masters that are not master any longer hear of it."""
         world = self.world
         for node in world.nodes:
-            if node is not world.current and node.is_up and node.is_master:
+            if (
+                node is not world.current
+                and node.is_up
+                and node.is_master
+                and node.paused_until <= world.clock.now
+            ):
                 self._note("demotion", f"{node!r}")
                 node.resign(world.clock.now)
                 node.follower.point_to(world.current)
-            elif node is not world.current and not node.is_up and not node.follower.is_wanted:
+            elif (
+                node is not world.current
+                and world.current.is_master
+                and not node.is_up
+                and not node.follower.is_wanted
+            ):
                 node.follower.point_to(world.current)
 
     def repair(self) -> None:
@@ -438,7 +476,7 @@ class Faults:
                 log = node.log
                 common = max(log.base, common_end(log, master.log))
                 self._note("resync", f"{node!r} to {common}")
-                node.life += 1
+                node.note_reborn()
                 if common <= max(log.begin, master.log.base):
                     log.clear()
                 else:
@@ -495,8 +533,8 @@ class Faults:
         """No more faults: the network heals, machines start, disks have room."""
         self._is_over = True
         world = self.world
-        world.network.blocked.clear()
         world.network.delay_s = 0.005
+        world.network.blocked.clear()
         for node in world.nodes:
             node.paused_until = min(node.paused_until, world.clock.now)
             node.is_stuck = node.follower.is_disk_full = False
@@ -510,6 +548,23 @@ class Faults:
     def tidy_up(self) -> None:
         """What an operator does until all is well: one master, all follow it, divergence cut."""
         world = self.world
+        if any(node.promotion is not None for node in world.nodes):
+            return
+        master = world.current.master
+        if master is not None and master.keeper.is_pending:
+            # Nameservers were emptied while it was promoted.
+            self._pending_s += 1
+            if self._pending_s > 5:
+                world.current.withdraw(world.clock.now)
+                self._promote(world.current, "promotion at the end", accepts_loss=True)
+            return
+        latest = max(node.epoch for node in world.nodes)
+        if world.current.is_master and world.current.epoch < latest:
+            # Without nameservers nobody told it which epochs there are: it has to catch up.
+            world.current.give_up(world.clock.now)
+        if not world.current.is_master:
+            self._promote(world.current, "promotion at the end", accepts_loss=True)
+            return
         self.demote_old()
         for node in world.nodes:
             if node is not world.current and node.follower.target is not world.current:

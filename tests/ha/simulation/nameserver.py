@@ -28,6 +28,8 @@ class SimNameserver:
         self.name = name
         self.is_up = True
         self.record: InSyncRecord | None = None
+        self.epoch = 0
+        """The latest of a master that was listed."""
 
     def put(self, record: InSyncRecord) -> bool:
         """Keep a record, unless there is a later one; tell whether it is the one that is kept."""
@@ -38,6 +40,7 @@ class SimNameserver:
 
     def wipe(self) -> None:
         self.record = None
+        self.epoch = 0
 
 
 def is_reachable(world: World, node: Node, nameserver: SimNameserver) -> bool:
@@ -73,6 +76,8 @@ class Recording:
         node, keeper = self._node, self._keeper
         world, master = node.world, node.master
         assert master is not None
+        if keeper.overtaken_by is not None:
+            return
         names = tuple(nameserver.name for nameserver in world.nameservers)
         if not keeper.is_known and now >= self._asked_at + RETRY_S:
             self._asked_at = now
@@ -120,7 +125,14 @@ class Recording:
     def _put(self, nameserver: SimNameserver, record: InSyncRecord) -> None:
         """A record arrives at a nameserver, if it does."""
         node, world = self._node, self._node.world
-        if is_reachable(world, node, nameserver) and nameserver.put(record):
+        if not is_reachable(world, node, nameserver):
+            return
+        # It is asked what it has, and told to keep this instead of that.
+        if not self._is_over() and not self._keeper.met(nameserver.record):
+            if self._keeper.overtaken_by is not None:
+                world.clock.at(world.clock.now, world.overtaken, (node,), node)
+            return
+        if nameserver.put(record):
             delay_s = world.network.draw_delay()
             world.clock.at(
                 world.clock.now + delay_s, self._stored, (nameserver, record.order), node
@@ -138,4 +150,6 @@ class Recording:
         master = self._node.master
         assert master is not None
         master.apply_record()
+        if self._keeper.confirmed is not None:
+            self._node.world.confirmed(self._node)
         self._node.after_event(self._node.world.clock.now)

@@ -76,6 +76,8 @@ class Connection:
         """The callee's log as it was when it accepted: where it begins, and its bytes."""
         self.is_fresh = True
         """The callee has not said yes to its caller yet."""
+        self.is_of_empty = False
+        """The caller's log was empty when it dialled."""
         self.peak = 0
         """The most the caller's log has ever held during this connection."""
 

@@ -16,7 +16,7 @@ from rmq.ha.promises import Kept, ReplicationMode
 from rmq.ha.promotion import Candidate, OtherSlave
 from rmq.ha.record_keeper import RecordKeeper
 from rmq.ha.slave_link import SlaveSettings
-from rmq.model.in_sync_record import member_name, newest
+from rmq.model.in_sync_record import member_name, member_names, newest
 from tests.ha.simulation.checks import (
     Rule,
     Standing,
@@ -28,8 +28,8 @@ from tests.ha.simulation.checks import (
     check_marks,
     check_report,
 )
-from tests.ha.simulation.disk import SimLog
-from tests.ha.simulation.nameserver import Recording
+from tests.ha.simulation.disk import SimLog, common_end
+from tests.ha.simulation.nameserver import Recording, is_reachable
 from tests.ha.simulation.slave import SlavePart
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rmq.ha.wire import CatchUp
     from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.simulation.network import Connection
+    from tests.ha.simulation.promotion import Promotion
     from tests.ha.simulation.world import World
 
 REFRESH_S: Final = 1.0
@@ -93,8 +94,20 @@ class Node:
         self.log = SimLog()
         self.replica = world.clock.chance.randbytes(16)
         self.epoch = 1
+        self.leadership = 0
+        """Counts all promotions there were."""
+        self.found: tuple[InSyncRecord, ...] = ()
+        """By which records its own promotion was decided."""
+        self.epoch_before = 1
+        """The one it goes back to if its own cannot begin."""
         self.life = 0
-        """Goes up when the log may have lost what it held; on disk, like the records."""
+        """How it is called as a member changes with it; on disk, like the records."""
+        self.lives = [0]
+        """By these names it has lost nothing of what it held."""
+        self.is_demoted = False
+        """It is a slave by its settings, whether or not it has a master."""
+        self.gave_up: tuple[int, int] | None = None
+        """Of which epoch it was master, and where its log ended, when it stopped being one."""
         self.records: tuple[InSyncRecord, ...] = ()
         self.recording: Recording | None = None
         self.master: Master[int] | None = None
@@ -104,6 +117,8 @@ class Node:
         self.standings: list[tuple[float, Standing]] = []
         """By what rules it answered, and since when."""
         self.follower = SlavePart(self)
+        self.promotion: Promotion | None = None
+        """The one that is under way."""
         self._lost: dict[str, list[tuple[int, int, bool]]] = {}
         self._growth: tuple[list[int], list[float]] = ([], [])
         self._timer_at = 0.0
@@ -127,27 +142,50 @@ class Node:
         return member_name(self.replica, self.life)
 
     @property
+    def members(self) -> frozenset[str]:
+        return member_names(self.replica, self.lives)
+
+    @property
+    def was_last(self) -> bool:
+        return self.gave_up == (self.epoch, self.log.end)
+
+    def note_reborn(self) -> None:
+        """It may lack what it held."""
+        self.life += 1
+        self.lives = [self.life]
+
+    def renounce(self, candidate: Node) -> OtherSlave:
+        """Let no master count on it by its present name; tell what it holds."""
+        self.follower.break_off()
+        said = self.as_other(candidate)
+        self.life += 1
+        self.lives.append(self.life)
+        return said
+
+    @property
     def hears_epochs(self) -> bool:
         heard = self.follower.heard
         return heard is not None and heard.is_native
 
     def candidate(self) -> Candidate:
         return Candidate(
-            member=self.member,
+            members=self.members,
             epoch=self.epoch,
             end=self.log.end,
             record=newest(*self.records),
             follows_stock=not self.hears_epochs,
+            was_last=self.was_last,
         )
 
-    def as_other(self) -> OtherSlave:
+    def as_other(self, candidate: Node) -> OtherSlave:
         return OtherSlave(
             self.name,
             self.epoch,
             self.log.end,
-            member=self.member,
+            members=self.members,
             record=newest(*self.records),
             hears_epochs=self.hears_epochs,
+            gave_way=self.was_last and common_end(self.log, candidate.log) == self.log.end,
         )
 
     # --- what is known of it from outside ------------------------------------------------------
@@ -191,8 +229,10 @@ class Node:
     def start(self, now: float) -> None:
         """The process starts."""
         self.is_up = True
+        if self.is_demoted and not self.follower.is_wanted:
+            return
         if not self.follower.is_wanted:
-            self.lead(now)
+            self.lead(now, is_reborn=True)
         else:
             self.follower.dial_at(now)
 
@@ -204,9 +244,11 @@ class Node:
         else:
             self.log.kill()
         self.note_loss(self.log.end, end, was_flushed=False)
-        self.life += 1
+        self.note_reborn()
+        self.gave_up = None
         self.is_up = False
         self._drop(is_told=is_told)
+        self.promotion = None
         self.incarnation += 1
         self.paused_until = 0.0
         self._timer_at = 0.0
@@ -253,12 +295,14 @@ class Node:
         found: Iterable[InSyncRecord] | None = None,
         *,
         is_forced: bool = False,
+        is_reborn: bool = False,
     ) -> None:
         """Be master from now on; `found` are the records that others may decide by.
 
         None: it was master before, and knows what it has recorded.
         """
         self.follower.point_to(None)
+        self.follower.is_suspended = self.is_demoted = False
         if found is None:
             records, is_known = self.records, bool(self.records) or not self.world.nameservers
         else:
@@ -270,6 +314,7 @@ class Node:
             master=self.name,
             is_known=is_known,
             is_forced=is_forced,
+            renews=is_reborn,
         )
         self.records = keeper.chain
         self.recording = Recording(self, keeper)
@@ -299,7 +344,43 @@ class Node:
         self.pending.clear()
         self.master = None
         self._timer_at = 0.0
+        self.gave_up = (self.epoch, self.log.end)
         return self.log.end
+
+    def step_down(self, now: float) -> None:
+        """Be a slave that has no master yet."""
+        self.resign(now)
+        self.is_demoted = True
+
+    def give_up(self, now: float) -> None:
+        """An operator makes it a slave."""
+        assert self.master is not None
+        if self.master.keeper.is_pending:
+            self.withdraw(now)
+        else:
+            self.step_down(now)
+
+    def withdraw(self, now: float) -> None:
+        """Be what it was before it began an epoch, in which nothing was acknowledged."""
+        self.step_down(now)
+        before = newest(*(record for record in self.records if record.epoch < self.epoch))
+        self._take_back(self.epoch, before, now + 5.0)
+        self.records = tuple(record for record in self.records if record.epoch < self.epoch)
+        self.epoch = self.epoch_before
+        self.gave_up = None
+
+    def _take_back(self, epoch: int, before: InSyncRecord | None, until: float) -> None:
+        """Have nameservers forget a record that counts for nothing, also one that comes late."""
+        world, unheard = self.world, False
+        for nameserver in world.nameservers:
+            record = nameserver.record
+            if not is_reachable(world, self, nameserver):
+                unheard = True
+            elif record is not None and (record.epoch, record.master) == (epoch, self.name):
+                nameserver.record = before
+        if (unheard or world.clock.now < until) and not self.is_master:
+            arguments = (epoch, before, until)
+            world.clock.at(world.clock.now + 1.0, self._take_back, arguments, self)
 
     def take_config(self, now: float) -> None:
         """Apply what an operator has changed."""
@@ -359,7 +440,7 @@ class Node:
 
     def accept(self, connection: Connection) -> None:
         master = self.master
-        if not self.is_up or master is None:
+        if not self.is_up or master is None or master.keeper.is_pending:
             self.world.network.close(connection, self)
             return
         clock = self.world.clock
@@ -389,7 +470,7 @@ class Node:
         if isinstance(caller, Node):
             if link.replica is not None and link.replica.is_native and connection.is_fresh:
                 connection.is_fresh = False
-                if not caller.log.end:
+                if connection.is_of_empty:
                     # It has all it is to have, which is nothing yet.
                     connection.peak = link.position
                 caller._lost.pop(self.name, None)

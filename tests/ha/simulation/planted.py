@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
-from rmq.ha import master_link
+from rmq.ha import master_link, promotion
 from rmq.ha.master import Master
 from rmq.ha.master_link import LinkState, MasterLink
 from rmq.ha.promises import Promises
@@ -21,11 +21,13 @@ from rmq.ha.record_keeper import RecordKeeper
 from rmq.ha.replicas import NOTHING, Replica, ReplicaSet
 from rmq.ha.slave_link import SlaveLink
 from rmq.ha.wire import REPORT, CatchUp, UpHeader, UpKind, Verdict, pack_up
-from tests.ha.simulation import node, world
+from tests.ha.simulation import node
+from tests.ha.simulation import promotion as sim_promotion
 from tests.ha.simulation.checks import Rule
+from tests.ha.simulation.slave import SlavePart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from rmq.ha.promises import ModeSwitch, ReplicationMode
     from rmq.ha.promotion import Candidate, OtherSlave
@@ -210,7 +212,9 @@ def _promote_who_is_in_sync(
 ) -> PromotionVerdict:
     """Whoever was in sync may become master."""
     record = candidate.record
-    is_in_sync = record is not None and record.is_sync and candidate.member in record.members
+    is_in_sync = (
+        record is not None and record.is_sync and not candidate.members.isdisjoint(record.members)
+    )
     return PromotionVerdict(is_in_sync, "in sync")
 
 
@@ -246,9 +250,50 @@ def _one_life(replica: bytes, incarnation: int) -> str:
     return replica.hex()
 
 
+def _one_name(replica: bytes, incarnations: Iterable[int]) -> frozenset[str]:
+    return frozenset({replica.hex()})
+
+
 def _one_nameserver(self: Kept, nameservers: Sequence[str], order: tuple[int, int]) -> int:
     """One nameserver speaks for all."""
     return len(nameservers) if self.answers else 0
+
+
+def _same_name(self: node.Node, candidate: node.Node) -> OtherSlave:
+    """A slave goes on as it is recorded while another one is promoted."""
+    return self.as_other(candidate)
+
+
+def _goes_on_following(self: SlavePart) -> None:
+    """A slave that is being promoted follows its master until it is one."""
+
+
+def _whatever_is_kept(self: RecordKeeper, record: InSyncRecord | None) -> bool:
+    """The first record of an epoch takes the place of any other."""
+    return True
+
+
+_met = RecordKeeper.met
+
+
+def _emptied_is_a_witness(self: RecordKeeper, record: InSyncRecord | None) -> bool:
+    """A nameserver that was emptied while somebody was promoted counts."""
+    return record is None or _met(self, record)
+
+
+def _followed_at_once(self: RecordKeeper) -> bool:
+    """Slaves follow a master whose epoch may not begin."""
+    return self.overtaken_by is not None
+
+
+def _goes_on_by_the_past(self: RecordKeeper, record: InSyncRecord) -> bool:
+    """A master that may have lost the end of its log goes on by its old record."""
+    return record.epoch == self.epoch
+
+
+def _always_last(*_: object) -> bool:
+    """Who was master once was the last one."""
+    return True
 
 
 _refresh = ReplicaSet.refresh
@@ -272,7 +317,7 @@ BUGS: tuple[Planted, ...] = (
         ((SlaveLink, "_send_report", _report_before_copy),),
         (Rule.REPORT_IS_TRUE,),
         200,
-        24,
+        98,
     ),
     Planted(
         "the maximum instead of the vector", ((ReplicaSet, "_count", _maximum),), _HELD, 200, 7
@@ -289,35 +334,35 @@ BUGS: tuple[Planted, ...] = (
         ((Promises, "expire", _no_own_deadline),),
         (Rule.OWN_DEADLINE,),
         200,
-        0,
+        9,
     ),
     Planted(
         "two links of a slave count twice",
         ((ReplicaSet, "join", _two_links_two_slaves),),
         _HELD,
         1000,
-        340,
+        209,
     ),
     Planted(
         "a slave that was ejected counts",
         ((ReplicaSet, "refresh", _ejected_counts),),
         (Rule.IN_SYNC_IS_TRUE,),
         200,
-        1,
+        0,
     ),
     Planted(
         "a heartbeat keeps a slave in sync",
         ((ReplicaSet, "holds", _heartbeat_keeps_in_sync),),
         (Rule.IN_SYNC_IS_TRUE,),
         200,
-        20,
+        11,
     ),
     Planted(
         "too many missing bytes do not matter",
         ((ReplicaSet, "refresh", _lag_by_time_only),),
         (Rule.IN_SYNC_IS_TRUE,),
         200,
-        0,
+        1,
     ),
     Planted(
         "the tail is not compared",
@@ -334,7 +379,7 @@ BUGS: tuple[Planted, ...] = (
         ),
         (Rule.EPOCHS_RISE,),
         2000,
-        553,
+        478,
     ),
     Planted(
         "what is not flushed counts as flushed",
@@ -348,83 +393,136 @@ BUGS: tuple[Planted, ...] = (
         ((Promises, "switch", _switch_answers_all),),
         _HELD,
         200,
-        0,
+        6,
     ),
     Planted(
         "an empty slave answers sends it never gets",
         ((MasterLink, "_start_of_empty", _last_file_only),),
         _HELD,
         200,
-        27,
+        12,
     ),
     Planted(
         "what a slave said on an earlier link counts",
         ((ReplicaSet, "supersede", _nothing_superseded),),
         _HELD,
-        200,
-        42,
+        1600,
+        670,
     ),
     Planted(
         "a slave counts once in each dialect",
         ((ReplicaSet, "_held", _dialects_are_slaves),),
         _HELD,
         6000,
-        3270,
+        88,
     ),
     Planted(
         "whoever is in sync may become master",
-        ((world, "decide", _promote_who_is_in_sync),),
+        ((sim_promotion, "decide", _promote_who_is_in_sync),),
         _KEPT,
         200,
-        11,
+        30,
     ),
     Planted(
         "async counts before it is recorded",
         ((Master, "_mode_in_force", _mode_at_once),),
         _KEPT,
         1000,
-        121,
+        44,
     ),
     Planted(
         "a slave counts before it is recorded",
         ((RecordKeeper, "allows", _anybody_counts),),
         _KEPT,
-        1000,
-        302,
+        40000,
+        25059,
     ),
     Planted(
         "a record counts before others have it",
         ((RecordKeeper, "_is_overcome", _saved_is_enough),),
         _KEPT,
         200,
-        55,
+        44,
     ),
     Planted(
         "a record names slaves that lack something",
         ((RecordKeeper, "_is_true", _record_before_it_is_true),),
         _KEPT,
-        6000,
-        1948,
+        12000,
+        5070,
     ),
     Planted(
         "a nameserver that was emptied is believed",
         ((Kept, "knowing", _emptied_nameserver_counts),),
-        _KEPT,
+        (*_KEPT, Rule.ALL_CATCH_UP),
         2000,
-        806,
+        478,
     ),
     Planted(
         "one nameserver speaks for all",
         ((Kept, "knowing", _one_nameserver),),
-        _KEPT,
+        (*_KEPT, Rule.ALL_CATCH_UP),
         2000,
-        806,
+        478,
     ),
     Planted(
         "a slave that lost its log is the one it was",
-        ((node, "member_name", _one_life), (master_link, "member_name", _one_life)),
+        (
+            (node, "member_name", _one_life),
+            (node, "member_names", _one_name),
+            (master_link, "member_name", _one_life),
+        ),
+        _KEPT,
+        4000,
+        1486,
+    ),
+    Planted(
+        "a slave keeps its name while another is promoted",
+        ((node.Node, "renounce", _same_name),),
+        _KEPT,
+        2000,
+        80,
+    ),
+    Planted(
+        "a slave follows while it is promoted",
+        ((SlavePart, "suspend", _goes_on_following),),
+        _KEPT,
+        4000,
+        1346,
+    ),
+    Planted(
+        "a record that was written meanwhile is not noticed",
+        ((RecordKeeper, "met", _whatever_is_kept),),
         _KEPT,
         200,
-        66,
+        106,
+    ),
+    Planted(
+        "a nameserver that was emptied meanwhile is a witness",
+        ((RecordKeeper, "met", _emptied_is_a_witness),),
+        _KEPT,
+        20000,
+        9470,
+    ),
+    Planted(
+        "a master is followed before its epoch has begun",
+        ((RecordKeeper, "is_pending", property(_followed_at_once)),),
+        (*_KEPT, Rule.ALL_CATCH_UP),
+        20000,
+        6903,
+    ),
+    Planted(
+        "who was master once was the last",
+        ((promotion, "_is_last_epoch", _always_last),),
+        _KEPT,
+        2000,
+        94,
+    ),
+    Planted(
+        "a master that lost the end of its log goes on by its old record",
+        ((RecordKeeper, "_is_of_today", _goes_on_by_the_past),),
+        _KEPT,
+        40000,
+        27319,
     ),
 )

@@ -52,6 +52,7 @@ class SlavePart:
         """What it knows of its master."""
         self.link: SlaveLink | None = None
         self.connection: Connection | None = None
+        self.is_suspended = False
         self.is_disk_full = False
         self.last_reason = ""
         self._tries_stock = False
@@ -78,6 +79,8 @@ class SlavePart:
     def point_to(self, target: Node | None) -> None:
         """Follow another master, or none."""
         self.target = target
+        if target is not None:
+            self.node.gave_up = None
         self._close("the master has changed")
         self.state = SlaveState.CONNECTING
         self.view = None
@@ -85,11 +88,28 @@ class SlavePart:
         if target is not None:
             self.dial_at(self.node.world.clock.now)
 
+    def break_off(self) -> None:
+        """End the connection, and dial again."""
+        self._close("it is another member from now on")
+        if self.target is not None:
+            self._retry()
+
+    def suspend(self) -> None:
+        """Follow nobody, until `resume`."""
+        self.is_suspended = True
+        self._close("it is to become master")
+
+    def resume(self) -> None:
+        self.is_suspended = False
+        if self.target is not None:
+            self.dial_at(self.node.world.clock.now)
+
     def drop(self, *, is_told: bool) -> None:
         """The process is gone: nothing is remembered."""
         if self.connection is not None:
             self.node.world.network.close(self.connection, self.node, is_told=is_told)
         self.connection = self.link = self.view = None
+        self.is_suspended = False
         self.state = SlaveState.CONNECTING
         self._tries_stock = self._flush_planned = False
         self._was_native = bool(self.node.records)
@@ -103,6 +123,8 @@ class SlavePart:
     def _dial(self, number: int) -> None:
         node, target = self.node, self.target
         if number != self._dial_number or target is None or self.link is not None:
+            return
+        if self.is_suspended:
             return
         world = node.world
         now, network = world.clock.now, world.network
@@ -122,7 +144,7 @@ class SlavePart:
         if not is_native and not self._may_follow_stock(target):
             return
         connection = network.connect(node, target)
-        connection.peak = node.log.end
+        connection.peak, connection.is_of_empty = node.log.end, not node.log.end
         self.connection = connection
         world.clock.at(now + network.draw_delay(), target.accept, (connection,), target)
         settings = node.slave_settings()
@@ -297,7 +319,7 @@ class SlavePart:
         node.world.count("re-seeds")
         node.world.trace(f"{node!r} begins anew: {reason}")
         node.note_loss(log.begin, log.end, was_flushed=True)
-        node.life += 1
+        node.note_reborn()
         log.clear()
         self.state = SlaveState.CONNECTING
         self.dial_at(node.world.clock.now + 0.1)

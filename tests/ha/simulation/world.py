@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import rmq.ha.logs
 import rmq.ha.throttle
 from rmq.ha.promises import ReplicationMode
-from rmq.ha.promotion import OtherSlave, decide
 from rmq.ha.replicas import InSyncRules
 from rmq.ha.wire import CatchUp
 from tests.ha.simulation.checks import Acknowledged, BrokenRuleError, Rule, broken
 from tests.ha.simulation.clock import Clock
 from tests.ha.simulation.disk import SEGMENT_BYTES, common_end
 from tests.ha.simulation.faults import Faults
-from tests.ha.simulation.nameserver import SimNameserver, ask_all
+from tests.ha.simulation.nameserver import SimNameserver, is_reachable
 from tests.ha.simulation.network import Network
 from tests.ha.simulation.node import Node, NodeConfig
+from tests.ha.simulation.promotion import Promotion
 from tests.ha.simulation.slave import SlaveState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.simulation.checks import Standing
@@ -77,11 +77,13 @@ class World:
         self.lines: list[str] = []
         self.current: Node
         """The master that nameservers name."""
-        self.highest_epoch = 1
+        self.confirmed_leadership = 0
+        """The latest of a master that was entitled to acknowledge messages."""
+        self._leaderships = 0
         self.kept: dict[int, Acknowledged] = {}
         """Acknowledged messages that must not be lost."""
         self._forced: dict[int, tuple[InSyncRecord, ...]] = {}
-        """Epochs that were begun although messages may be lost, and the records that were known."""
+        """Promotions although messages may be lost, and the records that were known."""
         self._is_traced = is_traced
         self._number = 0
         self._is_quiet = False
@@ -165,6 +167,8 @@ class World:
                 broken(Rule.NO_SPINNING, f"more than {EVENTS_MAX} events")
 
     def _who_is_late(self) -> str | None:
+        if not self.current.is_master:
+            return f"{self.current!r} is not master"
         for node in self.nodes:
             if node is self.current:
                 continue
@@ -184,10 +188,15 @@ class World:
         master = self.current.master
         assert master is not None
         # Without nameservers only a slave itself can note a record, and one that was a native
-        # member and speaks the stock dialect now does not.
+        # member and speaks the stock dialect now does not; nor does it tell what is on its disk.
         links = [link for _, link in self.current.links.values()]
         has_stock = any(link.replica and not link.replica.is_native for link in links)
-        if not master.keeper.is_settled and (self.nameservers or not has_stock):
+        cannot = has_stock and (not self.nameservers or master.replicas.rules.counts_flushed)
+        if master.keeper.is_renewing:
+            # Nothing is answered before there are as many slaves as are needed.
+            members = {replica.member for replica in master.replicas if replica.in_sync}
+            cannot = cannot or len(members) < master.replicas.rules.needed
+        if not master.keeper.is_settled and not cannot:
             return f"{self.current!r} has not recorded what it relies on: {master.keeper.chain}"
         return None
 
@@ -247,7 +256,7 @@ class World:
 
     def acknowledged(self, node: Node, send: Send, standing: Standing) -> None:
         """A producer got SEND_OK."""
-        was_fenced = node is not self.current
+        was_fenced = node.leadership < self.confirmed_leadership
         self.counts[f"sends acknowledged, {standing.mode.value}"] += 1
         self.kept[send.number] = Acknowledged(
             send.number,
@@ -257,6 +266,7 @@ class World:
             node.epoch,
             self.clock.now,
             standing,
+            node.leadership,
             was_fenced,
         )
 
@@ -270,47 +280,62 @@ class World:
             and not self.network.is_blocked(other, one)
         )
 
-    def promote(self, node: Node, *, accepts_loss: bool) -> bool:
-        """Make a slave master, if the rule allows it; tell whether it is."""
-        now, old = self.clock.now, self.current
-        others = self._others_of(node, old)
-        candidate, kept = node.candidate(), ask_all(self, node)
-        verdict = decide(candidate, kept, others)
-        self.trace(f"promote {node!r}: {verdict.is_safe}, {verdict.reason}; {candidate} {kept}")
-        if not verdict.is_safe and not accepts_loss:
-            self.counts["promotions refused"] += 1
-            return False
+    def promote(
+        self, node: Node, then: Callable[[], None], *, accepts_loss: bool, is_planned: bool
+    ) -> None:
+        """Begin to make a slave master; `then` is called when it is, if it becomes one."""
+        if node.promotion is None:
+            Promotion(self, node, then, accepts_loss=accepts_loss, is_planned=is_planned).begin()
+
+    def take_over(
+        self,
+        node: Node,
+        old: Node,
+        found: tuple[InSyncRecord, ...],
+        *,
+        epoch: int,
+        is_safe: bool,
+    ) -> None:
+        """A slave begins an epoch."""
         node.log.cut(node.log.record_boundary())
-        found = self.found_records(node)
-        self._account(node, found, is_safe=verdict.is_safe)
-        self.counts["promotions" if verdict.is_safe else "promotions that accept loss"] += 1
-        self.highest_epoch += 1
-        node.epoch = self.highest_epoch
+        self.counts["promotions" if is_safe else "promotions that accept loss"] += 1
+        node.epoch_before, node.epoch = node.epoch, epoch
         node.config.mode = old.config.mode
         node.config.rules = old.config.rules
         self.current = node
-        if not verdict.is_safe:
-            self._forced[node.epoch] = found
-        node.lead(now, found, is_forced=not verdict.is_safe)
-        return True
+        self._leaderships += 1
+        node.leadership, node.found = self._leaderships, found
+        if not is_safe:
+            self._forced[node.leadership] = found
+        node.lead(self.clock.now, found, is_forced=not is_safe)
 
-    def _others_of(self, node: Node, old: Node) -> list[OtherSlave]:
-        others = [
-            other.as_other()
-            if self.is_reachable(node, other)
-            else OtherSlave(other.name, None, None)
-            for other in self.nodes
-            if other not in (node, old) and not other.is_stranger
-        ]
-        return [*others, OtherSlave("nameserver", self.highest_epoch, None)]
+    def registered_epochs(self, node: Node) -> list[int]:
+        """Return what nameservers that a node can reach know of epochs."""
+        return [each.epoch for each in self.nameservers if is_reachable(self, node, each)]
 
-    def found_records(self, node: Node) -> tuple[InSyncRecord, ...]:
-        """Return all records that a node can learn of."""
-        found = [*node.records, *ask_all(self, node).answers.values()]
-        for other in self.nodes:
-            if other is not node and not other.is_stranger and self.is_reachable(node, other):
-                found += other.records
-        return tuple({record.order: record for record in found if record is not None}.values())
+    def confirmed(self, node: Node) -> None:
+        """What a master answers by is recorded: from now on it is the only one by right."""
+        for nameserver in self.nameservers:
+            if is_reachable(self, node, nameserver):
+                nameserver.epoch = max(nameserver.epoch, node.epoch)
+        if node.leadership > self.confirmed_leadership:
+            self.confirmed_leadership = node.leadership
+            self._account(node, node.found, is_safe=node.leadership not in self._forced)
+
+    def overtaken(self, node: Node) -> None:
+        """A new master finds that the former one has gone on: operators take up what there is."""
+        master = node.master
+        if master is None or master.keeper.overtaken_by is None:
+            return
+        self.count("promotions overtaken")
+        self.trace(f"{node!r} is overtaken by {master.keeper.overtaken_by}")
+        node.withdraw(self.clock.now)
+        if node is not self.current:
+            return
+        masters = [each for each in self.nodes if each.is_master]
+        if masters:
+            self.current = max(masters, key=lambda each: each.epoch)
+            node.follower.point_to(self.current)
 
     def _account(self, node: Node, found: tuple[InSyncRecord, ...], *, is_safe: bool) -> None:
         """See which acknowledged messages a new master lacks, and whether that may be."""
@@ -323,7 +348,7 @@ class World:
                 self.counts["acknowledged, lost by an accepted loss"] += 1
             elif message.was_fenced:
                 self.counts["acknowledged by a fenced master, lost"] += 1
-            elif message.epoch in self._forced and known < message.epoch:
+            elif message.leadership in self._forced and known < message.epoch:
                 # An operator began that epoch, and nobody who is asked now was told.
                 self.counts["acknowledged after a forced promotion, lost"] += 1
             else:
