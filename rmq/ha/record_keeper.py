@@ -11,7 +11,9 @@ A record counts when nobody can decide by an older one any more. Who decides by 
 one of its members, and it asks a majority of the nameservers that keep it. So for each earlier
 record a later one must be with a majority of its nameservers, or with all of its members; the first
 one of an epoch with a majority in any case, where there are nameservers, so that a master of an
-earlier epoch learns that its time is over; and with those who are members for the first time. Until
+earlier epoch learns that its time is over; and with those who are members for the first time. Where
+there are no nameservers, a record names its rivals, the members of earlier records that may not
+have heard of it, and those must have heard of it, too: a new master knows that record only. Until
 then answers have to satisfy the old and the new record alike.
 
 An epoch begins with a decision (`promotion`) by the latest record that was known then. While the
@@ -237,7 +239,13 @@ class RecordKeeper:
     def _rivals(self, members: frozenset[str]) -> tuple[str, ...]:
         """Return who else may become master by a record that somebody may still decide by."""
         named = {member for record in self._chain for member in record.native_members}
+        for record in self._chain:
+            named.update(self._unheard_rivals(record))
         return tuple(sorted(named - members - {self._member}))
+
+    def _unheard_rivals(self, record: InSyncRecord) -> list[str]:
+        """Return the rivals of a record that may still decide by an earlier one."""
+        return [rival for rival in record.rivals if not self._has_all((rival,), record.order)]
 
     def _is_true(self, wanted: InSyncRecord, acknowledged: int, held: Callable[[str], int]) -> bool:
         """Tell whether `needed` members hold all that was answered."""
@@ -319,6 +327,8 @@ class RecordKeeper:
             return True
         if names and record.epoch != self.epoch:
             # Also the master of that epoch must be able to see that its time is over.
+            return False
+        if self._unheard_rivals(record):
             return False
         return not record.is_sync or self._has_all(record.native_members, order)
 

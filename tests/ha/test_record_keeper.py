@@ -457,6 +457,22 @@ def test_without_nameservers_a_record_names_those_who_may_not_have_heard_of_it()
     assert (record.version, record.rivals) == (3, ())
 
 
+def test_a_new_master_answers_nothing_before_the_rivals_of_the_last_record_have_heard_of_it() -> (
+    None
+):
+    """It was handed over the last record only, and S1 may be promoted by one before that."""
+    former = InSyncRecord(epoch=1, version=8, is_sync=False, needed=0, rivals=(S1,), master="old")
+    keeper = RecordKeeper(2, (former,), member=S2, master="new", is_known=True)
+    record = go_async(keeper, ())
+    assert record.rivals == (S1,)
+    assert not keeper.is_async
+    assert keeper.stored(S1, record.order)
+    assert keeper.is_async
+    assert want(keeper, is_sync=False, nameservers=()) is not None
+    assert keeper.newest is not None
+    assert keeper.newest.rivals == ()
+
+
 def test_with_nameservers_nobody_is_named_who_does_not_count() -> None:
     record = want(keeper_of(S1), S2)
     assert record is not None

@@ -84,7 +84,9 @@ def test_no_rule_is_broken(first: int) -> None:
             pytest.fail(explain(result), pytrace=False)
 
 
-@pytest.mark.parametrize("seed", [18138, 27319, 29823, 31169, 31283, 31370, 40552, 47436, 50246])
+@pytest.mark.parametrize(
+    "seed", [18138, 27319, 29823, 31169, 31283, 31370, 40552, 47436, 48904, 50246]
+)
 def test_what_was_found_once_stays_mended(seed: int) -> None:
     result = simulate(seed)
     if result.broken is not None:

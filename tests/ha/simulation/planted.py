@@ -291,6 +291,10 @@ def _goes_on_by_the_past(self: RecordKeeper, record: InSyncRecord) -> bool:
     return record.epoch == self.epoch
 
 
+def _no_rivals(self: RecordKeeper, record: InSyncRecord) -> list[str]:
+    return []
+
+
 def _always_last(*_: object) -> bool:
     """Who was master once was the last one."""
     return True
@@ -524,5 +528,12 @@ BUGS: tuple[Planted, ...] = (
         _KEPT,
         40000,
         27319,
+    ),
+    Planted(
+        "a new master forgets who may decide by an earlier record than the last",
+        ((RecordKeeper, "_unheard_rivals", _no_rivals),),
+        _KEPT,
+        60000,
+        48904,
     ),
 )
