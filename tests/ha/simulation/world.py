@@ -339,7 +339,6 @@ class World:
 
     def _account(self, node: Node, found: tuple[InSyncRecord, ...], *, is_safe: bool) -> None:
         """See which acknowledged messages a new master lacks, and whether that may be."""
-        known = max((record.epoch for record in found), default=0)
         for message in list(self.kept.values()):
             if message.start < node.log.begin or node.log.holds(message.start, message.content):
                 continue
@@ -348,8 +347,8 @@ class World:
                 self.counts["acknowledged, lost by an accepted loss"] += 1
             elif message.was_fenced:
                 self.counts["acknowledged by a fenced master, lost"] += 1
-            elif message.leadership in self._forced and known < message.epoch:
-                # An operator began that epoch, and nobody who is asked now was told.
+            elif message.leadership in self._forced and not _is_told_of(message, found):
+                # An operator began that leadership, and nobody who is asked now was told.
                 self.counts["acknowledged after a forced promotion, lost"] += 1
             else:
                 broken(
@@ -376,6 +375,18 @@ class World:
     def trace(self, line: str) -> None:
         if self._is_traced:
             self.lines.append(f"{self.clock.now - 100.0:9.3f} s  {line}")
+
+
+def _is_told_of(message: Acknowledged, found: tuple[InSyncRecord, ...]) -> bool:
+    """Tell whether records show the leadership by which a message was acknowledged, or a later one.
+
+    Without nameservers operators may force two brokers into one epoch.
+    """
+    return any(
+        record.epoch > message.epoch
+        or (record.epoch == message.epoch and record.master == message.master)
+        for record in found
+    )
 
 
 def simulate(seed: int, *, faults_s: float = 25.0, is_traced: bool = False) -> Result:
