@@ -38,7 +38,7 @@ from benchmarks.spark_jobs import WARM_READS  # noqa: E402 - needs the path abov
 from benchmarks.spark_process import cpu_seconds, descendants  # noqa: E402
 from benchmarks.spark_store import fill_store  # noqa: E402
 from rmq.client.blocking import BlockingAdmin, BlockingProducer  # noqa: E402
-from rmq.client.messages import Message  # noqa: E402
+from rmq.client.core.messages import Message  # noqa: E402
 from rmq.model.names import DLQ_PREFIX  # noqa: E402
 from rmq.store.reader import Reader  # noqa: E402
 
@@ -250,7 +250,7 @@ def servers(folder: Path, *settings: str) -> Iterator[tuple[str, list[int]]]:
 
 
 def free_ports(count: int) -> list[int]:
-    from rmq.cli.dev_processes import free_port
+    from rmq.cli.dev.processes import free_port
 
     return [free_port("127.0.0.1", -2, 1) for _ in range(count)]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarks.client_work import Load, Meter, serve
 from rmq.client.blocking.consumer import BlockingConsumer
 from rmq.client.blocking.producer import BlockingProducer
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:

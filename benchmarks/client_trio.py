@@ -10,15 +10,15 @@ import trio
 
 from benchmarks.client_trio_consume import lite_pull, memory, push, read_range
 from benchmarks.client_work import Load, Meter, serve
-from rmq.client.messages import Message
-from rmq.client.producer import open_producer
+from rmq.client.core.messages import Message
+from rmq.client.trio.producer import open_producer
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from benchmarks.broker_load.figures import Outcome
-    from rmq.client.messages import SendResult
+    from rmq.client.core.messages import SendResult
 
 SUBMITS_PER_STEP: Final = 64
 """After so many sends the connection gets its turn."""

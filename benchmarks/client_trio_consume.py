@@ -10,18 +10,18 @@ import trio
 from benchmarks.broker_load.figures import Outcome, Process
 from benchmarks.client_rows import memory_figures
 from benchmarks.client_work import Load, Meter
-from rmq.client.consumer_config import ConsumeFrom
-from rmq.client.lite_pull import open_lite_pull_consumer
-from rmq.client.messages import Message
-from rmq.client.producer import open_producer
-from rmq.client.pull_consumer import open_pull_consumer
-from rmq.client.pulls import PullStatus
-from rmq.client.push_consumer import open_push_consumer
+from rmq.client.core.consuming.config import ConsumeFrom
+from rmq.client.core.consuming.pulls import PullStatus
+from rmq.client.core.messages import Message
+from rmq.client.trio.lite_pull import open_lite_pull_consumer
+from rmq.client.trio.producer import open_producer
+from rmq.client.trio.pull_consumer import open_pull_consumer
+from rmq.client.trio.push_consumer import open_push_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
 
 FIRST_WITHIN_S: Final = 30.0
 """How long the first message may take to come."""

@@ -25,7 +25,7 @@ from typing import Final
 
 from benchmarks.broker_load.figures import Outcome, Process
 from benchmarks.broker_load.peer import NoAnswerError, connect
-from rmq.ha.slave_link import SlaveLink, SlaveSettings
+from rmq.ha.protocol.slave_link import SlaveLink, SlaveSettings
 
 READ_BYTES: Final = 1 << 20
 SEND_BYTES: Final = 1 << 19

@@ -26,14 +26,14 @@ TOGETHER: Final = (
 
 LONG: Final = (
     "tests/spark/",
-    "tests/cli/test_pipeline_demo.py",
-    "tests/cli/test_dev.py",
-    "tests/cli/test_consume.py",
+    "tests/cli/pipeline/test_demo.py",
+    "tests/cli/dev/test_command.py",
+    "tests/cli/consume/test_command.py",
     "tests/cli/test_produce.py",
     "tests/ha/test_simulation.py",
     "tests/store/test_truncation_crashes.py",
     "tests/store/model/test_store_model.py",
-    "tests/cli/test_ha_pair.py",
+    "tests/cli/ha/test_pair.py",
     "tests/e2e/test_cpp_client_",
     "tests/e2e/test_wire_replay.py",
     "tests/ha/processes/test_partitions.py",
@@ -49,13 +49,13 @@ LONG: Final = (
     "tests/store/kill/test_full_disk.py",
     "tests/store/kill/test_kill_short.py",
     "tests/store/model/test_every_call.py",
-    "tests/client/test_push_consumer_orderly.py",
-    "tests/client/test_push_consumer_retries.py",
+    "tests/client/trio/test_push_consumer_orderly.py",
+    "tests/client/trio/test_push_consumer_retries.py",
     "tests/client/blocking/test_outages.py",
-    "tests/client/test_lite_pull_buffer.py",
-    "tests/client/test_process_queue.py",
-    "tests/ha/test_follower_cuts.py",
-    "tests/store/test_golden_dispatch.py",
+    "tests/client/trio/test_lite_pull_buffer.py",
+    "tests/client/core/consuming/test_process_queue.py",
+    "tests/ha/test_slave_cuts.py",
+    "tests/store/golden/test_dispatch.py",
 )
 """Units that take four seconds and more, roughly the longest first; the others follow.
 

@@ -24,14 +24,12 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.broker.acknowledgement import Acknowledger
-from rmq.broker.callbacks import ConsumerCalls, MemberNotifier
-from rmq.broker.clients import ClientRegistry
-from rmq.broker.consumer_offsets import ConsumerOffsets
-from rmq.broker.delay import DelayDelivery
-from rmq.broker.delay_file import progress_after_cut
-from rmq.broker.filters import check_expression
-from rmq.broker.groups import GroupTable
+from rmq.broker.clients.calls import ConsumerCalls, MemberNotifier
+from rmq.broker.clients.housekeeping import ClientHousekeeping
+from rmq.broker.clients.locks import QueueLocks
+from rmq.broker.clients.registry import ClientRegistry
+from rmq.broker.delays.delivery import DelayDelivery
+from rmq.broker.delays.file import progress_after_cut
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.consumers import ConsumerHandlers
 from rmq.broker.handlers.groups import GroupHandlers
@@ -46,23 +44,25 @@ from rmq.broker.handlers.settings import SettingHandlers
 from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.handlers.transactions import END_TRANSACTION, TransactionHandlers
-from rmq.broker.housekeeping import ClientHousekeeping
-from rmq.broker.locks import QueueLocks
-from rmq.broker.master_duties import MasterDuties
-from rmq.broker.metadata_sync import MetadataSync
 from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.broker.metrics.server import serve_metrics
-from rmq.broker.parting import Parting
-from rmq.broker.persistence import Keeper
-from rmq.broker.registration import Registration
-from rmq.broker.replication import Replication
-from rmq.broker.role_change import RoleChange
-from rmq.broker.siblings import Siblings
-from rmq.broker.stats import BrokerStats
-from rmq.broker.store_stats import StoreStats
-from rmq.broker.topic_creation import TopicCreation
-from rmq.broker.topics import TopicTable
+from rmq.broker.pulling.filters import check_expression
+from rmq.broker.pulling.parting import Parting
+from rmq.broker.registration.registration import Registration
+from rmq.broker.replication.master_tasks import MasterDuties
+from rmq.broker.replication.metadata_sync import MetadataSync
+from rmq.broker.replication.peers import Siblings
+from rmq.broker.replication.role import Replication
+from rmq.broker.replication.role_change import RoleChange
+from rmq.broker.sending.acknowledgement import Acknowledger
+from rmq.broker.sending.topic_creation import TopicCreation
+from rmq.broker.stats.broker import BrokerStats
+from rmq.broker.stats.store import StoreStats
+from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+from rmq.broker.tables.groups import GroupTable
+from rmq.broker.tables.topics import TopicTable
+from rmq.broker.tables.writer import Keeper
 from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.registration import Registered
+    from rmq.broker.registration.registration import Registered
     from rmq.ha.identity import HaIdentity
     from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
     from rmq.remoting.channel import Channel

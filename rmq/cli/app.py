@@ -14,15 +14,20 @@ import traceback
 from typing import TYPE_CHECKING
 
 import rmq
-from rmq.cli import broker, consume, dev, ha, namesrv, pipeline, produce, store
-from rmq.cli.exit_codes import ExitCode, exit_code_of
-from rmq.cli.logs import LEVELS, logging_to_stderr
+from rmq.cli import broker, namesrv, produce
+from rmq.cli.common.exit_codes import ExitCode, exit_code_of
+from rmq.cli.common.logs import LEVELS, logging_to_stderr
+from rmq.cli.consume import command as consume
+from rmq.cli.dev import command as dev
+from rmq.cli.ha import command as ha
+from rmq.cli.pipeline import command as pipeline
+from rmq.cli.store import command as store
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rmq.cli.command import Command
+    from rmq.cli.common.command import Command
 
 COMMANDS: tuple[Command, ...] = (
     dev.COMMAND,

@@ -14,9 +14,9 @@ import trio
 
 from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
-from rmq.cli.command import Command
-from rmq.cli.exit_codes import ExitCode
-from rmq.cli.stopping import serving
+from rmq.cli.common.command import Command
+from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.stopping import serving
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.cli.command import Command
-from rmq.cli.exit_codes import ExitCode
-from rmq.cli.stopping import serving
+from rmq.cli.common.command import Command
+from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.stopping import serving
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
 

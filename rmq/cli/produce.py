@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.cli.client_options import add_client_arguments, client_config, run_checked
-from rmq.cli.command import Command
-from rmq.cli.exit_codes import ExitCode
-from rmq.cli.ha_members import UsageError
-from rmq.cli.line_input import LINE_BYTES_MAX, read_lines
-from rmq.cli.message_lines import decode_line
-from rmq.cli.progress import Progress
-from rmq.client.messages import DELAY_LEVEL_MAX, Message
-from rmq.client.producer import open_producer
+from rmq.cli.common.client_options import add_client_arguments, client_config, run_checked
+from rmq.cli.common.command import Command
+from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.line_input import LINE_BYTES_MAX, read_lines
+from rmq.cli.common.message_lines import decode_line
+from rmq.cli.common.progress import Progress
+from rmq.cli.ha.members import UsageError
+from rmq.client.core.messages import DELAY_LEVEL_MAX, Message
+from rmq.client.trio.producer import open_producer
 from rmq.errors import IllegalMessageError, RmqError, TooManyRequestsError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-    from rmq.client.config import ClientConfig
-    from rmq.client.messages import SendResult
-    from rmq.client.producer import Producer
+    from rmq.client.core.config import ClientConfig
+    from rmq.client.core.messages import SendResult
+    from rmq.client.trio.producer import Producer
 
 GROUP: Final = "rmq_produce"
 PENDING_MAX: Final = 4000

@@ -8,9 +8,8 @@
 The names below are what applications use; docs/client.md shows each of them at work. They are
 imported when they are first asked for: blocking clients must not import trio.
 
-Inside, read `messages`, `config` and `flows` first: everything a client says to nameservers and
-brokers is a flow, free of I/O. `client` runs flows on connections and keeps routes and heartbeats;
-producers and consumers are built on it.
+Inside, `core` is free of I/O: everything a client says to nameservers and brokers is a flow
+(`core.flows`). `trio` and `blocking` run flows on connections.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rmq.client.acl import Credentials
-    from rmq.client.admin import AdminClient, open_admin
-    from rmq.client.client import Client, open_client
-    from rmq.client.config import ClientConfig
-    from rmq.client.consume_results import ConsumeResult, Later
-    from rmq.client.consumer_config import (
+    from rmq.client.core.config import ClientConfig
+    from rmq.client.core.consuming.config import (
         ConsumeFrom,
         LitePullConfig,
         MessageModel,
         PushConsumerConfig,
     )
-    from rmq.client.lite_pull import LitePullConsumer, lite_pulling, open_lite_pull_consumer
-    from rmq.client.messages import Message, SendResult, SendStatus
-    from rmq.client.producer import Producer, open_producer, producing
-    from rmq.client.producer_config import ProducerConfig
-    from rmq.client.pull_consumer import PullConsumer, open_pull_consumer, pulling
-    from rmq.client.push_consumer import PushConsumer, consuming, open_push_consumer
-    from rmq.client.received import ReceivedMessage
-    from rmq.client.subscription_set import Sql
-    from rmq.client.transaction_states import TransactionState
-    from rmq.client.transactions import (
+    from rmq.client.core.consuming.results import ConsumeResult, Later
+    from rmq.client.core.consuming.subscription_set import Sql
+    from rmq.client.core.messages import Message, SendResult, SendStatus
+    from rmq.client.core.producing.config import ProducerConfig
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.core.signing import Credentials
+    from rmq.client.core.transaction_states import TransactionState
+    from rmq.client.trio.admin import AdminClient, open_admin
+    from rmq.client.trio.client import Client, open_client
+    from rmq.client.trio.lite_pull import LitePullConsumer, lite_pulling, open_lite_pull_consumer
+    from rmq.client.trio.producer import Producer, open_producer, producing
+    from rmq.client.trio.pull_consumer import PullConsumer, open_pull_consumer, pulling
+    from rmq.client.trio.push_consumer import PushConsumer, consuming, open_push_consumer
+    from rmq.client.trio.transactions import (
         TransactionProducer,
         open_transaction_producer,
         transacting,
@@ -85,27 +84,27 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "rmq.client.acl": ("Credentials",),
-    "rmq.client.admin": ("AdminClient", "open_admin"),
-    "rmq.client.client": ("Client", "open_client"),
-    "rmq.client.config": ("ClientConfig",),
-    "rmq.client.consume_results": ("ConsumeResult", "Later"),
-    "rmq.client.consumer_config": (
+    "rmq.client.core.signing": ("Credentials",),
+    "rmq.client.trio.admin": ("AdminClient", "open_admin"),
+    "rmq.client.trio.client": ("Client", "open_client"),
+    "rmq.client.core.config": ("ClientConfig",),
+    "rmq.client.core.consuming.results": ("ConsumeResult", "Later"),
+    "rmq.client.core.consuming.config": (
         "ConsumeFrom",
         "LitePullConfig",
         "MessageModel",
         "PushConsumerConfig",
     ),
-    "rmq.client.lite_pull": ("LitePullConsumer", "lite_pulling", "open_lite_pull_consumer"),
-    "rmq.client.messages": ("Message", "SendResult", "SendStatus"),
-    "rmq.client.producer": ("Producer", "open_producer", "producing"),
-    "rmq.client.producer_config": ("ProducerConfig",),
-    "rmq.client.pull_consumer": ("PullConsumer", "open_pull_consumer", "pulling"),
-    "rmq.client.push_consumer": ("PushConsumer", "consuming", "open_push_consumer"),
-    "rmq.client.received": ("ReceivedMessage",),
-    "rmq.client.subscription_set": ("Sql",),
-    "rmq.client.transaction_states": ("TransactionState",),
-    "rmq.client.transactions": (
+    "rmq.client.trio.lite_pull": ("LitePullConsumer", "lite_pulling", "open_lite_pull_consumer"),
+    "rmq.client.core.messages": ("Message", "SendResult", "SendStatus"),
+    "rmq.client.trio.producer": ("Producer", "open_producer", "producing"),
+    "rmq.client.core.producing.config": ("ProducerConfig",),
+    "rmq.client.trio.pull_consumer": ("PullConsumer", "open_pull_consumer", "pulling"),
+    "rmq.client.trio.push_consumer": ("PushConsumer", "consuming", "open_push_consumer"),
+    "rmq.client.core.received": ("ReceivedMessage",),
+    "rmq.client.core.consuming.subscription_set": ("Sql",),
+    "rmq.client.core.transaction_states": ("TransactionState",),
+    "rmq.client.trio.transactions": (
         "TransactionProducer",
         "open_transaction_producer",
         "transacting",

@@ -1,6 +1,5 @@
 """Replication: a master streams its CommitLog to slaves, and knows what each of them holds.
 
-Reading order: `wire` (the bytes), `replicas` (what a master knows of its slaves), `promises` (what
-it has told producers), `master_link` and `slave_link` (one connection, seen from either end), all
-of them free of I/O; then the glue that moves bytes: `server`, `sending`, `follower`.
+Reading order: `protocol` (the rules, free of I/O), then the modules that move bytes: `server` and
+`master_channel` at the master, `slave` and `receiver` at the slave.
 """

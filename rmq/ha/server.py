@@ -23,13 +23,13 @@ import trio
 
 from rmq.errors import ConfigError, ListenError
 from rmq.ha.allow_list import is_allowed, plain_host
-from rmq.ha.link_report import REFUSED, LinkLog, status_of
-from rmq.ha.link_tls import TLS_FIRST_BYTE, TlsChannel
-from rmq.ha.master_link import MasterLink
-from rmq.ha.promises import Kept
-from rmq.ha.sending import PlainChannel, close, reset
+from rmq.ha.link_status import REFUSED, LinkLog, status_of
+from rmq.ha.master_channel import PlainChannel, close, reset
+from rmq.ha.protocol.master_link import MasterLink
+from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.wire import NONCE_BYTES
 from rmq.ha.store_log import LogReader
-from rmq.ha.wire import NONCE_BYTES
+from rmq.ha.tls_channel import TLS_FIRST_BYTE, TlsChannel
 from rmq.remoting.addresses import format_address
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmq.ha.allow_list import Network
-    from rmq.ha.link_report import LinkStatus
-    from rmq.ha.master import Master
-    from rmq.ha.sending import Channel
+    from rmq.ha.link_status import LinkStatus
+    from rmq.ha.master_channel import Channel
+    from rmq.ha.protocol.master import Master
     from rmq.ha.store_log import StoreLog
 
 REFRESH_S: Final = 1.0

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from rmq.errors import ClientError, ProtocolError, RemoteProtocolError, ResponseError
-from rmq.ha.slave_link import Ending, EndKind
-from rmq.ha.wire import CatchUp
+from rmq.ha.protocol.slave_link import Ending, EndKind
+from rmq.ha.protocol.wire import CatchUp
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import ViewMessageRequest

@@ -14,8 +14,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rmq.client.acl import Credentials
-from rmq.client.config import ClientConfig
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.signing import Credentials
 from rmq.errors import ConfigError
 from rmq.model.settings import Schema, Setting, Values, load
 from rmq.remoting.tls_config import TlsClientConfig

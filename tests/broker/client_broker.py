@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.broker.callbacks import ConsumerCalls, MemberNotifier
-from rmq.broker.clients import ClientRegistry, ConsumerGroupInfo
+from rmq.broker.clients.calls import ConsumerCalls, MemberNotifier
+from rmq.broker.clients.housekeeping import ClientHousekeeping
+from rmq.broker.clients.locks import QueueLocks
+from rmq.broker.clients.registry import ClientRegistry, ConsumerGroupInfo
 from rmq.broker.config import LiveConfig, load_broker_config
-from rmq.broker.consumer_offsets import ConsumerOffsets
-from rmq.broker.groups import GroupTable
 from rmq.broker.handlers.clients import ClientHandlers
-from rmq.broker.housekeeping import ClientHousekeeping
-from rmq.broker.locks import QueueLocks
-from rmq.broker.topics import TopicTable, topic_sys_flag
+from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+from rmq.broker.tables.groups import GroupTable
+from rmq.broker.tables.topics import TopicTable, topic_sys_flag
 from rmq.model.names import retry_topic
 from rmq.model.topic_flags import PERM_READ_WRITE
 from rmq.remoting.bodies import (

@@ -16,7 +16,7 @@ from rmq.remoting.codes import FLAG_RESPONSE
 from tests.broker.broker_kit import part_broker
 from tests.remoting.frames import WIRE
 from tests.remoting.server_kit import Frame, parse_frame
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

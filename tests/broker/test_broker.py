@@ -15,7 +15,7 @@ from rmq.errors import ConfigError, ListenError, RmqError, StoreLockedError
 from rmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.broker_frames import bodies_of, ext, frame, pull, send
 from tests.broker.broker_kit import free_port, live_broker, live_config
-from tests.broker.nameserver_stand_in import stand_in
+from tests.broker.registration.nameserver_stand_in import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

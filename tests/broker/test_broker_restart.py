@@ -28,7 +28,7 @@ from tests.broker.broker_frames import GROUP, TOPIC, bodies_of, ext, frame, pull
 from tests.broker.broker_kit import WallClock, live_broker, live_config
 from tests.broker.golden_broker import SETTINGS as GOLDEN_SETTINGS
 from tests.remoting.server_kit import Peer
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

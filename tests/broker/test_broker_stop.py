@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from rmq.broker.registration import UNREGISTER_TIMEOUT_S
+from rmq.broker.registration.registration import UNREGISTER_TIMEOUT_S
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import UpdateConsumerOffsetRequest
 from tests.broker.broker_frames import GROUP, TOPIC, bodies_of, ext, frame, pull, send
 from tests.broker.broker_kit import live_broker, live_config
-from tests.broker.nameserver_stand_in import stand_in
+from tests.broker.registration.nameserver_stand_in import stand_in
 
 if TYPE_CHECKING:
     from pathlib import Path

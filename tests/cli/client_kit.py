@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from rmq.cli.dev_processes import free_port
+from rmq.cli.dev.processes import free_port
 from rmq.client.blocking import BlockingConsumer, BlockingProducer
 from rmq.errors import NoRouteError
 from rmq.remoting.bodies import format_properties
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rmq.client.messages import Message
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.messages import Message
+    from rmq.client.core.received import ReceivedMessage
 
 DEADLINE_S: Final = 60
 HOST: Final = "127.0.0.1"

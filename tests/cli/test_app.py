@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from rmq.cli import main
-from rmq.cli.command import Command
-from rmq.cli.exit_codes import ExitCode
+from rmq.cli.common.command import Command
+from rmq.cli.common.exit_codes import ExitCode
 from rmq.errors import ConfigError, ConnectionLostError, ListenError, RmqError
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def test_an_error_out_of_a_nursery_is_reported_as_itself(
 SCRIPT = """
 import os, signal, sys, trio
 from rmq.cli import main
-from rmq.cli.command import Command
+from rmq.cli.common.command import Command
 
 def interrupted(args):
     # A shell starts what runs in the background with this signal ignored.

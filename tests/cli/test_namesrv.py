@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.cli.exit_codes import ExitCode
+from rmq.cli.common.exit_codes import ExitCode
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import GetKvConfigRequest, PutKvConfigRequest
 from tests.nameserver.kit import frame

@@ -18,15 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.cli import produce as command
-from rmq.cli.client_options import add_client_arguments, client_config
-from rmq.cli.exit_codes import ExitCode
-from rmq.cli.ha_members import UsageError
-from rmq.cli.line_input import LineSplitter, read_lines
-from rmq.cli.message_lines import decode_line
+from rmq.cli.common.client_options import add_client_arguments, client_config
+from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.line_input import LineSplitter, read_lines
+from rmq.cli.common.message_lines import decode_line
+from rmq.cli.ha.members import UsageError
 from rmq.cli.produce import produce
-from rmq.client.admin import open_admin
-from rmq.client.config import ClientConfig
-from rmq.client.messages import Message
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.messages import Message
+from rmq.client.trio.admin import open_admin
 from rmq.errors import ConfigError, IllegalMessageError
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver

@@ -29,8 +29,8 @@ from rmq.remoting.headers import RegisterBrokerRequest, SendMessageRequestV2, Se
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rmq.client.client import Client
-    from rmq.client.routes import TopicRoute
+    from rmq.client.core.routes import TopicRoute
+    from rmq.client.trio.client import Client
     from rmq.store.record import StoredRecord
     from tests.client.cluster_kit import Cluster
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq.client.flows import ask
+from rmq.client.core.flows import ask
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
 
 if TYPE_CHECKING:
-    from rmq.client.flows import Flow
+    from rmq.client.core.flows import Flow
     from rmq.model.queues import MessageQueue
 
 

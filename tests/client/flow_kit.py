@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rmq.client.flows import Answer, Ask, Flow, Pause, Tell
-from rmq.client.routes import RouteTable, TopicRoute
+from rmq.client.core.flows import Answer, Ask, Flow, Pause, Tell
+from rmq.client.core.routes import RouteTable, TopicRoute
 from rmq.errors import ClientError
 from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
 from rmq.remoting.codes import FLAG_RESPONSE, ResponseCode
@@ -22,7 +22,7 @@ from rmq.remoting.layout import FRAME_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rmq.client.flows import Step
+    from rmq.client.core.flows import Step
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from rmq.client.assigned_queue import AssignedQueue
-from rmq.client.concurrent_service import ConcurrentService
-from rmq.client.consumer_status import ConsumeStatistics
-from rmq.client.listener_pool import ListenerPool
-from rmq.client.offset_store import OffsetTable
-from rmq.client.orderly_service import OrderlyService
-from rmq.client.received import ReceivedMessage, decode_messages
+from rmq.client.core.consuming.offset_store import OffsetTable
+from rmq.client.core.received import ReceivedMessage, decode_messages
+from rmq.client.trio.assigned_queue import AssignedQueue
+from rmq.client.trio.concurrent_service import ConcurrentService
+from rmq.client.trio.listener_pool import ListenerPool
+from rmq.client.trio.orderly_service import OrderlyService
+from rmq.client.trio.status import ConsumeStatistics
 from rmq.errors import ConnectFailedError
 from rmq.model.queues import MessageQueue
 from tests.store.built_records import build_record
@@ -21,8 +21,8 @@ from tests.store.built_records import build_record
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from rmq.client.listener_pool import ConsumeService, Listener
-    from rmq.client.tracer import ConsumeCode
+    from rmq.client.core.tracer import ConsumeCode
+    from rmq.client.trio.listener_pool import ConsumeService, Listener
 
 
 def queue(number: int) -> MessageQueue:

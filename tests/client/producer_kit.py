@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from rmq.client.client import open_client
-from rmq.client.pulls import PullStatus, pull
-from rmq.client.routes import RouteTable, TopicRoute
+from rmq.client.core.consuming.pulls import PullStatus, pull
+from rmq.client.core.routes import RouteTable, TopicRoute
+from rmq.client.trio.client import open_client
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -22,8 +22,8 @@ from rmq.remoting.server import RemotingServer, ServerConfig
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
-    from rmq.client.received import ReceivedMessage
-    from rmq.client.tracer import ConsumeCode, Sent, TransactionEnded
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.core.tracer import ConsumeCode, Sent, TransactionEnded
     from rmq.remoting.channel import Channel
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request

@@ -38,8 +38,8 @@ from tests.store.built_records import build_record
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
-    from rmq.client.lite_pull import LitePullConsumer
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.trio.lite_pull import LitePullConsumer
     from rmq.errors import ClientError
     from rmq.remoting.command import Command
     from rmq.remoting.header import EmptyHeader

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.client.config import ClientConfig
-from rmq.client.consumer_config import ConsumeFrom, PushConsumerConfig
-from rmq.client.push_consumer import open_push_consumer
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.consuming.config import ConsumeFrom, PushConsumerConfig
+from rmq.client.trio.push_consumer import open_push_consumer
 from tests.client.pull_kit import bodies, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from typing import Unpack
 
-    from rmq.client.consume_results import ListenerResult
-    from rmq.client.listener_pool import Listener
-    from rmq.client.push_consumer import PushConsumer
-    from rmq.client.push_options import PushConsumerOptions
-    from rmq.client.received import ReceivedMessage
-    from rmq.client.subscription_set import Subscriptions
+    from rmq.client.core.consuming.push_options import PushConsumerOptions
+    from rmq.client.core.consuming.results import ListenerResult
+    from rmq.client.core.consuming.subscription_set import Subscriptions
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.trio.listener_pool import Listener
+    from rmq.client.trio.push_consumer import PushConsumer
     from tests.client.cluster_kit import Cluster
 
 GROUP: Final = "readers"

@@ -18,7 +18,7 @@ from rmq.remoting.client import open_client
 from rmq.remoting.codes import LanguageCode, RequestCode
 from tests.e2e.servers import HOST, Server, free_port
 from tests.e2e.waiting import wait_until
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -22,7 +22,7 @@ from tests.e2e.wire_expected import EXPECTED, UNSTABLE
 from tests.e2e.wire_interludes import RECORDS
 from tests.e2e.wire_replay import ORDER, replay_all
 from tests.remoting.frames import RUNS
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from pathlib import Path

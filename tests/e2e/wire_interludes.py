@@ -23,7 +23,7 @@ from rmq.store.record import decode_record
 from tests.e2e.golden_cluster import BROKER
 from tests.e2e.wire_capture import answers, rows
 from tests.e2e.wire_peer import connected
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

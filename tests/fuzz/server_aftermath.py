@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from rmq.broker.broker import Tables, serve_broker
-from rmq.broker.groups import BUILT_IN_GROUPS
+from rmq.broker.tables.groups import BUILT_IN_GROUPS
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.kv_keeper import KvKeeper
 from rmq.remoting.client import open_client
 from rmq.store.config import parse_delay_levels
 from rmq.store.reader import Reader
 from rmq.store.verify import Verifier
-from rmq.store.verify_finding import Kind, Severity
+from rmq.store.verify.finding import Kind, Severity
 from tests.fuzz.server_probe import TOPIC, verify_ledger
 from tests.fuzz.server_rig import DELAY_LEVELS, HOST, broker_config, entries_of
 from tests.fuzz.server_watch import kind_of

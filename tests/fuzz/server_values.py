@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 from msgspec import inspect
 
-from rmq.broker.config_schema import SCHEMA as BROKER_SCHEMA
+from rmq.broker.config.schema import SCHEMA as BROKER_SCHEMA
 from rmq.model.queues import MessageQueue
 from rmq.nameserver.config import SCHEMA as NAMESERVER_SCHEMA
 from rmq.remoting.bodies import (

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from rmq.ha.follower import Follower
-from rmq.ha.slave_link import SlaveSettings
+from rmq.ha.protocol.slave_link import SlaveSettings
+from rmq.ha.slave import Follower
 from rmq.ha.store_log import StoreLog
 from rmq.store.core import StoreCore
 from rmq.store.store import THREADS, MessageStore
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rmq.ha.follower_status import FollowerState, FollowerStatus
+    from rmq.ha.slave_status import FollowerState, FollowerStatus
     from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.scripted_masters import Listener
 

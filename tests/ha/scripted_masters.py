@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from rmq.errors import RefusedError
-from rmq.ha.master import Master, MasterSettings
-from rmq.ha.master_link import MasterLink
-from rmq.ha.promises import ReplicationMode
+from rmq.ha.protocol.master import Master, MasterSettings
+from rmq.ha.protocol.master_link import MasterLink
+from rmq.ha.protocol.pending_acks import ReplicationMode
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable

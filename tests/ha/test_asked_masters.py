@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq.broker.registration import Registered
+from rmq.broker.registration.registration import Registered
 from tests.ha.pair_kit import pair
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.broker.registration import Registered
+from rmq.broker.registration.registration import Registered
 from tests.ha.pair_kit import pair
 
 if TYPE_CHECKING:

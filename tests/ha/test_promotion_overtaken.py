@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.broker import replication
+from rmq.broker.replication import role as replication
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import HaDemoteRequest, HaRenounceRequest
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.broker.broker import Broker
-    from rmq.broker.siblings import Member
+    from rmq.broker.replication.peers import Member
 
 OK = ResponseCode.SUCCESS
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.ha.master_link import Chunk, MasterLink
+from rmq.ha.protocol.master_link import Chunk, MasterLink
 from rmq.model.in_sync_record import NAMESPACE, read_record
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode

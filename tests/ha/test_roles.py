@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rmq.ha.follower_status import FollowerState
+from rmq.ha.slave_status import FollowerState
 from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import HaDemoteRequest, HaPromoteRequest, HaResyncRequest

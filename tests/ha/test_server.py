@@ -11,12 +11,12 @@ import trio
 import trio.testing
 
 from rmq.errors import ConfigError, ListenError
-from rmq.ha import sending
-from rmq.ha.promises import Kept, ReplicationMode
-from rmq.ha.replicas import InSyncRules
+from rmq.ha import master_channel as sending
+from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.slaves import InSyncRules
+from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.server import HaServer, HaServerConfig
-from rmq.ha.wire import REPORT, TRANSFER
-from tests.ha.kit_master import (
+from tests.ha.protocol.kit_master import (
     HOST,
     KIB,
     MIB,
@@ -33,7 +33,7 @@ from tests.ha.kit_master import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.ha.kit_master import Peer, Serving
+    from tests.ha.protocol.kit_master import Peer, Serving
 
 
 async def in_sync_native(run: Serving, peer: Peer, replica: bytes = b"s" * 16) -> NativePeer:

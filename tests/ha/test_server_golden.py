@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq.ha.wire import REPORT, TRANSFER, CatchUp
-from tests.ha.kit_master import serving, settled, stock_slave
+from rmq.ha.protocol.wire import REPORT, TRANSFER, CatchUp
+from tests.ha.protocol.kit_master import serving, settled, stock_slave
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from rmq.ha import server as server_module
 from rmq.ha.allow_list import LINES_MAX
-from rmq.ha.promises import Kept
-from rmq.ha.wire import DOWN, PREAMBLE, REPORT, TRANSFER, DownKind, read_down
-from tests.ha.kit_master import (
+from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.wire import DOWN, PREAMBLE, REPORT, TRANSFER, DownKind, read_down
+from tests.ha.protocol.kit_master import (
     KIB,
     MIB,
     MemoryLog,

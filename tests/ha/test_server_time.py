@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.ha.promises import Kept, ReplicationMode
-from rmq.ha.replicas import InSyncRules
+from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.slaves import InSyncRules
+from rmq.ha.protocol.wire import PREAMBLE, REPORT, TRANSFER
 from rmq.ha.server import REPORT_PAUSE_S
-from rmq.ha.wire import PREAMBLE, REPORT, TRANSFER
-from tests.ha.kit_master import (
+from tests.ha.protocol.kit_master import (
     KIB,
     MIB,
     MemoryLog,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from tests.ha.kit_master import StockPeer
+    from tests.ha.protocol.kit_master import StockPeer
 
 
 async def pass_time(clock: MockClock, seconds: float, slave: StockPeer, offset: int) -> None:

@@ -12,12 +12,12 @@ import trio.lowlevel
 import trustme
 
 from rmq.errors import ConfigError
-from rmq.ha.link_tls import client_context_of, server_context_of
-from rmq.ha.promises import Kept
+from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.store_log import LogReader, ReadAhead
-from rmq.ha.wire import REPORT, TRANSFER
+from rmq.ha.tls_channel import client_context_of, server_context_of
 from rmq.remoting.tls_config import ClientAuth, TlsClientConfig, TlsServerConfig
-from tests.ha.kit_master import (
+from tests.ha.protocol.kit_master import (
     HOST,
     KIB,
     MIB,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from tests.ha.kit_master import Serving
+    from tests.ha.protocol.kit_master import Serving
 
 
 @pytest.fixture(scope="module")

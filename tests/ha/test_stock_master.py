@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.errors import DiskFullError, LogGapError
-from rmq.ha.slave_link import Ending, EndKind
+from rmq.ha.protocol.slave_link import Ending, EndKind
+from rmq.ha.protocol.wire import CatchUp
 from rmq.ha.stock_master import Extent, examine
-from rmq.ha.wire import CatchUp
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.client import open_client
 from rmq.remoting.codes import RequestCode

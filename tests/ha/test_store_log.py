@@ -12,7 +12,15 @@ import trio
 from rmq.ha.store_log import READ_AHEAD_BYTES, LogReader, ReadAhead, StoreLog
 from rmq.store.record import NewMessage
 from rmq.store.store import MessageStore, open_store
-from tests.ha.kit_master import KIB, MIB, MemoryLog, NativePeer, serving, store_config, stranger
+from tests.ha.protocol.kit_master import (
+    KIB,
+    MIB,
+    MemoryLog,
+    NativePeer,
+    serving,
+    store_config,
+    stranger,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ from rmq.model.properties import (
     find_unique_key,
 )
 from rmq.store.layout import Record
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 FINDERS: Final = {
     KEYS: find_keys,

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmq.client.blocking import BlockingProducer
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 from tests.spark.wire.wire_cluster import WireCluster, wire_cluster
 
 if TYPE_CHECKING:

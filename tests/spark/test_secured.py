@@ -9,7 +9,7 @@ import trustme
 from pyspark.errors import PySparkException
 
 from rmq.client.blocking import BlockingAdmin
-from rmq.client.config import ClientConfig
+from rmq.client.core.config import ClientConfig
 from rmq.remoting.tls_config import TlsClientConfig
 from rmq.spark.wire.clients import close_clients
 from tests.client.blocking.cluster_process import process_cluster

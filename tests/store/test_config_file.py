@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rmq.broker.topics import TopicTable
+from rmq.broker.tables.topics import TopicTable
 from rmq.errors import ConfigError, DiskFullError, StorageError
 from rmq.store.config_file import ConfigFile
-from tests.broker.table_kit import Clock, Settings, golden_files, topic_table
-from tests.store import golden
+from tests.broker.tables.table_kit import Clock, Settings, golden_files, topic_table
 from tests.store.file_steps import Killed, Steps, power_cuts
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from pathlib import Path

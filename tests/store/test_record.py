@@ -29,7 +29,6 @@ from rmq.store.record import (
     unpack_host,
 )
 from tests.remoting.frames import captured
-from tests.store import golden
 from tests.store.built_records import (
     BLANK_HEAD,
     build_record,
@@ -37,6 +36,7 @@ from tests.store.built_records import (
     drawn_records,
     plain,
 )
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address

@@ -18,7 +18,7 @@ from ha_tap import open_tap
 from interop.support.cases import expect, expect_true
 from interop.support.cluster import Against
 from interop.support.waiting import wait_until
-from rmq.ha.wire import PREAMBLE, REPORT
+from rmq.ha.protocol.wire import PREAMBLE, REPORT
 from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from ha_session import (
 from interop.support.cases import expect, expect_true
 from interop.support.cluster import CLUSTER, Against
 from interop.support.waiting import wait_until
-from rmq.ha.wire import REPORT
+from rmq.ha.protocol.wire import REPORT
 from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from rmq.store.reader import Reader
 from rmq.store.record import decode_records
 from rmq.store.segments import segment_name
 from rmq.store.verify import verify
-from rmq.store.verify_finding import Severity
+from rmq.store.verify.finding import Severity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -13,14 +13,14 @@ from interop.support.cases import expect, expect_true
 from interop.support.expectations import expect_in_order, expect_once, expect_sent, numbered
 from interop.support.java_messages import Outgoing
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
-from rmq.client.offsets import ConsumeFrom
-from rmq.client.subscription_set import Sql
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.core.consuming.subscription_set import Sql
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.java_messages import Received
-    from rmq.client.messages import SendResult
+    from rmq.client.core.messages import SendResult
 
 PART: Final = "blocking"
 POLLED_WITHIN_S: Final = 15.0

@@ -11,10 +11,10 @@ from our_messages import as_sent, ours
 from interop.support.cases import MismatchError, expect
 from interop.support.expectations import expect_once, expect_sent, numbered
 from rmq.client.blocking import BlockingProducer
-from rmq.client.config import ClientConfig
-from rmq.client.offsets import ConsumeFrom
-from rmq.client.producer import open_producer
-from rmq.client.push_consumer import open_push_consumer
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.trio.producer import open_producer
+from rmq.client.trio.push_consumer import open_push_consumer
 from rmq.errors import ClientError
 from rmq.remoting.tls_config import TlsClientConfig
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from interop.support.certificates import Authority
     from interop.support.cluster import Cluster
     from interop.support.results import Operations
-    from rmq.client.acl import Credentials
-    from rmq.client.messages import SendResult
+    from rmq.client.core.messages import SendResult
+    from rmq.client.core.signing import Credentials
 
 PART: Final = "TLS"
 NAMES: Final = (

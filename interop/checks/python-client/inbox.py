@@ -10,14 +10,14 @@ import trio
 from our_messages import as_received
 
 from interop.support.cases import MismatchError
-from rmq.client.consume_results import ConsumeResult
+from rmq.client.core.consuming.results import ConsumeResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from interop.support.java_messages import Received
-    from rmq.client.consume_results import ListenerResult
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.consuming.results import ListenerResult
+    from rmq.client.core.received import ReceivedMessage
 
 _TIMEOUT_S: Final = 20.0
 

@@ -13,13 +13,13 @@ from interop.support.java_messages import Outgoing
 from interop.support.mqadmin import expect_in
 from interop.support.printed import fields, messages, only, runtime_values, table
 from interop.support.waiting import wait_until
-from rmq.client.consume_results import ConsumeResult
+from rmq.client.core.consuming.results import ConsumeResult
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.java_messages import Sent
-    from rmq.client.push_consumer import PushConsumer
+    from rmq.client.trio.push_consumer import PushConsumer
 
 PART: Final = "mqadmin"
 TOPIC: Final = "PyWatched"

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interop.support.java_messages import Queue, Received, Sent
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 
 if TYPE_CHECKING:
     from interop.support.java_messages import Outgoing
-    from rmq.client.messages import SendResult
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.messages import SendResult
+    from rmq.client.core.received import ReceivedMessage
     from rmq.model.queues import MessageQueue
 
 

@@ -10,9 +10,9 @@ from our_messages import as_sent, ours
 from interop.support.java_messages import Queue
 from interop.support.mqadmin import Mqadmin
 from interop.support.topics import create_topics
-from rmq.client.config import ClientConfig
-from rmq.client.offsets import ConsumeFrom
-from rmq.client.push_consumer import open_push_consumer
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.trio.push_consumer import open_push_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from interop.support.java_consumers import PullConsumer
     from interop.support.java_messages import Outgoing, Sent
     from interop.support.results import Operations
-    from rmq.client.producer import Producer
-    from rmq.client.push_consumer import PushConsumer
-    from rmq.client.subscription_set import Subscriptions
+    from rmq.client.core.consuming.subscription_set import Subscriptions
+    from rmq.client.trio.producer import Producer
+    from rmq.client.trio.push_consumer import PushConsumer
 
 BROKER_SETTINGS: Final[Mapping[str, str]] = {
     "mappedFileSizeCommitLog": str(64 << 20),

@@ -12,16 +12,16 @@ from interop.support.cases import expect, expect_true
 from interop.support.expectations import expect_in_order, expect_once, expect_sent, numbered
 from interop.support.java_messages import Outgoing
 from interop.support.waiting import wait_until
-from rmq.client.pull_consumer import open_pull_consumer
-from rmq.client.pulls import PullStatus
-from rmq.client.subscription_set import Sql
+from rmq.client.core.consuming.pulls import PullStatus
+from rmq.client.core.consuming.subscription_set import Sql
+from rmq.client.trio.pull_consumer import open_pull_consumer
 from rmq.model.queues import MessageQueue
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.java_messages import Received
-    from rmq.client.pull_consumer import PullConsumer
+    from rmq.client.trio.pull_consumer import PullConsumer
 
 PART: Final = "pull"
 GROUP: Final = "py-pull"

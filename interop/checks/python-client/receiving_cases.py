@@ -15,8 +15,8 @@ from interop.support.expectations import (
     numbered,
 )
 from interop.support.java_messages import Outgoing
-from rmq.client.offsets import ConsumeFrom
-from rmq.client.subscription_set import Sql
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.core.consuming.subscription_set import Sql
 from rmq.model import flags
 
 if TYPE_CHECKING:

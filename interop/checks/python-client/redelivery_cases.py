@@ -11,7 +11,7 @@ from interop.support.expectations import expect_same, expect_sent, numbered
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
 from interop.support.waiting import wait_until
-from rmq.client.consume_results import ConsumeResult, Later
+from rmq.client.core.consuming.results import ConsumeResult, Later
 
 if TYPE_CHECKING:
     from python_session import PythonSession

@@ -11,9 +11,9 @@ from interop.support.cases import MismatchError, expect, expect_true
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
 from interop.support.java_requests import asker, replier
-from rmq.client.offsets import ConsumeFrom
-from rmq.client.producer import open_producer
-from rmq.client.push_consumer import open_push_consumer
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.trio.producer import open_producer
+from rmq.client.trio.push_consumer import open_push_consumer
 from rmq.errors import RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from python_session import PythonSession
 
-    from rmq.client.producer import Producer
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.trio.producer import Producer
 
 PART: Final = "request"
 TIMEOUT_S: Final = 15.0

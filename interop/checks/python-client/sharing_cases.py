@@ -12,14 +12,14 @@ from interop.support.cases import expect
 from interop.support.expectations import expect_once, expect_sent, numbered
 from interop.support.java_consumers import PushConsumer as StockConsumer
 from interop.support.waiting import wait_until
-from rmq.client.allocation import AverageByCircle, ConsistentHash
+from rmq.client.core.consuming.allocation import AverageByCircle, ConsistentHash
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.java_messages import Queue
-    from rmq.client.allocation import Strategy
-    from rmq.client.push_consumer import PushConsumer
+    from rmq.client.core.consuming.allocation import Strategy
+    from rmq.client.trio.push_consumer import PushConsumer
 
 PART: Final = "sharing"
 QUEUES: Final = 8

@@ -21,13 +21,13 @@ from interop.support.cluster import Against, open_cluster
 from interop.support.expectations import expect_once, expect_same, expect_sent, numbered
 from interop.support.java_messages import Outgoing
 from interop.support.mqadmin import expect_in
-from rmq.client.acl import Credentials
-from rmq.client.admin import open_admin
 from rmq.client.blocking import BlockingConsumer, BlockingProducer
-from rmq.client.config import ClientConfig
-from rmq.client.offsets import ConsumeFrom
-from rmq.client.producer import open_producer
-from rmq.client.push_consumer import open_push_consumer
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.core.signing import Credentials
+from rmq.client.trio.admin import open_admin
+from rmq.client.trio.producer import open_producer
+from rmq.client.trio.push_consumer import open_push_consumer
 from rmq.errors import RmqError
 from rmq.remoting.codes import Serialization
 

@@ -14,9 +14,9 @@ from interop.support.expectations import expect_in_order, expect_once, expect_se
 from interop.support.java_messages import Outgoing
 from interop.support.topics import create_topics, max_offset
 from interop.support.waiting import wait_until
-from rmq.client.messages import SendStatus
-from rmq.client.producer import open_producer
-from rmq.client.pull_consumer import open_pull_consumer
+from rmq.client.core.messages import SendStatus
+from rmq.client.trio.producer import open_producer
+from rmq.client.trio.pull_consumer import open_pull_consumer
 from rmq.errors import ClientError
 from rmq.model.queues import MessageQueue
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.cluster import Broker
-    from rmq.client.producer import Producer
+    from rmq.client.trio.producer import Producer
 
 PART: Final = "slave"
 TOPIC: Final = "PyCopiedThere"

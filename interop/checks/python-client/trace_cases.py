@@ -13,18 +13,18 @@ from interop.support.expectations import expect_once, expect_sent
 from interop.support.java_messages import Outgoing
 from interop.support.printed import table
 from interop.support.waiting import wait_until
-from rmq.client.admin import open_admin
-from rmq.client.config import TRACE_TOPIC
-from rmq.client.offsets import ConsumeFrom
-from rmq.client.producer import open_producer
-from rmq.client.push_consumer import open_push_consumer
-from rmq.client.trace import ConsumeEndTrace, ConsumeStartTrace, SendTrace
-from rmq.client.tracing import TraceRole, open_tracing
+from rmq.client.core.config import TRACE_TOPIC
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.core.trace import ConsumeEndTrace, ConsumeStartTrace, SendTrace
+from rmq.client.trio.admin import open_admin
+from rmq.client.trio.producer import open_producer
+from rmq.client.trio.push_consumer import open_push_consumer
+from rmq.client.trio.tracing import TraceRole, open_tracing
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
-    from rmq.client.admin import AdminClient
+    from rmq.client.trio.admin import AdminClient
 
 PART: Final = "trace"
 # Traces are written half a second late, and indexed soon after.

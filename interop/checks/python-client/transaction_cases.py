@@ -19,16 +19,16 @@ from interop.support.java_transactions import (
     transaction_producer,
 )
 from interop.support.waiting import wait_until
-from rmq.client.transaction_states import TransactionState
-from rmq.client.transactions import open_transaction_producer
+from rmq.client.core.transaction_states import TransactionState
+from rmq.client.trio.transactions import open_transaction_producer
 from rmq.model import flags
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.java_messages import Received
-    from rmq.client.messages import Message, SendResult
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.messages import Message, SendResult
+    from rmq.client.core.received import ReceivedMessage
 
 PART: Final = "transaction"
 STATES: Final = {

@@ -14,7 +14,7 @@ from interop.support.cases import MismatchError
 from interop.support.topics import create_topics, max_offset
 from interop.support.waiting import wait_until
 from rmq.client.blocking import BlockingConsumer, BlockingProducer
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 from rmq.errors import ClientError
 from rmq.model.queues import MessageQueue
 

@@ -17,8 +17,8 @@ from interop.support.spark import flip_a_bit
 from interop.support.topics import create_topics
 from interop.support.waiting import wait_until
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
-from rmq.client.flows import ask
-from rmq.client.messages import Message
+from rmq.client.core.flows import ask
+from rmq.client.core.messages import Message
 from rmq.errors import NoRouteError
 from rmq.model.names import dlq_topic
 from rmq.remoting.codes import RequestCode

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from interop.support.cases import MismatchError, expect
-from rmq.client.messages import RESERVED
+from rmq.client.core.messages import RESERVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from interop.support.java_messages import Outgoing, Received
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
 
     Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ from interop.support.mqadmin import Mqadmin
 from interop.support.topics import create_topics, max_offset
 from interop.support.waiting import wait_until
 from rmq.client.blocking import BlockingConsumer, BlockingProducer
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 from rmq.model.queues import MessageQueue
 
 if TYPE_CHECKING:

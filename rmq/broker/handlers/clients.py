@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 import msgspec
 import trio
 
-from rmq.broker.clients import ClientIdentity
+from rmq.broker.clients.registry import ClientIdentity
 from rmq.errors import ProtocolError, RefusedError, RmqError
 from rmq.model.names import retry_topic
 from rmq.remoting.bodies.base import Body
@@ -38,11 +38,11 @@ from rmq.remoting.headers import GetConsumerListByGroupRequest, UnregisterClient
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.clients.locks import QueueLocks
+    from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
-    from rmq.broker.groups import GroupTable
-    from rmq.broker.locks import QueueLocks
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.tables.groups import GroupTable
+    from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.bodies.heartbeat import ConsumerData
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request

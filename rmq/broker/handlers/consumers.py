@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.broker.handlers.tables import part_of, refuse_long
-from rmq.broker.offsets_body import LOG_END_FIELD
-from rmq.broker.steps import in_steps
+from rmq.broker.tables.offsets_body import LOG_END_FIELD
+from rmq.broker.tables.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
 from rmq.remoting.bodies import QueryCorrectionOffsetBody
@@ -30,11 +30,11 @@ from rmq.remoting.headers import (
 from rmq.store.record import parse_message_id
 
 if TYPE_CHECKING:
-    from rmq.broker.callbacks import ConsumerCalls
-    from rmq.broker.clients import ClientRegistry
-    from rmq.broker.consumer_offsets import ConsumerOffsets
-    from rmq.broker.delay import DelayDelivery
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.clients.calls import ConsumerCalls
+    from rmq.broker.clients.registry import ClientRegistry
+    from rmq.broker.delays.delivery import DelayDelivery
+    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+    from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request

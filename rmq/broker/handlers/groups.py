@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.broker.groups import GROUP_LENGTH_MAX
 from rmq.broker.handlers.tables import answer_table
 from rmq.broker.handlers.topics import refuse_on_slave
+from rmq.broker.tables.groups import GROUP_LENGTH_MAX
 from rmq.errors import ProtocolError, RefusedError
 from rmq.remoting.bodies import (
     Connection,
@@ -35,13 +35,13 @@ from rmq.remoting.headers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.clients.group_members import ClientInfo
+    from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
-    from rmq.broker.consumer_offsets import ConsumerOffsets
-    from rmq.broker.groups import GroupTable
-    from rmq.broker.members import ClientInfo
-    from rmq.broker.persistence import Keeper
-    from rmq.broker.stats import BrokerStats
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+    from rmq.broker.tables.groups import GroupTable
+    from rmq.broker.tables.writer import Keeper
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
-from rmq.broker.log_digests import STEP_BYTES_MAX, STEP_BYTES_MIN
+from rmq.broker.replication.log_digests import STEP_BYTES_MAX, STEP_BYTES_MIN
 from rmq.errors import RefusedError
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import HandlerGroup

@@ -31,9 +31,9 @@ from rmq.remoting.headers import (
 )
 
 if TYPE_CHECKING:
-    from rmq.broker.clients import ClientRegistry
-    from rmq.broker.consumer_offsets import ConsumerOffsets
-    from rmq.broker.parting import Parting
+    from rmq.broker.clients.registry import ClientRegistry
+    from rmq.broker.pulling.parting import Parting
+    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore
@@ -113,7 +113,7 @@ class OffsetHandlers:
 
         It was chosen on purpose if it comes from somebody who does not consume: mqadmin resets the
         offsets of groups that are not connected like that. What can only have been read from
-        another log is not stored (`rmq.broker.parting`): the group would miss as much.
+        another log is not stored (`rmq.broker.pulling.parting`): the group would miss as much.
         """
         header = request.header
         if header.commit_offset < 0:

@@ -1,9 +1,9 @@
 """Pulls: PULL_MESSAGE (11), with long polling.
 
 A pull is checked, read and answered at once; the records of the answer are views into the log and
-are not copied. One that finds nothing new is held (`rmq.broker.holds`) if its consumer agrees to
-wait. Reading what has likely left memory is done in a thread, so that a consumer far behind does
-not stop the others. Order of checks, codes and remarks are those of RocketMQ 4.9.8
+are not copied. One that finds nothing new is held (`rmq.broker.pulling.holds`) if its consumer
+agrees to wait. Reading what has likely left memory is done in a thread, so that a consumer far
+behind does not stop the others. Order of checks, codes and remarks are those of RocketMQ 4.9.8
 PullMessageProcessor.
 """
 
@@ -17,11 +17,11 @@ import msgspec
 import trio
 
 from rmq.broker.config import BrokerRole
-from rmq.broker.filters import filter_for
-from rmq.broker.holds import Hold, PullHolds
-from rmq.broker.parting import Parting
-from rmq.broker.send_checks import SEE_FAQ
-from rmq.broker.sql_filter import SqlSyntaxError
+from rmq.broker.pulling.filters import filter_for
+from rmq.broker.pulling.holds import Hold, PullHolds
+from rmq.broker.pulling.parting import Parting
+from rmq.broker.pulling.sql_filter import SqlSyntaxError
+from rmq.broker.sending.checks import SEE_FAQ
 from rmq.errors import RefusedError
 from rmq.model.names import OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
 from rmq.model.offsets import QueueOffset
@@ -43,13 +43,13 @@ from rmq.store.record import NewMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.consumer_offsets import ConsumerOffsets
-    from rmq.broker.groups import GroupTable
-    from rmq.broker.stats import BrokerStats
-    from rmq.broker.store_stats import StoreStats
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.stats.store import StoreStats
+    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+    from rmq.broker.tables.groups import GroupTable
+    from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable

@@ -17,10 +17,11 @@ import logging
 import random
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from rmq.broker import inbound, send_checks
 from rmq.broker.config import BrokerRole
-from rmq.broker.send_preparation import pack_peer
-from rmq.broker.send_topics import SendTopics
+from rmq.broker.sending import checks as send_checks
+from rmq.broker.sending import properties as inbound
+from rmq.broker.sending.preparation import pack_peer
+from rmq.broker.sending.topics import SendTopics
 from rmq.errors import ClientError, ProtocolError, RefusedError
 from rmq.model import flags
 from rmq.model.properties import decode_properties, encode_properties
@@ -38,14 +39,14 @@ from rmq.store.record import NewMessage, message_id, unpack_host
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmq.broker.acknowledgement import Acknowledger
-    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
-    from rmq.broker.send_preparation import SendHeader
-    from rmq.broker.stats import BrokerStats
-    from rmq.broker.store_stats import StoreStats
-    from rmq.broker.topic_creation import TopicCreation
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.sending.acknowledgement import Acknowledger
+    from rmq.broker.sending.preparation import SendHeader
+    from rmq.broker.sending.topic_creation import TopicCreation
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.stats.store import StoreStats
+    from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.headers import SendMessageErrorResponse

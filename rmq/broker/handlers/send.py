@@ -6,8 +6,8 @@ its topic to be created) is deferred and answered by whoever completes it. Order
 and remarks are those of RocketMQ 4.9.8 SendMessageProcessor.
 
 Most sends need few checks, and take the short way: what has to be known of their topics is kept at
-hand. The others are checked and prepared one by one (`send_checks`, `send_preparation`), and may
-have their topic created first (`send_topics`): unlike in 4.9.8, a new topic is on disk before its
+hand. The others are checked and prepared one by one (`checks`, `preparation`), and may
+have their topic created first (`topics`): unlike in 4.9.8, a new topic is on disk before its
 first message is taken.
 """
 
@@ -17,10 +17,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 
-from rmq.broker import inbound, send_checks
 from rmq.broker.config import BrokerRole
-from rmq.broker.send_preparation import ReceivedSend, SendPreparation, pack_peer, tag_flag
-from rmq.broker.send_topics import SendTopics
+from rmq.broker.sending import checks as send_checks
+from rmq.broker.sending import properties as inbound
+from rmq.broker.sending.preparation import ReceivedSend, SendPreparation, pack_peer, tag_flag
+from rmq.broker.sending.topics import SendTopics
 from rmq.errors import RefusedError
 from rmq.model.named_master import MASTER_FIELD
 from rmq.model.names import RETRY_PREFIX
@@ -35,14 +36,14 @@ from rmq.store.record import NewMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rmq.broker.acknowledgement import Acknowledger
     from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.groups import GroupTable
-    from rmq.broker.send_preparation import PreparedSend
-    from rmq.broker.stats import BrokerStats
-    from rmq.broker.store_stats import StoreStats
-    from rmq.broker.topic_creation import TopicCreation
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.sending.acknowledgement import Acknowledger
+    from rmq.broker.sending.preparation import PreparedSend
+    from rmq.broker.sending.topic_creation import TopicCreation
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.stats.store import StoreStats
+    from rmq.broker.tables.groups import GroupTable
+    from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.bodies import TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable

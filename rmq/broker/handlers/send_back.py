@@ -10,9 +10,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.broker import inbound, send_checks
 from rmq.broker.config import BrokerRole
-from rmq.broker.send_topics import SendTopics
+from rmq.broker.sending import checks as send_checks
+from rmq.broker.sending import properties as inbound
+from rmq.broker.sending.topics import SendTopics
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
 from rmq.model.properties import encode_properties
@@ -24,13 +25,13 @@ from rmq.store.append import AppendStatus
 from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
-    from rmq.broker.acknowledgement import Acknowledger
     from rmq.broker.config import LiveConfig
-    from rmq.broker.groups import GroupTable
-    from rmq.broker.stats import BrokerStats
-    from rmq.broker.store_stats import StoreStats
-    from rmq.broker.topic_creation import TopicCreation
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.sending.acknowledgement import Acknowledger
+    from rmq.broker.sending.topic_creation import TopicCreation
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.stats.store import StoreStats
+    from rmq.broker.tables.groups import GroupTable
+    from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.bodies import SubscriptionGroupConfig
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request

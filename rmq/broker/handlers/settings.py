@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.broker.config_live import BLACK_LIST_REMARK
+from rmq.broker.config.live import BLACK_LIST_REMARK
 from rmq.errors import ConfigError, ProtocolError, RefusedError, StorageError
 from rmq.remoting.bodies import format_properties, parse_properties
 from rmq.remoting.codes import RequestCode, ResponseCode

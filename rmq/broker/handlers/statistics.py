@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 import trio
 
-from rmq.broker.runtime_info import Load, runtime_info, store_facts
+from rmq.broker.stats.runtime_info import Load, runtime_info, store_facts
 from rmq.errors import RefusedError
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies.groups import GroupList
@@ -43,13 +43,13 @@ from rmq.remoting.layout import FRAME_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
-    from rmq.broker.consumer_offsets import ConsumerOffsets
-    from rmq.broker.groups import GroupTable
-    from rmq.broker.stats import BrokerStats
-    from rmq.broker.store_stats import StoreStats
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.stats.store import StoreStats
+    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+    from rmq.broker.tables.groups import GroupTable
+    from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.bodies.base import Body
     from rmq.remoting.bodies.topics import TopicConfig
     from rmq.remoting.dispatch import HandlerTable

@@ -1,18 +1,18 @@
-"""Whole tables as slaves copy them: all at once, or in parts (`rmq.broker.table_parts`)."""
+"""Whole tables as slaves copy them: all at once, or in parts (`rmq.broker.tables.parts`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq.broker.steps import in_steps
-from rmq.broker.table_parts import KNOWN_FIELD, SAME_FIELD, wanted_part
+from rmq.broker.tables.parts import KNOWN_FIELD, SAME_FIELD, wanted_part
+from rmq.broker.tables.steps import in_steps
 from rmq.errors import RefusedError
 from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from rmq.broker.groups import GroupTable
-    from rmq.broker.table_parts import WantedPart
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.tables.groups import GroupTable
+    from rmq.broker.tables.parts import WantedPart
+    from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
 

@@ -31,11 +31,11 @@ from rmq.remoting.headers import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.persistence import Keeper
-    from rmq.broker.stats import BrokerStats
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.writer import Keeper
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore

@@ -22,9 +22,9 @@ from rmq.store.append import AppendStatus
 from rmq.store.record import parse_message_id
 
 if TYPE_CHECKING:
-    from rmq.broker.acknowledgement import Acknowledger
     from rmq.broker.config import LiveConfig
-    from rmq.broker.store_stats import StoreStats
+    from rmq.broker.sending.acknowledgement import Acknowledger
+    from rmq.broker.stats.store import StoreStats
     from rmq.broker.transactions.decisions import Decisions
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request

@@ -19,7 +19,7 @@ import rmq
 from rmq.broker.config import BrokerRole
 from rmq.broker.metrics.families import Catalogue, Sheet
 from rmq.broker.metrics.slaves import SlaveChoice
-from rmq.ha.follower_status import FollowerState
+from rmq.ha.slave_status import FollowerState
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:

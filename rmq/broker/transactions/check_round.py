@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-from rmq.broker.inbound import REAL_TOPIC
+from rmq.broker.sending.properties import REAL_TOPIC
 from rmq.broker.transactions import half
 from rmq.broker.transactions.question import question
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC

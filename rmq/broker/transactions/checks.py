@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.broker.consumer_offsets import NO_OFFSET
+from rmq.broker.tables.consumer_offsets import NO_OFFSET
 from rmq.broker.transactions import half
 from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress
 from rmq.errors import ClientError, ProtocolError
@@ -26,13 +26,13 @@ from rmq.store.flusher import FlushOutcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmq.broker.clients import ClientRegistry
+    from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
-    from rmq.broker.consumer_offsets import ConsumerOffsets
-    from rmq.broker.stats import BrokerStats
-    from rmq.broker.store_stats import StoreStats
-    from rmq.broker.topic_creation import TopicCreation
-    from rmq.broker.topics import TopicTable
+    from rmq.broker.sending.topic_creation import TopicCreation
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.stats.store import StoreStats
+    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+    from rmq.broker.tables.topics import TopicTable
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
     from rmq.store.append import AppendResult

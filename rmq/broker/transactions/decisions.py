@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmq.broker.config import LiveConfig
-    from rmq.broker.stats import BrokerStats
-    from rmq.broker.store_stats import StoreStats
+    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.stats.store import StoreStats
     from rmq.broker.transactions.check_round import Store
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.remoting.headers import EndTransactionRequest

@@ -1,8 +1,8 @@
 """Half messages, and the messages that are made of them. Pure.
 
 A half message rests in a queue of the broker's own until its producer decides, with its topic and
-queue in REAL_TOPIC and REAL_QID (`rmq.broker.inbound.half`). What is made of it follows RocketMQ
-4.9.8 TransactionalMessageBridge, EndTransactionProcessor and AdminBrokerProcessor:
+queue in REAL_TOPIC and REAL_QID (`rmq.broker.sending.properties.half`). What is made of it follows
+RocketMQ 4.9.8 TransactionalMessageBridge, EndTransactionProcessor and AdminBrokerProcessor:
 
 - committed: a message of its real topic, with the stored properties as they are,
 - decided, either way: an op message that names the queue offset of the half message,
@@ -18,8 +18,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq.broker import inbound
-from rmq.broker.topic_names import validate_topic
+from rmq.broker.sending import properties as inbound
+from rmq.broker.tables.topic_names import validate_topic
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import TAGS, encode_properties

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from rmq.broker import inbound
+from rmq.broker.sending import properties as inbound
 from rmq.broker.transactions.half import CHECK_TIMES, PRODUCER_GROUP
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import UNIQ_KEY, encode_properties

@@ -1,4 +1,4 @@
-"""The admin client without a loop: what `rmq.client.admin_flows` can ask, as methods.
+"""The admin client without a loop: what `rmq.client.core.admin.flows` can ask, as methods.
 
     with BlockingAdmin("10.0.0.5:9876") as admin:
         admin.create_topic("Orders", queues=8)
@@ -14,16 +14,16 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, final
 
-from rmq.client import admin_flows
-from rmq.client.admin_targets import TIMEOUT_S
 from rmq.client.blocking.client import BlockingClient
-from rmq.client.config import ClientConfig
+from rmq.client.core.admin import flows as admin_flows
+from rmq.client.core.admin.targets import TIMEOUT_S
+from rmq.client.core.config import ClientConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmq.client.flows import Flow
-    from rmq.client.nameservers import Nameservers
+    from rmq.client.core.flows import Flow
+    from rmq.client.core.nameservers import Nameservers
 
 T = TypeVar("T")
 P = ParamSpec("P")

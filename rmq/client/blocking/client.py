@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 from rmq.client.blocking.connections import Connections
 from rmq.client.blocking.frames import Settings
 from rmq.client.blocking.members import answer_broker
-from rmq.client.blocking.route_keeping import RouteKeeping
+from rmq.client.blocking.routes import RouteKeeping
 from rmq.client.blocking.runner import FlowRunner
-from rmq.client.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
-from rmq.client.config import ClientConfig
-from rmq.client.flows import Ask
-from rmq.client.local_address import own_address
-from rmq.client.nameservers import Nameservers
-from rmq.client.routes import MASTER_ID, RouteTable
+from rmq.client.core.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.flows import Ask
+from rmq.client.core.local_address import own_address
+from rmq.client.core.nameservers import Nameservers
+from rmq.client.core.routes import MASTER_ID, RouteTable
 from rmq.errors import ClientClosedError, ClientError
 from rmq.model.names import INNER_PRODUCER_GROUP
 from rmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
     from rmq.client.blocking.calls import Reply
     from rmq.client.blocking.runner import Task
-    from rmq.client.flows import Answer, Flow
-    from rmq.client.members import Member
-    from rmq.client.routes import TopicRoute
+    from rmq.client.core.flows import Answer, Flow
+    from rmq.client.core.members import Member
+    from rmq.client.core.routes import TopicRoute
     from rmq.remoting.command import Command
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, final
 
-from rmq.client.offsets import commit_offset
+from rmq.client.core.consuming.offsets import commit_offset
 from rmq.errors import BrokersFailedError, ClientError, NoRouteError
 
 if TYPE_CHECKING:

@@ -24,14 +24,14 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
-from rmq.client import offsets
 from rmq.client.blocking.client import LEAVE_S, BlockingClient
 from rmq.client.blocking.commits import Commits
 from rmq.client.blocking.consumer_config import BlockingConsumerConfig
 from rmq.client.blocking.member_config import member_config
 from rmq.client.blocking.ranges import RangeReader
 from rmq.client.blocking.reading import Reading
-from rmq.client.pull_subscriptions import presence, running_info, subscription
+from rmq.client.core.consuming import offsets
+from rmq.client.core.consuming.pull_subscriptions import presence, running_info, subscription
 from rmq.errors import (
     ClientClosedError,
     ConfigError,
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
     from rmq.client.blocking.consumer_config import BlockingConsumerOptions
     from rmq.client.blocking.ranges import RawPull
-    from rmq.client.config import ClientConfig
-    from rmq.client.flows import Flow
-    from rmq.client.received import ReceivedMessage
-    from rmq.client.routes import RouteTable, TopicRoute
-    from rmq.client.subscription_set import Expression
+    from rmq.client.core.config import ClientConfig
+    from rmq.client.core.consuming.subscription_set import Expression
+    from rmq.client.core.flows import Flow
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.core.routes import RouteTable, TopicRoute
     from rmq.model.queues import MessageQueue
     from rmq.remoting.bodies import ConsumerData, ConsumerRunningInfo
 

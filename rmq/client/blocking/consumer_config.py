@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
-from rmq.client.messages import check_group
-from rmq.client.offsets import ConsumeFrom
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.core.messages import check_group
 from rmq.errors import ConfigError
 
 

@@ -25,7 +25,7 @@ from rmq.remoting.headers import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rmq.client.members import Member
+    from rmq.client.core.members import Member
     from rmq.model.queues import MessageQueue
     from rmq.remoting.bodies import ConsumerRunningInfo
     from rmq.remoting.command import Command

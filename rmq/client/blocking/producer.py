@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 from rmq.client.blocking.client import BlockingClient
 from rmq.client.blocking.member_config import member_config
 from rmq.client.blocking.sending import IN_FLIGHT, Sending
-from rmq.client.outbound import prepare, prepare_batch, split_batch
-from rmq.client.producer_config import ProducerConfig
-from rmq.client.selection import by_hash
-from rmq.client.sends import Sends
-from rmq.client.unique_keys import new_unique_keys
+from rmq.client.core.producing.config import ProducerConfig
+from rmq.client.core.producing.delivery import Sends
+from rmq.client.core.producing.outbound import prepare, prepare_batch, split_batch
+from rmq.client.core.producing.selection import by_hash
+from rmq.client.core.producing.unique_keys import new_unique_keys
 from rmq.errors import (
     ClientClosedError,
     ConfigError,
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rmq.client.blocking.sending import Send
-    from rmq.client.config import ClientConfig
-    from rmq.client.flows import Flow
-    from rmq.client.messages import Message, SendResult
-    from rmq.client.outbound import OutboundMessage
-    from rmq.client.producer_config import ProducerOptions
-    from rmq.client.routes import TopicRoute
-    from rmq.client.selection import Selector, ShardingKey
-    from rmq.client.unique_keys import UniqueKeys
+    from rmq.client.core.config import ClientConfig
+    from rmq.client.core.flows import Flow
+    from rmq.client.core.messages import Message, SendResult
+    from rmq.client.core.producing.config import ProducerOptions
+    from rmq.client.core.producing.outbound import OutboundMessage
+    from rmq.client.core.producing.selection import Selector, ShardingKey
+    from rmq.client.core.producing.unique_keys import UniqueKeys
+    from rmq.client.core.routes import TopicRoute
     from rmq.model.queues import MessageQueue
 
 T = TypeVar("T")

@@ -17,11 +17,16 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
 
-from rmq.client.broker_choice import broker_of
-from rmq.client.busy import is_busy
-from rmq.client.flows import Answer, Ask
-from rmq.client.pulls import PullStatus, pull_request, read_pull_answer, read_pull_parts
-from rmq.client.routes import MASTER_ID
+from rmq.client.core.broker_choice import broker_of
+from rmq.client.core.busy import is_busy
+from rmq.client.core.consuming.pulls import (
+    PullStatus,
+    pull_request,
+    read_pull_answer,
+    read_pull_parts,
+)
+from rmq.client.core.flows import Answer, Ask
+from rmq.client.core.routes import MASTER_ID
 from rmq.errors import (
     BadAnswerError,
     ClientError,
@@ -41,9 +46,9 @@ if TYPE_CHECKING:
     from rmq.client.blocking.calls import Call
     from rmq.client.blocking.client import BlockingClient
     from rmq.client.blocking.consumer_config import BlockingConsumerConfig
-    from rmq.client.pulls import PullParts
-    from rmq.client.received import ReceivedMessage
-    from rmq.client.routes import Address
+    from rmq.client.core.consuming.pulls import PullParts
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.core.routes import Address
     from rmq.model.queues import MessageQueue
     from rmq.remoting.bodies import SubscriptionData
 

@@ -12,11 +12,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.client.broker_choice import broker_of
-from rmq.client.offsets import start_offset
-from rmq.client.pull_buffer import BufferLimits, PullBuffer
-from rmq.client.pulls import PullStatus, pull
-from rmq.client.routes import MASTER_ID
+from rmq.client.core.broker_choice import broker_of
+from rmq.client.core.consuming.buffer import BufferLimits, PullBuffer
+from rmq.client.core.consuming.offsets import start_offset
+from rmq.client.core.consuming.pulls import PullStatus, pull
+from rmq.client.core.routes import MASTER_ID
 from rmq.errors import (
     BadAnswerError,
     ClientError,
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from rmq.client.blocking.client import BlockingClient
     from rmq.client.blocking.consumer_config import BlockingConsumerConfig
     from rmq.client.blocking.runner import Task
-    from rmq.client.flows import Flow
-    from rmq.client.pull_buffer import Ticket
-    from rmq.client.pulls import PullResult
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.consuming.buffer import Ticket
+    from rmq.client.core.consuming.pulls import PullResult
+    from rmq.client.core.flows import Flow
+    from rmq.client.core.received import ReceivedMessage
     from rmq.model.queues import MessageQueue
     from rmq.remoting.bodies import SubscriptionData
 

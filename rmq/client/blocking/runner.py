@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
-from rmq.client.acl import signed
 from rmq.client.blocking.connections import FORKED
-from rmq.client.flows import Answer, Ask, Pause, Tell
+from rmq.client.core.flows import Answer, Ask, Pause, Tell
+from rmq.client.core.signing import signed
 from rmq.errors import ClientError, ConnectionLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmq.client.acl import Credentials
     from rmq.client.blocking.calls import Call
     from rmq.client.blocking.connections import Connections
-    from rmq.client.flows import Flow
+    from rmq.client.core.flows import Flow
+    from rmq.client.core.signing import Credentials
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
 

@@ -1,8 +1,9 @@
 """Many sends under way at once, without a loop.
 
 A send goes straight to its connection and its answer comes back by a call. An attempt that fails
-goes on at another broker or waits for a master, by the rules of `rmq.client.sends`: what `send`
-would retry is retried here. Outcomes are handed out in the order of the messages.
+goes on at another broker or waits for a master, by the rules of
+`rmq.client.core.producing.delivery`: what `send` would retry is retried here. Outcomes are handed
+out in the order of the messages.
 """
 
 from __future__ import annotations
@@ -13,10 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from rmq.client.blocking.connections import FORKED
-from rmq.client.master_waits import NamedMasters, NoMasterError, Pauses, may_get_master
-from rmq.client.outbound import prepare, read_send_answer, send_request
-from rmq.client.selection import BrokerFaults, QueueRing
-from rmq.client.sends import (
+from rmq.client.core.producing.delivery import (
     TOPICS_MAX,
     Delivery,
     Then,
@@ -25,6 +23,14 @@ from rmq.client.sends import (
     nothing_writable,
     says_broker_is_gone,
 )
+from rmq.client.core.producing.master_waits import (
+    NamedMasters,
+    NoMasterError,
+    Pauses,
+    may_get_master,
+)
+from rmq.client.core.producing.outbound import prepare, read_send_answer, send_request
+from rmq.client.core.producing.selection import BrokerFaults, QueueRing
 from rmq.errors import (
     ClientClosedError,
     ClientError,
@@ -39,11 +45,11 @@ if TYPE_CHECKING:
     from rmq.client.blocking.client import BlockingClient
     from rmq.client.blocking.connections import Connections
     from rmq.client.blocking.runner import Task
-    from rmq.client.messages import Message, SendResult
-    from rmq.client.outbound import OutboundMessage
-    from rmq.client.producer_config import ProducerConfig
-    from rmq.client.routes import TopicRoute
-    from rmq.client.unique_keys import UniqueKeys
+    from rmq.client.core.messages import Message, SendResult
+    from rmq.client.core.producing.config import ProducerConfig
+    from rmq.client.core.producing.outbound import OutboundMessage
+    from rmq.client.core.producing.unique_keys import UniqueKeys
+    from rmq.client.core.routes import TopicRoute
     from rmq.model.queues import MessageQueue
     from rmq.remoting.command import Command
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.client.compression import COMPRESSION_MASK, Compression, DecompressError, decompressed
+from rmq.client.core.compression import COMPRESSION_MASK, Compression, DecompressError, decompressed
 from rmq.model import flags
 from rmq.spark.decoding.spans import binary_spans
 from rmq.store.crc import crc32
-from rmq.store.reader_body import PLAIN_BYTES_MAX
+from rmq.store.reader.body import PLAIN_BYTES_MAX
 
 if TYPE_CHECKING:
     from rmq.spark.decoding.heads import Heads

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.spark.files.settings import StoreOptions
-    from rmq.store.reader_files import SegmentFile
+    from rmq.store.reader.files import SegmentFile
 
     NextSound = Callable[[int, int], int | None]
     """Returns where the first sound record at or behind an offset begins, below another one."""

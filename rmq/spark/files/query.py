@@ -11,7 +11,7 @@ from rmq.model.setting import nearest_word
 from rmq.spark.files.planning import LogPart, bounds, gaps, parts
 from rmq.spark.files.scan import Damage, Scan, check_boundary
 from rmq.store.reader import Reader
-from rmq.store.reader_files import FilePool
+from rmq.store.reader.files import FilePool
 from rmq.store.verify import known_topics
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from rmq.spark.decoding.heads import UnsoundRecordError
 from rmq.spark.decoding.records import RecordDecoder
 from rmq.spark.files.filters import RowFilter
 from rmq.spark.files.scan import Damage, Scan, damaged
-from rmq.store.reader_files import FileGoneError, FilePool
-from rmq.store.reader_log import LogFiles
+from rmq.store.reader.files import FileGoneError, FilePool
+from rmq.store.reader.log import LogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

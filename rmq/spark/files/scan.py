@@ -1,6 +1,6 @@
 """One part of a CommitLog: from the bytes of a segment to records, thousands at a time.
 
-A segment is read in pieces of some MiB with `pread`, for the reason that `rmq.store.reader_files`
+A segment is read in pieces of some MiB with `pread`, for the reason that `rmq.store.reader.files`
 gives. In each piece all records are found at once, their lengths checked and compared with the
 physical offsets that they say they have. What ends such a run is looked at by itself: the rest of a
 record whose beginning was read, the blank that ends a segment, or damage.
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmq.spark.files.planning import LogPart
-    from rmq.store.reader_files import FilePool
-    from rmq.store.reader_log import LogFiles
+    from rmq.store.reader.files import FilePool
+    from rmq.store.reader.log import LogFiles
 
 logger = logging.getLogger(__name__)
 

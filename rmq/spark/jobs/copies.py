@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from rmq.client.blocking.consumer import BlockingConsumer
-from rmq.client.messages import RESERVED
+from rmq.client.core.messages import RESERVED
 from rmq.errors import NoRouteError
 from rmq.model.properties import KEY_SEPARATOR
 from rmq.spark import schema
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from rmq.client.config import ClientConfig
+    from rmq.client.core.config import ClientConfig
     from rmq.model.queues import MessageQueue
 
 KEY: Final = "copyKey"
@@ -108,8 +108,8 @@ def content_hash(keys: Column) -> Column:
     """Return a hash of what a message and its copy have in common.
 
     That is the body, the tag, the keys, the flag and the properties of the application. What
-    belongs to the system (`rmq.client.messages.RESERVED`: UNIQ_KEY, CLUSTER ...), SPARK_KEY and
-    the two properties of copies differ by nature.
+    belongs to the system (`rmq.client.core.messages.RESERVED`: UNIQ_KEY, CLUSTER ...), SPARK_KEY
+    and the two properties of copies differ by nature.
     """
     own = F.map_filter(F.col(schema.PROPERTIES), lambda name, _: ~name.isin(*_NOT_CONTENT))
     return F.xxhash64(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmq.errors import CorruptStoreError, RmqError
 from rmq.remoting.bodies import ConsumerOffsetSerializeWrapper, DelayOffsetSerializeWrapper
-from rmq.store.reader_files import translated
+from rmq.store.reader.files import translated
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Mapping
 
-    from rmq.client.config import ClientConfig
+    from rmq.client.core.config import ClientConfig
 
 NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 

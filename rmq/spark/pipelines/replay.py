@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rmq.client.messages import check_topic
+from rmq.client.core.messages import check_topic
 from rmq.errors import ConfigError, IllegalMessageError
 from rmq.model.words import count_text, size_text
 from rmq.spark.pipelines.arguments import names, positive

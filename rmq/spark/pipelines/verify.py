@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rmq.spark.jobs.verify.job import StoreCheck
     from rmq.spark.jobs.verify.pending import Pending
     from rmq.spark.pipelines.job import Job
-    from rmq.store.verify_finding import Finding as StoreFinding
+    from rmq.store.verify.finding import Finding as StoreFinding
 
 OVERDUE_MINUTES: Final = 30.0
 """Brokers ask for the outcome of a transaction every minute, 15 times, and then give it up."""

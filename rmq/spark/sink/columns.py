@@ -14,10 +14,10 @@ Only `body` has to be there. Nulls mean that a message has no such thing.
 A table that was read from a topic can be written as it is. What its other columns say of a message
 (`queueId`, `queueOffset`, `storeTimestamp`, `msgId` ...: `METADATA`) is true of the message that
 was read, and not of its copy: it is accepted and not written. The same holds for properties with
-names of `rmq.client.messages.RESERVED` and for SPARK_KEY: tags, keys and delay are taken from their
-columns, the message id is the row's own, and everything else is the broker's business. Bodies are
-sent as they are in the table, so one that was read with `decompress=false` stays compressed and is
-no longer marked as such.
+names of `rmq.client.core.messages.RESERVED` and for SPARK_KEY: tags, keys and delay are taken from
+their columns, the message id is the row's own, and everything else is the broker's business. Bodies
+are sent as they are in the table, so one that was read with `decompress=false` stays compressed and
+is no longer marked as such.
 """
 
 from __future__ import annotations

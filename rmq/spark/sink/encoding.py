@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.client.messages import DELAY_LEVEL_MAX, PROPERTIES_BYTES_MAX
-from rmq.client.outbound import WAIT, OutboundMessage, compressed
+from rmq.client.core.messages import DELAY_LEVEL_MAX, PROPERTIES_BYTES_MAX
+from rmq.client.core.producing.outbound import WAIT, OutboundMessage, compressed
 from rmq.errors import IllegalMessageError
 from rmq.model.names import RETRY_PREFIX
 from rmq.model.properties import NAME_VALUE, PAIR, UNIQ_KEY

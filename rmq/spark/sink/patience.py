@@ -1,14 +1,14 @@
 """Which failed sends are offered again, and when. Pure: the time is an argument.
 
-Stock producers give up at once on a broker that is busy (`rmq.client.busy`) and within milliseconds
-on one that restarts: an application waits for the answer. A sink has time.
+Stock producers give up at once on a broker that is busy (`rmq.client.core.busy`) and within
+milliseconds on one that restarts: an application waits for the answer. A sink has time.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.client.sends import is_retried
+from rmq.client.core.producing.delivery import is_retried
 from rmq.errors import (
     ClientError,
     ConnectFailedError,

@@ -12,8 +12,8 @@ from rmq.client.blocking.producer import BlockingProducer
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:
-    from rmq.client.config import ClientConfig
-    from rmq.client.producer_config import ProducerConfig
+    from rmq.client.core.config import ClientConfig
+    from rmq.client.core.producing.config import ProducerConfig
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-r"""The properties of many rows as text, by the rules of `rmq.client.outbound`. Pure.
+r"""The properties of many rows as text, by the rules of `rmq.client.core.producing.outbound`. Pure.
 
 Each function returns one stretch of the text for every row, `0x02 name 0x01 value` or null, so that
 the stretches of a row only have to be put behind each other. The order of properties is not that of
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.client.messages import RESERVED
+from rmq.client.core.messages import RESERVED
 from rmq.model.properties import DELAY, KEY_SEPARATOR, KEYS, NAME_VALUE, PAIR, TAGS
 from rmq.spark.sink.arrays import as_binary, binary_cut, lengths_of, starts_of, values_of
 from rmq.spark.sink.identity import SPARK_KEY

@@ -16,8 +16,8 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from rmq.client.busy import is_busy
-from rmq.client.sends import nothing_writable
+from rmq.client.core.busy import is_busy
+from rmq.client.core.producing.delivery import nothing_writable
 from rmq.errors import ClientError, NoRouteError, RmqError
 from rmq.spark.sink.patience import Pause, is_away, last_error, may_pass
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmq.client.blocking.producer import BlockingProducer
     from rmq.client.blocking.sending import Send
-    from rmq.client.messages import SendResult, SendStatus
+    from rmq.client.core.messages import SendResult, SendStatus
     from rmq.model.queues import MessageQueue
     from rmq.spark.sink.encoding import Outgoing
     from rmq.spark.sink.rate import TokenBucket

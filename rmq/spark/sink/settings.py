@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from rmq.client.messages import BODY_BYTES_MAX, SendStatus, check_group, check_topic
-from rmq.client.outbound import UNSENDABLE_TOPICS
-from rmq.client.producer_config import ProducerConfig
+from rmq.client.core.messages import BODY_BYTES_MAX, SendStatus, check_group, check_topic
+from rmq.client.core.producing.config import ProducerConfig
+from rmq.client.core.producing.outbound import UNSENDABLE_TOPICS
 from rmq.errors import ConfigError, IllegalMessageError
 from rmq.model.settings import Schema, Setting
 from rmq.spark.options import CLUSTER_SETTINGS, client_config, read_options
@@ -16,7 +16,7 @@ from rmq.spark.options import CLUSTER_SETTINGS, client_config, read_options
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmq.client.config import ClientConfig
+    from rmq.client.core.config import ClientConfig
     from rmq.model.settings import Values
 
 OK: Final = "ok"

@@ -1,4 +1,6 @@
-"""Queues of many sharding keys at once: the choice of `rmq.client.selection.by_hash`. Pure."""
+"""Queues of many sharding keys at once: the choice of
+`rmq.client.core.producing.selection.by_hash`. Pure.
+"""
 
 from __future__ import annotations
 

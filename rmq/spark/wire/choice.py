@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.client.messages import check_topic
+from rmq.client.core.messages import check_topic
 from rmq.errors import ConfigError, IllegalMessageError
 from rmq.spark.wire.positions import names_of, parse_assignment
 

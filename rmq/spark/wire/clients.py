@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmq.client.blocking import BlockingConsumer, BlockingConsumerConfig
-from rmq.client.config import ClientConfig
+from rmq.client.core.config import ClientConfig
 from rmq.errors import RmqError
 from rmq.spark.options import client_config
 

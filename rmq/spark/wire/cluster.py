@@ -16,12 +16,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
-from rmq.client import offsets
-from rmq.client.admin_flows import list_system_topics, list_topics
 from rmq.client.blocking import BlockingConsumer
 from rmq.client.blocking.commits import Commits
-from rmq.client.busy import is_busy
-from rmq.client.routes import MASTER_ID
+from rmq.client.core.admin.flows import list_system_topics, list_topics
+from rmq.client.core.busy import is_busy
+from rmq.client.core.consuming import offsets
+from rmq.client.core.routes import MASTER_ID
 from rmq.errors import (
     BrokersFailedError,
     ClientError,
@@ -42,8 +42,8 @@ from rmq.spark.wire.time_search import offset_from
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from rmq.client.flows import Flow
-    from rmq.client.routes import Address, RouteTable, TopicRoute
+    from rmq.client.core.flows import Flow
+    from rmq.client.core.routes import Address, RouteTable, TopicRoute
     from rmq.model.queues import MessageQueue
     from rmq.spark.wire.choice import Choice
     from rmq.spark.wire.places import Place

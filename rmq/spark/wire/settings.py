@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.client.messages import check_group
-from rmq.client.nameservers import parse_nameservers
+from rmq.client.core.messages import check_group
+from rmq.client.core.nameservers import parse_nameservers
 from rmq.errors import ConfigError, IllegalMessageError, RefusedError
 from rmq.model.settings import LONG_MAX, Rule, Schema, Setting, Values
 from rmq.remoting.bodies import SUBSCRIBE_ALL

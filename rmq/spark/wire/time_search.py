@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.client.offsets import offset_at
-from rmq.client.pulls import pull
+from rmq.client.core.consuming.offsets import offset_at
+from rmq.client.core.consuming.pulls import pull
 from rmq.errors import BadAnswerError
 from rmq.remoting.bodies import SUBSCRIBE_ALL
 from rmq.remoting.expressions import build_subscription
@@ -22,8 +22,8 @@ from rmq.remoting.expressions import build_subscription
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from rmq.client.flows import Flow
-    from rmq.client.routes import Address, RouteTable
+    from rmq.client.core.flows import Flow
+    from rmq.client.core.routes import Address, RouteTable
     from rmq.model.queues import MessageQueue
     from rmq.spark.wire.planning import Span
 

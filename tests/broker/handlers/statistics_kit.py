@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from rmq.broker.config import LiveConfig, load_broker_config
-from rmq.broker.consumer_offsets import ConsumerOffsets
-from rmq.broker.groups import GroupTable
 from rmq.broker.handlers.statistics import StatisticsHandlers
-from rmq.broker.stats import BrokerStats
-from rmq.broker.store_stats import StoreStats
-from rmq.broker.topics import TopicTable
+from rmq.broker.stats.broker import BrokerStats
+from rmq.broker.stats.store import StoreStats
+from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+from rmq.broker.tables.groups import GroupTable
+from rmq.broker.tables.topics import TopicTable
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import TopicConfig
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
@@ -21,7 +21,7 @@ from rmq.remoting.command import encode_frame
 from rmq.remoting.dispatch import HandlerTable
 from rmq.store.store import MessageStore
 from rmq.testing.storage import MemoryStorage
-from tests.broker.registry_kit import Clients
+from tests.broker.clients.registry_kit import Clients
 from tests.remoting.server_kit import Frame, Peer, serving
 from tests.store.store_kit import START_MS, Clock, message, open_core, put, small_config
 

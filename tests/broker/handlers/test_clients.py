@@ -14,7 +14,7 @@ from rmq.remoting.bodies import SubscriptionData
 from rmq.remoting.codes import FLAG_ONEWAY, VERSION, LanguageCode, RequestCode
 from rmq.remoting.headers import GetConsumerListByGroupRequest, UnregisterClientRequest
 from tests.broker.client_broker import check_expression, client_broker, frame, heartbeat
-from tests.broker.registry_kit import consumer, subscription
+from tests.broker.clients.registry_kit import consumer, subscription
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rmq.broker.groups import GroupTable
+from rmq.broker.tables.groups import GroupTable
 from rmq.remoting.bodies import (
     Connection,
     ConsumeFromWhere,

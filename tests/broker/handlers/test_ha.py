@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from rmq.broker.handlers.ha import HaHandlers
-from rmq.broker.log_digests import STEP_BYTES_MAX, STEP_BYTES_MIN, log_digests
+from rmq.broker.replication.log_digests import STEP_BYTES_MAX, STEP_BYTES_MIN, log_digests
 from rmq.errors import RefusedError
 from rmq.remoting.bodies import (
     HaDemoteBody,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.broker.handlers.offsets import OffsetHandlers
-from rmq.broker.offsets_body import SharedOffsets
+from rmq.broker.tables.offsets_body import SharedOffsets
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (

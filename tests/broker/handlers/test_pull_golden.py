@@ -19,7 +19,7 @@ from tests.broker.golden_broker import (
     golden_broker,
     requests,
 )
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from pathlib import Path

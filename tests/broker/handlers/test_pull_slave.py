@@ -28,7 +28,7 @@ from tests.broker.broker_frames import (
     subscription,
 )
 from tests.broker.broker_kit import part_broker
-from tests.broker.sync_kit import SLAVE, pair
+from tests.broker.replication.sync_kit import SLAVE, pair
 
 if TYPE_CHECKING:
     from pathlib import Path

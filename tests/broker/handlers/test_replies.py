@@ -28,7 +28,7 @@ from tests.broker.send_kit import (
     text,
 )
 from tests.remoting.server_kit import answer
-from tests.store import golden
+from tests.store.golden import stores as golden
 from tests.store.running import Gate
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from rmq.testing.storage import MemoryStorage
 from tests.broker.send_kit import SendBroker, WallClock, ext, send_broker
 from tests.remoting.frames import WIRE
 from tests.remoting.server_kit import Frame, parse_frame
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,13 +22,13 @@ from rmq.remoting.headers import (
     QueryTopicConsumeByWhoRequest,
     ViewBrokerStatsDataRequest,
 )
+from tests.broker.clients.registry_kit import open_channel, subscription
 from tests.broker.handlers.statistics_kit import (
     GROUP,
     SECOND,
     queue,
     statistics_broker,
 )
-from tests.broker.registry_kit import open_channel, subscription
 from tests.store.store_kit import START_MS
 
 if TYPE_CHECKING:

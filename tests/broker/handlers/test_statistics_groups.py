@@ -24,6 +24,7 @@ from rmq.remoting.headers import (
     GetTopicStatsInfoRequest,
     QueryConsumeTimeSpanRequest,
 )
+from tests.broker.clients.registry_kit import open_channel, subscription
 from tests.broker.handlers.statistics_kit import (
     GROUP,
     SECOND,
@@ -31,7 +32,6 @@ from tests.broker.handlers.statistics_kit import (
     queue,
     statistics_broker,
 )
-from tests.broker.registry_kit import open_channel, subscription
 from tests.store.store_kit import START_MS
 
 if TYPE_CHECKING:

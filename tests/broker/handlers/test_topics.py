@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
-from rmq.broker.topics import TopicTable
+from rmq.broker.tables.topics import TopicTable
 from rmq.model.java import string_hash
 from rmq.remoting.bodies import (
     QueryConsumeQueueResponseBody,

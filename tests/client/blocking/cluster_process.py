@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 import rmq
 from rmq.client.blocking.client import BlockingClient
-from rmq.client.config import ClientConfig
-from rmq.client.flows import ask
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.flows import ask
 from rmq.errors import NoRouteError
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.headers import CreateTopicRequest

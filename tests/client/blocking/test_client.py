@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 import rmq
-from rmq.client.acl import Credentials
-from rmq.client.admin import AdminClient
-from rmq.client.admin_flows import consumer_connections, producer_connections
 from rmq.client.blocking import (
     BlockingAdmin,
     BlockingClient,
     BlockingConsumer,
     BlockingConsumerConfig,
     BlockingProducer,
-    route_keeping,
 )
 from rmq.client.blocking import client as client_module
+from rmq.client.blocking import routes as route_keeping
 from rmq.client.blocking.members import answer_broker
-from rmq.client.config import ClientConfig
-from rmq.client.flows import ask
-from rmq.client.messages import Message
-from rmq.client.producer_config import ProducerConfig
+from rmq.client.core.admin.flows import consumer_connections, producer_connections
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.flows import ask
+from rmq.client.core.messages import Message
+from rmq.client.core.producing.config import ProducerConfig
+from rmq.client.core.signing import Credentials
+from rmq.client.trio.admin import AdminClient
 from rmq.errors import (
     BadAnswerError,
     ClientClosedError,
@@ -62,7 +62,7 @@ from tests.client.blocking.scripted_peer import Link, scripted_peer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rmq.client.routes import TopicRoute
+    from rmq.client.core.routes import TopicRoute
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
     from tests.client.blocking.cluster_process import ProcessCluster
@@ -72,7 +72,7 @@ NOWHERE = "127.0.0.1:1"
 
 def test_nothing_of_it_imports_trio() -> None:
     code = (
-        "import sys, rmq.client.blocking, rmq.client.messages\n"
+        "import sys, rmq.client.blocking, rmq.client.core.messages\n"
         "found = [name for name in sys.modules if name.split('.')[0] == 'trio']\n"
         "assert not found, found\n"
     )

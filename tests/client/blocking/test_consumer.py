@@ -16,9 +16,9 @@ from rmq.client.blocking import (
     BlockingConsumerConfig,
     BlockingProducer,
 )
-from rmq.client.messages import Message
-from rmq.client.offsets import ConsumeFrom
-from rmq.client.received import decode_messages
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.core.messages import Message
+from rmq.client.core.received import decode_messages
 from rmq.errors import (
     ClientClosedError,
     ConfigError,
@@ -32,7 +32,7 @@ from rmq.model.queues import MessageQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
     from tests.client.blocking.cluster_process import ProcessCluster
 
 T = TypeVar("T")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.client.blocking import BlockingConsumer, BlockingProducer, client, route_keeping
+from rmq.client.blocking import BlockingConsumer, BlockingProducer, client
+from rmq.client.blocking import routes as route_keeping
 from rmq.client.blocking.connections import Connections
-from rmq.client.messages import Message, SendResult
-from rmq.client.offsets import ConsumeFrom
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.core.messages import Message, SendResult
 from rmq.errors import (
     BadAnswerError,
     BrokersFailedError,

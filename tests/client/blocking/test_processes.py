@@ -18,9 +18,9 @@ import pytest
 
 import rmq
 from rmq.client.blocking import BlockingClient, BlockingConsumer, BlockingProducer
-from rmq.client.config import ClientConfig
-from rmq.client.messages import Message, SendResult
-from rmq.client.offsets import ConsumeFrom
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.consuming.offsets import ConsumeFrom
+from rmq.client.core.messages import Message, SendResult
 from rmq.errors import ClientClosedError, ConnectionLostError
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.headers import UnregisterClientRequest
@@ -236,7 +236,7 @@ def test_ctrl_c_commits_and_leaves(shared_cluster: ProcessCluster) -> None:
         producer.send_many([Message(topic, b"x")] * 10)
     script = f"""
         from rmq.client.blocking import BlockingConsumer
-        from rmq.client.offsets import ConsumeFrom
+        from rmq.client.core.consuming.offsets import ConsumeFrom
 
         try:
             with BlockingConsumer(
@@ -265,7 +265,7 @@ def test_ctrl_c_ends_a_send_to_a_broker_that_says_nothing() -> None:
         cluster["a"].play = lambda link, request: None
         script = f"""
             from rmq.client.blocking import BlockingProducer
-            from rmq.client.messages import Message
+            from rmq.client.core.messages import Message
 
             message = Message({TOPIC!r}, b"x")
             try:

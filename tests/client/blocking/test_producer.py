@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.client.blocking import BlockingClient, BlockingConsumer, BlockingProducer
-from rmq.client.config import ClientConfig
-from rmq.client.messages import Message, SendResult
-from rmq.client.producer_config import ProducerConfig
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.messages import Message, SendResult
+from rmq.client.core.producing.config import ProducerConfig
 from rmq.errors import (
     ClientClosedError,
     ConfigError,
@@ -24,7 +24,7 @@ from rmq.remoting.codes import Serialization
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
     from tests.client.blocking.cluster_process import ProcessCluster
 
 _topics = (f"Producing{number}" for number in itertools.count())

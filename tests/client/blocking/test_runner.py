@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.client.acl import Credentials
 from rmq.client.blocking.connections import Connections
 from rmq.client.blocking.frames import Settings
 from rmq.client.blocking.runner import FlowRunner
-from rmq.client.flows import Ask, Pause, Tell, ask
+from rmq.client.core.flows import Ask, Pause, Tell, ask
+from rmq.client.core.signing import Credentials
 from rmq.errors import (
     ClientError,
     ConnectFailedError,
@@ -28,7 +28,7 @@ from tests.client.blocking.scripted_peer import Link, scripted_peer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmq.client.flows import Flow
+    from rmq.client.core.flows import Flow
     from rmq.remoting.command import Command
 
 CODE = RequestCode.GET_MAX_OFFSET

@@ -8,8 +8,8 @@ import pytest
 import trustme
 
 from rmq.client.blocking import BlockingConsumer, BlockingProducer
-from rmq.client.config import ClientConfig
-from rmq.client.messages import Message
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.messages import Message
 from rmq.errors import NoNameserverError
 from rmq.remoting.tls_config import TlsClientConfig
 from tests.client.blocking.cluster_process import process_cluster

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from rmq.client.blocking import BlockingProducer
-from rmq.client.messages import Message, SendResult, SendStatus
-from rmq.client.outbound import OutboundMessage
+from rmq.client.core.messages import Message, SendResult, SendStatus
+from rmq.client.core.producing.outbound import OutboundMessage
 from rmq.errors import (
     ClientClosedError,
     ConnectFailedError,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Unpack
 
-    from rmq.client.producer_config import ProducerOptions
+    from rmq.client.core.producing.config import ProducerOptions
     from rmq.remoting.command import Command
     from tests.client.blocking.scripted_cluster import Play, ScriptedCluster
     from tests.client.blocking.scripted_peer import Link

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 
 if TYPE_CHECKING:
     from rmq.client.blocking import BlockingConsumer, BlockingProducer

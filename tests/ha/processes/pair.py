@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from rmq.cli.ha_client import HaClient
+from rmq.cli.ha.client import HaClient
 from rmq.errors import RmqError
 from rmq.remoting.client import open_client
 from tests.ha.processes.cluster import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from rmq.ha.replicas import NOTHING
+from rmq.ha.protocol.slaves import NOTHING
 
 if TYPE_CHECKING:
-    from rmq.ha.promises import ReplicationMode
+    from rmq.ha.protocol.pending_acks import ReplicationMode
     from tests.ha.simulation.network import Connection
     from tests.ha.simulation.node import Node
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq.ha.promises import ReplicationMode
+from rmq.ha.protocol.pending_acks import ReplicationMode
 from tests.ha.simulation.disk import common_end
 from tests.ha.simulation.forgery import Forger, draw_forgery
 from tests.ha.simulation.node import Node, NodeConfig, with_rules

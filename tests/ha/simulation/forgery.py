@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq.ha import wire
-from rmq.ha.wire import PREAMBLE, REPORT
+from rmq.ha.protocol import wire
+from rmq.ha.protocol.wire import PREAMBLE, REPORT
 
 if TYPE_CHECKING:
     import random

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.ha.promotion import Kept
+from rmq.ha.protocol.promotion import Kept
 
 if TYPE_CHECKING:
-    from rmq.ha.record_keeper import RecordKeeper
+    from rmq.ha.protocol.record_keeper import RecordKeeper
     from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.simulation.node import Node
     from tests.ha.simulation.world import World

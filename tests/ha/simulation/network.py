@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from rmq.ha.master_link import MasterLink
+    from rmq.ha.protocol.master_link import MasterLink
     from tests.ha.simulation.clock import Clock
 
 WINDOW_BYTES: Final = 1200

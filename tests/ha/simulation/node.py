@@ -10,12 +10,12 @@ from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from rmq.ha.master import Master, MasterSettings
-from rmq.ha.master_link import MasterLink
-from rmq.ha.promises import Kept, ReplicationMode
-from rmq.ha.promotion import Candidate, OtherSlave
-from rmq.ha.record_keeper import RecordKeeper
-from rmq.ha.slave_link import SlaveSettings
+from rmq.ha.protocol.master import Master, MasterSettings
+from rmq.ha.protocol.master_link import MasterLink
+from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.promotion import Candidate, OtherSlave
+from rmq.ha.protocol.record_keeper import RecordKeeper
+from rmq.ha.protocol.slave_link import SlaveSettings
 from rmq.model.in_sync_record import member_name, member_names, newest
 from tests.ha.simulation.checks import (
     Rule,
@@ -35,8 +35,8 @@ from tests.ha.simulation.slave import SlavePart
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmq.ha.replicas import InSyncRules
-    from rmq.ha.wire import CatchUp
+    from rmq.ha.protocol.slaves import InSyncRules
+    from rmq.ha.protocol.wire import CatchUp
     from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.simulation.network import Connection
     from tests.ha.simulation.promotion import Promotion

@@ -11,16 +11,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
-from rmq.ha import master_link, promotion
-from rmq.ha.master import Master
-from rmq.ha.master_link import LinkState, MasterLink
-from rmq.ha.promises import Promises
-from rmq.ha.promotion import Kept
-from rmq.ha.promotion import Verdict as PromotionVerdict
-from rmq.ha.record_keeper import RecordKeeper
-from rmq.ha.replicas import NOTHING, Replica, ReplicaSet
-from rmq.ha.slave_link import SlaveLink
-from rmq.ha.wire import REPORT, CatchUp, UpHeader, UpKind, Verdict, pack_up
+from rmq.ha.protocol import master_link, promotion
+from rmq.ha.protocol.master import Master
+from rmq.ha.protocol.master_link import LinkState, MasterLink
+from rmq.ha.protocol.pending_acks import Promises
+from rmq.ha.protocol.promotion import Kept
+from rmq.ha.protocol.promotion import Verdict as PromotionVerdict
+from rmq.ha.protocol.record_keeper import RecordKeeper
+from rmq.ha.protocol.slave_link import SlaveLink
+from rmq.ha.protocol.slaves import NOTHING, Replica, ReplicaSet
+from rmq.ha.protocol.wire import REPORT, CatchUp, UpHeader, UpKind, Verdict, pack_up
 from tests.ha.simulation import node
 from tests.ha.simulation import promotion as sim_promotion
 from tests.ha.simulation.checks import Rule
@@ -29,9 +29,9 @@ from tests.ha.simulation.slave import SlavePart
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rmq.ha.promises import ModeSwitch, ReplicationMode
-    from rmq.ha.promotion import Candidate, OtherSlave
-    from rmq.ha.wire import HelloBody, WelcomeBody
+    from rmq.ha.protocol.pending_acks import ModeSwitch, ReplicationMode
+    from rmq.ha.protocol.promotion import Candidate, OtherSlave
+    from rmq.ha.protocol.wire import HelloBody, WelcomeBody
     from rmq.model.in_sync_record import InSyncRecord
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.ha.promotion import EVERYTHING, Kept, OtherSlave, Verdict, decide
+from rmq.ha.protocol.promotion import EVERYTHING, Kept, OtherSlave, Verdict, decide
 from tests.ha.simulation.disk import common_end
 from tests.ha.simulation.nameserver import ask_all
 

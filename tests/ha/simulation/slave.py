@@ -7,8 +7,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmq.ha.follower import ROUND_TRIPS
-from rmq.ha.slave_link import EndKind, SlaveLink
+from rmq.ha.protocol.slave_link import EndKind, SlaveLink
+from rmq.ha.slave import ROUND_TRIPS
 from tests.ha.simulation.checks import (
     Rule,
     broken,
@@ -18,7 +18,7 @@ from tests.ha.simulation.checks import (
 from tests.ha.simulation.disk import common_end
 
 if TYPE_CHECKING:
-    from rmq.ha.slave_link import Ending, MasterView
+    from rmq.ha.protocol.slave_link import Ending, MasterView
     from tests.ha.simulation.network import Connection
     from tests.ha.simulation.node import Node
 

@@ -11,11 +11,10 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import rmq.ha.logs
-import rmq.ha.throttle
-from rmq.ha.promises import ReplicationMode
-from rmq.ha.replicas import InSyncRules
-from rmq.ha.wire import CatchUp
+import rmq.ha.protocol.throttle
+from rmq.ha.protocol.pending_acks import ReplicationMode
+from rmq.ha.protocol.slaves import InSyncRules
+from rmq.ha.protocol.wire import CatchUp
 from tests.ha.simulation.checks import Acknowledged, BrokenRuleError, Rule, broken
 from tests.ha.simulation.clock import Clock
 from tests.ha.simulation.disk import SEGMENT_BYTES, common_end
@@ -37,7 +36,10 @@ LIVENESS_S: Final = 60.0
 """Within this time without faults all slaves must follow."""
 EVENTS_MAX: Final = 30_000
 """Many times what any seed needs."""
-_SCALED: Final = ((rmq.ha.logs, "TAIL_BYTES", 256), (rmq.ha.logs, "TAIL_BYTES_MIN", 64))
+_SCALED: Final = (
+    (rmq.ha.protocol.log_view, "TAIL_BYTES", 256),
+    (rmq.ha.protocol.log_view, "TAIL_BYTES_MIN", 64),
+)
 """Constants of the core that stand for sizes, in proportion to the small logs here."""
 
 

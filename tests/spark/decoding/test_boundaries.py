@@ -10,8 +10,8 @@ from rmq.spark.decoding.boundaries import LANES_BYTES_MIN, chained, find_chain, 
 from rmq.store.layout import MESSAGE_MAGIC, RECORD_BYTES_MIN
 from rmq.store.record import BadRecordError
 from tests.spark.decoding.oracle import starts_of
-from tests.store import golden
 from tests.store.built_records import build_record, drawn_records
+from tests.store.golden import stores as golden
 
 MAGIC = MESSAGE_MAGIC.to_bytes(4, signed=True)
 

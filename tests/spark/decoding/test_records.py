@@ -18,13 +18,13 @@ from rmq.spark.decoding.records import RecordDecoder
 from rmq.spark.schema import BODY, COLUMNS, arrow_schema
 from rmq.store.record import BadRecordError, pack_host, read_head
 from tests.spark.decoding.oracle import rows, rows_of, starts_of, time_of
-from tests.store import golden
 from tests.store.built_records import (
     HOST_VARIANTS,
     build_record,
     drawn_records,
     length_places,
 )
+from tests.store.golden import stores as golden
 
 ALL = tuple(COLUMNS)
 

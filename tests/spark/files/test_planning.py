@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rmq.errors import ConfigError
 from rmq.spark.files.planning import Bounds, LogPart, bounds, gaps, parts
 from rmq.spark.files.settings import store_options
-from rmq.store.reader_files import SegmentFile
+from rmq.store.reader.files import SegmentFile
 
 SEGMENT = 1000
 

@@ -26,7 +26,7 @@ from tests.spark.files.store_files import (
     read_rows,
     reader_rows,
 )
-from tests.store import golden
+from tests.store.golden import stores as golden
 from tests.store.store_kit import (
     START_MS,
     Clock,

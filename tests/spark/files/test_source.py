@@ -16,7 +16,7 @@ from tests.spark.files.store_files import (
     parts_of,
     reader_rows,
 )
-from tests.store import golden
+from tests.store.golden import stores as golden
 from tests.store.store_kit import SEGMENT_BYTES
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
-from rmq.client.flows import ask
-from rmq.client.messages import Message
+from rmq.client.core.flows import ask
+from rmq.client.core.messages import Message
 from rmq.errors import NoRouteError
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.headers import ConsumerSendMsgBackRequest
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
     from rmq.model.queues import MessageQueue
     from rmq.spark.pipelines.job import Pipeline
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmq.client.blocking import BlockingProducer
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 from rmq.model.queues import MessageQueue
 from rmq.spark.pipelines.archive import PIPELINE
 from rmq.spark.wire.clients import close_clients

@@ -28,7 +28,7 @@ from rmq.spark.jobs.audit.records import field_places, head_of
 from rmq.spark.pipelines.audit import PIPELINE
 from rmq.spark.pipelines.job import main
 from rmq.store.layout import Record
-from rmq.store.reader_state import LockHolder
+from rmq.store.reader.state import LockHolder
 from rmq.store.segments import segment_name
 from tests.spark.pipelines.audit_kit import (
     SEGMENT_BYTES,
@@ -40,8 +40,8 @@ from tests.spark.pipelines.audit_kit import (
     read,
     write_log,
 )
-from tests.store import golden
 from tests.store.built_records import drawn_records
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from rmq.client.config import ClientConfig
-from rmq.client.messages import Message
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.messages import Message
 from rmq.errors import ConfigError, CorruptStoreError
 from rmq.model.queues import MessageQueue
 from rmq.spark.jobs import outputs

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.client.blocking import BlockingProducer
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 from rmq.model.queues import MessageQueue
 from rmq.spark.jobs.forecast.data import Observed, make_forecast, verdict_of
 from rmq.spark.jobs.forecast.model import (
@@ -34,7 +34,7 @@ from rmq.spark.pipelines.job import main
 from rmq.spark.pipelines.verdict import Outcome
 from rmq.store.reader import Reader
 from tests.client.blocking.cluster_process import process_cluster
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from pathlib import Path

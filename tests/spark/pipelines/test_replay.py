@@ -11,7 +11,7 @@ import pytest
 from pyarrow import parquet as pq
 from pyspark.sql import functions as F
 
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 from rmq.errors import ConfigError, CorruptStoreError
 from rmq.model.queues import MessageQueue
 from rmq.spark import schema

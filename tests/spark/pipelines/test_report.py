@@ -37,7 +37,7 @@ from rmq.spark.pipelines.job import build_parser, main
 from rmq.spark.pipelines.report import PIPELINE
 from rmq.spark.pipelines.verdict import Outcome
 from rmq.store.reader import Reader
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from pathlib import Path

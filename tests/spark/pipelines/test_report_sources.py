@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
-from rmq.client.config import ClientConfig
-from rmq.client.messages import Message
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.messages import Message
 from rmq.spark.jobs.report import sources
 from rmq.spark.jobs.report.lag import by_group, skews
 from rmq.spark.jobs.report.sources import cluster_progress, store_progress
@@ -18,7 +18,7 @@ from rmq.store.reader import Reader
 from rmq.store.record import NewMessage
 from tests.spark.pipelines.pipeline_cluster import pipeline_cluster
 from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store, patch
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

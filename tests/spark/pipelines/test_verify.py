@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from rmq.errors import StorageError
 from rmq.spark.jobs.verify.queues import ENTRY, is_gone, is_written, read_entries
 from rmq.spark.jobs.verify.sums import index_hashes, index_keys, row_hashes, sums_by_queue
-from rmq.store import reader_queue
 from rmq.store.key_hash import TopicKeys
 from rmq.store.layout import FILLER_SIZE, QUEUE_ENTRY
 from rmq.store.reader import Reader
+from rmq.store.reader import queue as reader_queue
 from rmq.store.verify import Verifier
 from tests.spark.pipelines.verify_kit import (
     QUEUE_SEGMENT_BYTES,
@@ -35,7 +35,7 @@ from tests.spark.pipelines.verify_kit import (
     texts,
     write_store,
 )
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from collections.abc import Callable

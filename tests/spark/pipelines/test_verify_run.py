@@ -32,7 +32,7 @@ from tests.spark.pipelines.verify_kit import (
     patch,
     write_store,
 )
-from tests.store import golden
+from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from rmq.client.messages import RESERVED, Message
-from rmq.client.outbound import properties_text
+from rmq.client.core.messages import RESERVED, Message
+from rmq.client.core.producing.outbound import properties_text
 from rmq.model.properties import decode_properties
 from rmq.model.queues import MessageQueue
 from rmq.spark.sink.columns import ChosenColumn

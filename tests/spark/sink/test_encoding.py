@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.client.blocking import BlockingProducer
-from rmq.client.compression import decompressed
-from rmq.client.messages import RESERVED, SendResult
-from rmq.client.selection import by_hash
+from rmq.client.core.compression import decompressed
+from rmq.client.core.messages import RESERVED, SendResult
+from rmq.client.core.producing.selection import by_hash
 from rmq.errors import IllegalMessageError
 from rmq.model.flags import COMPRESSED
 from rmq.model.properties import decode_properties

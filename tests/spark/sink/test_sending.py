@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.client.blocking import BlockingConsumer, BlockingProducer
-from rmq.client.messages import SendStatus
-from rmq.client.outbound import OutboundMessage
+from rmq.client.core.messages import SendStatus
+from rmq.client.core.producing.outbound import OutboundMessage
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import BrokerData, TopicRouteData
 from rmq.remoting.bodies.batch import BatchMessage, decode_batch, encode_batch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rmq.client.producer_config import ProducerOptions
+    from rmq.client.core.producing.config import ProducerOptions
     from rmq.remoting.command import Command
     from tests.client.blocking.scripted_cluster import ScriptedCluster
     from tests.client.blocking.scripted_peer import Link

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rmq.client.messages import SendStatus
+from rmq.client.core.messages import SendStatus
 from rmq.errors import ConfigError
 from rmq.spark.sink.settings import BATCH_OPTIONS, STREAM_OPTIONS, read_settings
 

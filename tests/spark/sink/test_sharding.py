@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.client.messages import Message
-from rmq.client.selection import by_hash
+from rmq.client.core.messages import Message
+from rmq.client.core.producing.selection import by_hash
 from rmq.model.java import string_hash
 from rmq.spark.sink.sharding import java_hashes, queue_numbers
 from tests.spark.sink.encoding_kit import queues_of

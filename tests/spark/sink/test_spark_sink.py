@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as f
 
 from rmq.client.blocking import BlockingConsumer
-from rmq.client.selection import by_hash
+from rmq.client.core.producing.selection import by_hash
 from tests.client.blocking.cluster_process import process_cluster
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
     from tests.client.blocking.cluster_process import ProcessCluster
 
 WAIT_S = 30.0

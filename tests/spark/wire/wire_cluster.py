@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.cli.ha_client import HaClient
+from rmq.cli.ha.client import HaClient
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
-from rmq.client.messages import Message
+from rmq.client.core.messages import Message
 from rmq.errors import NoRouteError
 from rmq.model.queues import MessageQueue
 from rmq.remoting.client import open_client
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from rmq.client.received import ReceivedMessage
+    from rmq.client.core.received import ReceivedMessage
 
 BROKER: Final = "broker-a"
 WAIT_S: Final = 30.0

@@ -18,7 +18,7 @@ from rmq.store.reader import Reader
 from rmq.store.reads import GetStatus
 from rmq.store.record import StoredRecord, decode_record, decode_records
 from rmq.store.verify import Verifier
-from rmq.store.verify_finding import Severity
+from rmq.store.verify.finding import Severity
 from tests.store.kill.workload import Ack, Geometry, MessageName, Workload
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmq.client.config import ClientConfig
+    from rmq.client.core.config import ClientConfig
     from rmq.spark.jobs.archive.manifest import Manifest
     from rmq.spark.jobs.archive.plan import Plan
     from rmq.store.record import StoredRecord

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmq.errors import ConfigError
 from rmq.spark.jobs.audit.plan import RUN_GAP_BYTES, RUNS_MAX, Range, Stretch
-from rmq.store.reader_files import FileGoneError, FilePool
+from rmq.store.reader.files import FileGoneError, FilePool
 from rmq.store.segments import segment_name
 
 if TYPE_CHECKING:

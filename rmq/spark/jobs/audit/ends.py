@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.errors import ConfigError, CorruptStoreError
 from rmq.spark.jobs.audit.plan import Log, received
 from rmq.store.reader import Reader
-from rmq.store.reader_end import sound_end
+from rmq.store.reader.end import sound_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable

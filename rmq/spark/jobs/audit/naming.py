@@ -22,8 +22,8 @@ from rmq.spark.jobs.audit.records import (
     unsound_reason,
 )
 from rmq.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_PREFIX
-from rmq.store.reader_files import FilePool
-from rmq.store.reader_log import LogFiles, offset_of
+from rmq.store.reader.files import FilePool
+from rmq.store.reader.log import LogFiles, offset_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

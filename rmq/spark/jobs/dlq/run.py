@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from rmq.client.config import ClientConfig
+    from rmq.client.core.config import ClientConfig
     from rmq.spark.jobs.copies import Comparison
     from rmq.spark.pipelines.job import Job
 

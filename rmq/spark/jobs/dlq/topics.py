@@ -19,7 +19,7 @@ from rmq.spark.jobs.topic_ranges import CONSUMER_GROUP
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmq.client.config import ClientConfig
+    from rmq.client.core.config import ClientConfig
     from rmq.model.queues import MessageQueue
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from rmq.client.config import ClientConfig
-    from rmq.client.routes import Address
+    from rmq.client.core.config import ClientConfig
+    from rmq.client.core.routes import Address
     from rmq.spark.jobs.report.history import PastRun
     from rmq.spark.jobs.report.lag import GroupLag, Skew
     from rmq.store.reader import Reader

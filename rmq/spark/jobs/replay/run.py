@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from rmq.client.config import ClientConfig
+    from rmq.client.core.config import ClientConfig
     from rmq.model.queues import MessageQueue
     from rmq.spark.jobs.copies import Comparison
     from rmq.spark.pipelines.job import Job

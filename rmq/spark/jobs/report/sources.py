@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from rmq.client.admin_groups import is_system_group
 from rmq.client.blocking.admin import BlockingAdmin
+from rmq.client.core.admin.groups import is_system_group
 from rmq.errors import ClientError, NoRouteError
 from rmq.model.names import DLQ_PREFIX, RETRY_PREFIX
 from rmq.model.words import count_text
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from rmq.client.config import ClientConfig
+    from rmq.client.core.config import ClientConfig
     from rmq.model.queues import MessageQueue
     from rmq.store.reader import Reader
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.errors import RmqError
 from rmq.remoting.bodies import TopicConfigSerializeWrapper
-from rmq.store.reader_files import translated
+from rmq.store.reader.files import translated
 
 if TYPE_CHECKING:
     from pathlib import Path

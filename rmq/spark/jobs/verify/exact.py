@@ -1,6 +1,6 @@
 """Checks queues and the index entry by entry, where reading many at once did not find all well.
 
-The rules are those of `rmq.store.verify_queues` and `rmq.store.verify_index`, run here on parts of
+The rules are those of `rmq.store.verify.queues` and `rmq.store.verify.index`, run here on parts of
 a store: a queue does not depend on other queues, and the index depends on the log alone.
 """
 
@@ -18,18 +18,18 @@ from rmq.spark.decoding.heads import Heads
 from rmq.store.reader import Reader
 from rmq.store.record import NeedMoreDataError, read_head
 from rmq.store.verify import known_topics
-from rmq.store.verify_finding import Severity
-from rmq.store.verify_index import IndexCheck
-from rmq.store.verify_queues import EXTRA_QUEUES, QueuesCheck
+from rmq.store.verify.finding import Severity
+from rmq.store.verify.index import IndexCheck
+from rmq.store.verify.queues import EXTRA_QUEUES, QueuesCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
-    from rmq.store.reader_log import LogFiles
+    from rmq.store.reader.log import LogFiles
     from rmq.store.record import RecordHead
-    from rmq.store.verify_finding import DamagedRanges, Finding
+    from rmq.store.verify.finding import DamagedRanges, Finding
 
     Queue = tuple[str, int]
 

@@ -1,6 +1,6 @@
 """What ConsumeQueues and index must have of records, many records at a time.
 
-The rules are those of `rmq.store.verify_queues` and `rmq.store.verify_index`; tests hold the two
+The rules are those of `rmq.store.verify.queues` and `rmq.store.verify.index`; tests hold the two
 against each other.
 """
 
@@ -25,7 +25,7 @@ from rmq.spark.jobs.verify.sums import (
     sums_by_queue,
 )
 from rmq.store.key_hash import TagCodes
-from rmq.store.verify_queues import EXTRA_QUEUES, delay_level
+from rmq.store.verify.queues import EXTRA_QUEUES, delay_level
 
 if TYPE_CHECKING:
     from collections.abc import Callable

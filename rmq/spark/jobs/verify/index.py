@@ -1,7 +1,7 @@
 """Reads index files, many entries at a time, and tells whether they are just what they must be.
 
-If they are not, the whole index is checked by the rules of `rmq.store.verify_index` and
-`rmq.store.verify_chain`, see `exact`.
+If they are not, the whole index is checked by the rules of `rmq.store.verify.index` and
+`rmq.store.verify.chain`, see `exact`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from rmq.store.layout import (
     IndexEntry,
     IndexSlot,
 )
-from rmq.store.reader_files import FileGoneError, FilePool
-from rmq.store.verify_chain import IndexFileState
+from rmq.store.reader.files import FileGoneError, FilePool
+from rmq.store.verify.chain import IndexFileState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from rmq.store.index_file import IndexState
     from rmq.store.reader import Reader
-    from rmq.store.reader_index import Geometry
+    from rmq.store.reader.index import Geometry
 
 ENTRY: Final = dtype_of(INDEX_ENTRY, [str(each.name) for each in IndexEntry.subcons])
 SLOT: Final = dtype_of(INDEX_SLOT, [str(each.name) for each in IndexSlot.subcons])

@@ -24,7 +24,7 @@ from rmq.spark.jobs.verify.expected import IndexBegins, Rules
 from rmq.spark.jobs.verify.queues import plan_queues, read_queues
 from rmq.spark.jobs.verify.scan import Bad, Ending, PartScan, Run, scan
 from rmq.spark.jobs.verify.sums import QueueSum, RowSum
-from rmq.store.reader_files import FilePool
+from rmq.store.reader.files import FilePool
 from rmq.store.verify import Verifier
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rmq.spark.jobs.verify.exact import Found
     from rmq.spark.pipelines.job import Job
     from rmq.store.reader import Reader
-    from rmq.store.verify_finding import DamagedRanges
+    from rmq.store.verify.finding import DamagedRanges
 
 SLICES_MAX: Final = 10_000
 """More tasks than that keep Spark busy with itself."""

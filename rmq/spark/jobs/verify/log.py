@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.spark.jobs.verify.scan import Bad, Ending, Run, ScanTask
-from rmq.store.reader_log import LogFiles
+from rmq.store.reader.log import LogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmq.spark.jobs.verify.expected import Rules
     from rmq.spark.jobs.verify.scan import PartScan
     from rmq.store.reader import Reader
-    from rmq.store.reader_files import FilePool, SegmentFile
+    from rmq.store.reader.files import FilePool, SegmentFile
 
 PART_BYTES: Final = 256 * 1024 * 1024
 """How much of a segment one task reads."""

@@ -18,14 +18,14 @@ from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import UNIQ_KEY
 from rmq.model.words import ms_text
 from rmq.spark.jobs.store_offsets import delay_offsets, group_offsets
-from rmq.store.reader_queue import is_gone, is_written
+from rmq.store.reader.queue import is_gone, is_written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from rmq.store.reader import Reader
-    from rmq.store.reader_queue import QueueEntry
+    from rmq.store.reader.queue import QueueEntry
     from rmq.store.record import StoredRecord
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"

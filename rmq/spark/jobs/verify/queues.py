@@ -1,6 +1,6 @@
 """Reads ConsumeQueues, many entries at a time, and tells which of them are just what they must be.
 
-All others are checked entry by entry by the rules of `rmq.store.verify_queues`, see `exact`.
+All others are checked entry by entry by the rules of `rmq.store.verify.queues`, see `exact`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from rmq.spark.decoding.fixed import dtype_of
 from rmq.spark.jobs.verify.sums import RowSum, row_sum
 from rmq.store.layout import FILLER_SIZE, QUEUE_ENTRY, QUEUE_ENTRY_BYTES, QueueEntry
-from rmq.store.reader_files import FileGoneError, FilePool
+from rmq.store.reader.files import FileGoneError, FilePool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from rmq.spark.jobs.verify.sums import QueueSum
     from rmq.store.reader import Reader
-    from rmq.store.reader_files import SegmentFile
-    from rmq.store.reader_queue import QueueFiles
+    from rmq.store.reader.files import SegmentFile
+    from rmq.store.reader.queue import QueueFiles
 
 ENTRY: Final = dtype_of(QUEUE_ENTRY, [str(each.name) for each in QueueEntry.subcons])
 CHUNK_ENTRIES: Final = 400_000
@@ -132,13 +132,13 @@ def _read(segment: SegmentFile, place: int, count: int) -> NDArray[Any]:
 
 
 def is_written(entries: NDArray[Any]) -> NDArray[np.bool_]:
-    """Tell entries from zeros, as `rmq.store.reader_queue.is_written` does."""
+    """Tell entries from zeros, as `rmq.store.reader.queue.is_written` does."""
     found: NDArray[np.bool_] = (entries["physical_offset"] >= 0) & (entries["size"] > 0)
     return found
 
 
 def is_gone(entries: NDArray[Any], log_min: int) -> NDArray[np.bool_]:
-    """Tell entries of messages that are gone, as `rmq.store.reader_queue.is_gone` does."""
+    """Tell entries of messages that are gone, as `rmq.store.reader.queue.is_gone` does."""
     physical = entries["physical_offset"]
     is_filler = (physical == 0) & (entries["size"] == FILLER_SIZE)
     found: NDArray[np.bool_] = is_written(entries) & ((physical < log_min) | is_filler)

@@ -1,7 +1,7 @@
 """Reads a part of a CommitLog segment, checks every record and adds up what queues must say of it.
 
 Everything per record is done for many at once. What is found to be wrong is looked at again by
-`rmq.store.reader_log`, whose rules count: it says why the bytes are no sound record, and where the
+`rmq.store.reader.log`, whose rules count: it says why the bytes are no sound record, and where the
 next one begins. A `PartScan` is small, whatever the size of the part.
 """
 
@@ -20,8 +20,8 @@ from rmq.spark.decoding.heads import Heads, UnsoundRecordError
 from rmq.spark.jobs.verify.expected import Expectation
 from rmq.spark.jobs.verify.sums import QUEUE_SUMS, QueueSum, RowSum
 from rmq.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_BYTES_MIN, RECORD_PREFIX
-from rmq.store.reader_files import FileGoneError
-from rmq.store.reader_log import offset_of
+from rmq.store.reader.files import FileGoneError
+from rmq.store.reader.log import offset_of
 from rmq.store.record import RecordHead, read_head
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from rmq.spark.jobs.verify.expected import Rules
     from rmq.store.reader import Reader
-    from rmq.store.reader_log import LogFiles
+    from rmq.store.reader.log import LogFiles
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 

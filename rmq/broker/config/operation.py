@@ -1,0 +1,246 @@
+"""Settings of how a broker runs: its timers, bounds, statistics and connections.
+
+Defaults are those of RocketMQ 4.9.8 BrokerConfig, NettyServerConfig, NettyClientConfig and
+MessageStoreConfig; the section `rmq` holds what is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from rmq.broker.config.declaration import NOW, RESTART, setting, split_list
+from rmq.model.settings import LONG_MAX
+
+DEFAULT_BLACK_LIST: Final = "configBlackList;brokerConfigPath"
+
+
+def _split_keys(text: str) -> frozenset[str]:
+    return frozenset(split_list(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningSettings:
+    """How the broker runs."""
+
+    # --- what is written when ----------------------------------------------------------------
+
+    flush_consumer_offset_interval_ms: int = setting(
+        "flushConsumerOffsetInterval",
+        5000,
+        "Milliseconds between two writes of consumerOffset.json.",
+        RESTART,
+        minimum=1,
+    )
+    flush_delay_offset_interval_ms: int = setting(
+        "flushDelayOffsetInterval",
+        10_000,
+        "Milliseconds between two writes of delayOffset.json.",
+        RESTART,
+        section="store",
+        minimum=1,
+        maximum=LONG_MAX,
+    )
+
+    # --- registration ------------------------------------------------------------------------
+
+    register_period_ms: int = setting(
+        "registerNameServerPeriod",
+        30_000,
+        "Milliseconds between two registrations; below 10000 counts as 10000, above 60000 as "
+        "60000.",
+        NOW,
+        read=lambda period: max(10_000, min(int(period), 60_000)),
+        unread=30_000,
+    )
+    register_timeout_ms: int = setting(
+        "registerBrokerTimeoutMills",
+        6000,
+        "Milliseconds that a nameserver may take to answer a registration.",
+        NOW,
+        minimum=1,
+    )
+    force_register: bool = setting(
+        "forceRegister", True, "Registers in every period, not only after a change.", NOW
+    )
+    compressed_register: bool = setting(
+        "compressedRegister", False, "Registrations are compressed.", NOW
+    )
+
+    # --- transactions ------------------------------------------------------------------------
+
+    transaction_timeout_ms: int = setting(
+        "transactionTimeOut",
+        6000,
+        "Age in milliseconds from which an open transaction is asked about.",
+        NOW,
+        important=True,
+        maximum=LONG_MAX,
+    )
+    transaction_check_max: int = setting(
+        "transactionCheckMax",
+        15,
+        "After so many questions without an answer a transaction is given up.",
+        NOW,
+        important=True,
+        minimum=1,
+    )
+    transaction_check_interval_ms: int = setting(
+        "transactionCheckInterval",
+        60_000,
+        "Milliseconds between two rounds of questions about open transactions.",
+        NOW,
+        important=True,
+        minimum=1,
+        maximum=LONG_MAX,
+    )
+
+    # --- bounds of what waits ----------------------------------------------------------------
+
+    send_queue_capacity: int = setting(
+        "sendThreadPoolQueueCapacity", 10_000, "Sends that may be unanswered.", RESTART, minimum=1
+    )
+    pull_queue_capacity: int = setting(
+        "pullThreadPoolQueueCapacity", 100_000, "Pulls that may be unanswered.", RESTART, minimum=1
+    )
+    reply_queue_capacity: int = setting(
+        "replyThreadPoolQueueCapacity",
+        10_000,
+        "Answers to request messages that may be unanswered.",
+        RESTART,
+        minimum=1,
+    )
+    query_queue_capacity: int = setting(
+        "queryThreadPoolQueueCapacity",
+        20_000,
+        "Queries that may be unanswered.",
+        RESTART,
+        minimum=1,
+    )
+    client_manager_queue_capacity: int = setting(
+        "clientManagerThreadPoolQueueCapacity",
+        1_000_000,
+        "Requests to unregister clients or check their subscriptions that may be unanswered.",
+        RESTART,
+        minimum=1,
+    )
+    consumer_manager_queue_capacity: int = setting(
+        "consumerManagerThreadPoolQueueCapacity",
+        1_000_000,
+        "Requests about consumer offsets and members of groups that may be unanswered.",
+        RESTART,
+        minimum=1,
+    )
+    heartbeat_queue_capacity: int = setting(
+        "heartbeatThreadPoolQueueCapacity",
+        50_000,
+        "Heartbeats that may be unanswered.",
+        RESTART,
+        minimum=1,
+    )
+    end_transaction_queue_capacity: int = setting(
+        "endTransactionPoolQueueCapacity",
+        100_000,
+        "Ends of transactions that may be unanswered.",
+        RESTART,
+        minimum=1,
+    )
+
+    # --- statistics --------------------------------------------------------------------------
+
+    detailed_stats: bool = setting(
+        "enableDetailStat", True, "Messages are also counted by queue.", RESTART
+    )
+    delete_unused_stats: bool = setting(
+        "autoDeleteUnusedStats", False, "Figures of deleted topics and groups are dropped.", NOW
+    )
+    fall_recorded: bool = setting(
+        "diskFallRecorded", True, "How far consumers are behind is recorded.", NOW, section="store"
+    )
+    schedule_stats: bool = setting(
+        "enableScheduleMessageStats",
+        True,
+        "Delivered delayed messages are counted.",
+        NOW,
+        section="store",
+    )
+
+    # --- connections -------------------------------------------------------------------------
+
+    server_idle_timeout_s: int = setting(
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "Seconds after which a silent connection of a client is closed.",
+        RESTART,
+        section="server",
+        minimum=1,
+    )
+    server_backlog: int = setting(
+        "serverSocketBacklog",
+        1024,
+        "Connections the system may hold until they are accepted.",
+        RESTART,
+        section="server",
+        minimum=1,
+    )
+    connect_timeout_ms: int = setting(
+        "connectTimeoutMillis",
+        3000,
+        "Milliseconds that a nameserver or broker may take to accept a connection.",
+        RESTART,
+        section="client",
+        minimum=1,
+    )
+    client_idle_timeout_s: int = setting(
+        "clientChannelMaxIdleTimeSeconds",
+        120,
+        "Seconds after which a silent connection to a nameserver or broker is closed.",
+        RESTART,
+        section="client",
+        minimum=1,
+    )
+    client_calls_max: int = setting(
+        "clientAsyncSemaphoreValue",
+        65_535,
+        "Requests to one nameserver or broker that may be under way.",
+        RESTART,
+        section="client",
+        minimum=1,
+    )
+    client_oneways_max: int = setting(
+        "clientOnewaySemaphoreValue",
+        65_535,
+        "One-way requests to one nameserver or broker that may wait to be written.",
+        RESTART,
+        section="client",
+        minimum=1,
+    )
+
+    # --- watching ----------------------------------------------------------------------------
+
+    metrics_port: int = setting(
+        "metricsPort",
+        0,
+        "Port for Prometheus (GET /metrics) on bindAddress; 0: none.",
+        RESTART,
+        section="rmq",
+        maximum=65_535,
+    )
+
+    # --- stopping and updating ---------------------------------------------------------------
+
+    shutdown_drain_ms: int = setting(
+        "shutdownDrainTime",
+        3000,
+        "Milliseconds that requests in hand have to end when the broker stops.",
+        NOW,
+        section="rmq",
+    )
+    config_black_list: frozenset[str] = setting(
+        "configBlackList",
+        _split_keys(DEFAULT_BLACK_LIST),
+        "Keys that cannot be changed while the broker runs, separated by semicolons.",
+        RESTART,
+        read=_split_keys,
+        unread=DEFAULT_BLACK_LIST,
+    )

@@ -1,0 +1,1 @@
+"""Delivery of delayed messages, and its progress on disk."""

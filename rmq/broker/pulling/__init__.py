@@ -1,0 +1,1 @@
+"""Which messages a pull gets, and pulls that wait for new ones."""

@@ -1,0 +1,105 @@
+"""What a registration says, and what a broker keeps in mind of the nameservers it is made at."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, final
+
+import trio
+
+from rmq.remoting.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+
+if TYPE_CHECKING:
+    from rmq.broker.config import BrokerConfig
+    from rmq.broker.tables.topics import TopicTable
+    from rmq.remoting.channel import Channel
+
+
+@final
+class RegistrationBodies:
+    """Encodes topics; all of them only once per change, for all nameservers."""
+
+    def __init__(self, topics: TopicTable) -> None:
+        self._topics = topics
+        self._encoded: tuple[tuple[int, int, bool], bytes] | None = None
+
+    def of_all(self, config: BrokerConfig) -> bytes:
+        """Return the registration of all topics."""
+        key = (self._topics.changes, config.permission, config.compressed_register)
+        if self._encoded is None or self._encoded[0] != key:
+            wrapper = self._topics.to_body(config.permission)
+            self._encoded = (key, _encode(config, wrapper))
+        return self._encoded[1]
+
+    def of(self, config: BrokerConfig, changed: set[str]) -> bytes:
+        """Return the registration of some topics, as far as they are still there."""
+        whole = self._topics.to_body(config.permission)
+        wrapper = TopicConfigSerializeWrapper(
+            topic_config_table={
+                name: topic
+                for name in sorted(changed)
+                if (topic := whole.topic_config_table.get(name)) is not None
+            },
+            data_version=whole.data_version,
+        )
+        return _encode(config, wrapper)
+
+
+def _encode(config: BrokerConfig, wrapper: TopicConfigSerializeWrapper) -> bytes:
+    body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper, filter_server_list=())
+    return body.encode_compressed() if config.compressed_register else body.encode()
+
+
+@final
+class NameserverState:
+    """What is known of one nameserver."""
+
+    __slots__ = (
+        "address",
+        "changed",
+        "failures",
+        "holds_the_rest",
+        "is_being_told",
+        "knows_epochs",
+        "made_sure_at",
+        "needs_all",
+        "problem",
+        "retry",
+        "said_id",
+        "told",
+        "tried",
+        "wanted",
+        "woken",
+    )
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.woken = trio.Event()
+        self.retry = trio.Event()
+        """Set when a registration that failed may succeed by now."""
+        self.tried = trio.Event()
+        """Set when an attempt to register is over."""
+        self.wanted = 0
+        """Counts what it had to be told."""
+        self.told = 0
+        """Up to where of that it was."""
+        self.failures = 0
+        self.problem: str | None = None
+        """Why the last registration failed, as it was logged."""
+        self.changed: set[str] = set()
+        """Topics it has not been told of yet."""
+        self.needs_all = False
+        """Whether more changed than that."""
+        self.holds_the_rest: Channel | None = None
+        """The connection on which it was told everything else; it forgets with the connection."""
+        self.is_being_told = False
+        """A registration is under way."""
+        self.said_id: int | None = None
+        """Under which id it may list this broker."""
+        self.knows_epochs = False
+        """Whether it turns away masters of earlier epochs."""
+        self.made_sure_at = -math.inf
+        """When it last listed nobody else who is master."""
+
+    def wake(self) -> None:
+        self.woken.set()

@@ -1,0 +1,224 @@
+"""Is another broker master of this broker's name? Asked by a master, before it says that it is.
+
+A nameserver of ours turns a master away that was deposed. A stock one does not know of epochs: with
+it the last one to register is master, so a master that was deposed and comes back must find out for
+itself. And what a nameserver says may rest on a registration that somebody forged. So nobody is
+fenced by a word alone. A later epoch is confirmed by
+
+- the broker that a nameserver lists, if it answers and is of a later epoch, or master of the same;
+- the in-sync record that a nameserver keeps, if it is of a later epoch. Records outlive brokers and
+  nameservers that are restarted, so they keep a deposed master out while the new one is down.
+
+Where brokers have a secret, only records made with it count, and a broker that answers has to know
+such a record of its epoch. A listed broker that does not answer, or is a stock one, proves nothing,
+and then all is as in RocketMQ 4.9.8.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from rmq.broker.replication.peers import ASK_S
+from rmq.broker.replication.record_keeping import kept_record
+from rmq.errors import ProtocolError, RemoteProtocolError, RmqError
+from rmq.model.in_sync_record import NAMESPACE, read_record
+from rmq.remoting.bodies import ClusterInfo, HaStatusBody
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.headers import DeleteKvConfigRequest, GetKvConfigRequest, GetKvConfigResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.broker.config import BrokerConfig
+    from rmq.broker.replication.peers import Siblings
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.client import RemotingClient
+
+logger = logging.getLogger(__name__)
+
+MASTER_ID: Final = 0
+PROBE_S: Final = 1.0
+"""How long the broker that is listed may take to answer."""
+LOOK_S: Final = 10.0
+"""How long it may take to ask all nameservers whether there is a later epoch."""
+
+
+class Fence(NamedTuple):
+    """Why a broker must not be master."""
+
+    epoch: int
+    """Of the broker that is; only a later one is an answer to it."""
+    reason: str
+    address: str = ""
+    """The broker that said so itself; empty if a record does."""
+
+
+async def listed_master(channel: Channel, broker_name: str, *, timeout_s: float) -> str | None:
+    """Ask a nameserver for the master of a name; None if it has none, or does not say.
+
+    Raise `ClientError` if there is no answer at all.
+    """
+    answer = await channel.request(RequestCode.GET_BROKER_CLUSTER_INFO, timeout_s=timeout_s)
+    if answer.code != ResponseCode.SUCCESS:
+        return None
+    try:
+        listed = ClusterInfo.decode(answer.body).broker_addr_table.get(broker_name)
+    except ProtocolError as exc:
+        logger.warning("nameserver %s says who is there in a way of its own: %s", channel.peer, exc)
+        return None
+    return None if listed is None else listed.broker_addrs.get(MASTER_ID)
+
+
+async def ask_listed(
+    client: RemotingClient, address: str, config: BrokerConfig, epoch: int, *, timeout_s: float
+) -> Fence | None:
+    """Ask the broker that a nameserver lists as master whether it is; never raises for it."""
+    status: HaStatusBody | None = None
+    with trio.move_on_after(timeout_s):
+        try:
+            answer = await client.request(address, RequestCode.HA_STATUS, timeout_s=timeout_s)
+            if answer.code == ResponseCode.SUCCESS:
+                status = HaStatusBody.decode(answer.body)
+        except RmqError as exc:
+            logger.info("%s is listed as master and does not say of what epoch: %s", address, exc)
+    return None if status is None else fence_of(address, status, config, epoch)
+
+
+def fence_of(address: str, status: HaStatusBody, config: BrokerConfig, epoch: int) -> Fence | None:
+    """Decide whether what the broker at `address` says keeps a master of `epoch` from being one."""
+    if status.broker_name != config.broker_name or status.address == config.address:
+        # Another broker has got that address; or it is an address that this one had before.
+        return None
+    if status.pending:
+        # It may find that this one has gone on, and withdraw.
+        return None
+    later = status.epoch > epoch
+    if not later and (status.epoch != epoch or status.role != "MASTER"):
+        return None
+    if not _is_proven(status, config):
+        logger.warning(
+            "%s says that it is master of %s in epoch %d, but knows no in-sync record of it that"
+            " was made with haSecret; it counts for nothing",
+            address,
+            config.broker_name,
+            status.epoch,
+        )
+        return None
+    if later:
+        return Fence(
+            status.epoch,
+            f"{address} is master of {config.broker_name} in epoch {status.epoch}, this broker was"
+            f" in epoch {epoch}",
+            address,
+        )
+    return Fence(
+        epoch,
+        f"{address} is master of {config.broker_name} in epoch {epoch}, too; one of the two has"
+        " to become its slave, or to be promoted",
+        address,
+    )
+
+
+def _is_proven(status: HaStatusBody, config: BrokerConfig) -> bool:
+    """Tell whether a broker knows a record of its epoch that was made with the secret, if any."""
+    secret = config.ha_secret.encode()
+    if not secret:
+        return True
+    try:
+        record = read_record(status.record)
+    except RemoteProtocolError:
+        return False
+    return record.epoch >= status.epoch and record.is_genuine(secret, config.broker_name)
+
+
+async def later_record(
+    siblings: Siblings,
+    nameserver: str,
+    config: BrokerConfig,
+    epoch: Callable[[], int],
+    listed: str | None,
+) -> Fence | None:
+    """Ask a nameserver for an in-sync record that is later than the epoch of this broker.
+
+    `epoch` is asked when the answer is there: this broker may have been promoted meanwhile. Raise
+    `ClientError` or `ResponseError` if there is no answer.
+    """
+    name = config.broker_name
+    record = await kept_record(siblings, nameserver, name, config.ha_secret.encode())
+    if record is None or record.epoch <= epoch():
+        return None
+    where = f"; it lists {listed} as master" if listed not in (None, config.address) else ""
+    return Fence(
+        record.epoch,
+        f"nameserver {nameserver} keeps an in-sync record of {name} of epoch {record.epoch}, this"
+        f" broker was master in epoch {epoch()}{where}",
+    )
+
+
+async def is_confirmed(
+    siblings: Siblings,
+    client: RemotingClient,
+    fence: Fence,
+    config: BrokerConfig,
+    epoch: Callable[[], int],
+) -> bool | None:
+    """Tell whether anybody still says that there is a later epoch; None if too few answer.
+
+    A record that counts is kept by most nameservers, so most of them have to deny it.
+    """
+    if fence.address and await ask_listed(
+        client, fence.address, config, epoch(), timeout_s=PROBE_S
+    ):
+        return True
+    nameservers = config.namesrv_addrs
+    answers: list[Fence | None] = []
+
+    async def ask(nameserver: str) -> None:
+        try:
+            channel = await client.channel(nameserver)
+            listed = await listed_master(channel, config.broker_name, timeout_s=ASK_S)
+            found = await later_record(siblings, nameserver, config, epoch, listed)
+        except RmqError as exc:
+            logger.info("nameserver %s does not say who is master: %s", nameserver, exc)
+            return
+        if found is None and listed not in (None, config.address):
+            found = await ask_listed(client, listed, config, epoch(), timeout_s=PROBE_S)
+        answers.append(found)
+
+    with trio.move_on_after(LOOK_S):
+        async with trio.open_nursery() as nursery:
+            for nameserver in nameservers:
+                nursery.start_soon(ask, nameserver)
+    if any(answers):
+        return True
+    return False if len(answers) > len(nameservers) // 2 else None
+
+
+async def delete_forged(siblings: Siblings, nameserver: str, config: BrokerConfig) -> None:
+    """Delete a record that was not made with the secret: it keeps this broker's own ones out.
+
+    Without a secret anybody may write them, and nothing is deleted.
+    """
+    secret, name = config.ha_secret.encode(), config.broker_name
+    if not secret:
+        return
+    key = GetKvConfigRequest(namespace=NAMESPACE, key=name)
+    answer = await siblings.ask(nameserver, RequestCode.GET_KV_CONFIG, key)
+    value = answer.header(GetKvConfigResponse).value or ""
+    try:
+        is_forged = not read_record(value).is_genuine(secret, name)
+    except RemoteProtocolError:
+        is_forged = True
+    if is_forged:
+        logger.warning(
+            "nameserver %s keeps an in-sync record of %s that was not made with haSecret; deleting"
+            " it: %.200s",
+            nameserver,
+            name,
+            value,
+        )
+        header = DeleteKvConfigRequest(namespace=NAMESPACE, key=name)
+        await siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, header)

@@ -1,0 +1,85 @@
+"""What only a master does: delivers delayed messages and asks about transactions.
+
+They begin with the role and end with it. A slave that becomes master goes on where the tables say
+that it got from its last master.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, final
+
+import trio
+
+if TYPE_CHECKING:
+    from rmq.broker.delays.delivery import DelayDelivery
+    from rmq.broker.replication.metadata_sync import MetadataSync
+    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+    from rmq.broker.tables.groups import GroupTable
+    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.transactions.checks import TransactionChecks
+    from rmq.store.store import MessageStore
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class MasterDuties:
+    """The duties of one broker."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        metadata: MetadataSync,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: ConsumerOffsets,
+        delay: DelayDelivery,
+        transaction_checks: TransactionChecks,
+    ) -> None:
+        self._store = store
+        self._metadata = metadata
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._delay = delay
+        self._transaction_checks = transaction_checks
+
+    async def run(self) -> None:
+        """Do them until cancelled."""
+        self._delay.start()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._delay.run)
+            nursery.start_soon(self._transaction_checks.run)
+
+    def take_over(self) -> None:
+        """Get ready to be master after having been a slave; the log is dispatched by now."""
+        self._metadata.take_reached()
+        self._offsets.clamp(self._store.core.queues.end_of)
+        self._name_unknown_topics()
+
+    def _name_unknown_topics(self) -> None:
+        """Have a topic for every queue there is: a master may die right after it made one, with
+        messages in it that its slave has, but before the slave has heard of the topic itself.
+        """
+        queues_of: dict[str, int] = {}
+        for queue in self._store.core.queues:
+            queues_of[queue.topic] = max(queue.queue_id + 1, queues_of.get(queue.topic, 0))
+        for topic, queues in sorted(queues_of.items()):
+            if self._topics.get(topic) is None:
+                logger.warning("topic %s was not known, it has %d queues now", topic, queues)
+                self._topics.create_on_send_back(topic, queues)
+
+    def give_up(self) -> None:
+        """Have done with being master: `run` was cancelled, the store is flushed."""
+        if self._delay.is_started:
+            self._delay.stop()
+
+    def changes(self) -> int:
+        """A number that moves with what slaves ask for."""
+        return (
+            self._topics.changes
+            + self._groups.changes
+            + self._offsets.changes
+            + self._delay.changes
+        )

@@ -1,0 +1,399 @@
+"""Has the in-sync records of a master saved here, kept by nameservers, and told to slaves.
+
+What should be recorded and what a record is worth is decided elsewhere
+(`rmq.ha.protocol.record_keeper`). This looks again whenever a slave comes, goes or falls behind,
+writes records to disk, and brings them to nameservers, as values of their KV config
+(`rmq.model.in_sync_record`). Slaves get them over the link. A nameserver that is away gets them
+later; one that was emptied or set back gets them again, as soon as registration finds out that it
+may be one (`doubt`).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.errors import ClientError, RemoteProtocolError, ResponseError, RmqError, StorageError
+from rmq.ha.protocol.lease import Lease
+from rmq.model.in_sync_record import NAMESPACE, number_of, read_record
+from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.headers import (
+    DeleteKvConfigRequest,
+    GetKvConfigRequest,
+    GetKvConfigResponse,
+    PutKvConfigRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.replication.peers import Siblings
+    from rmq.ha.protocol.master import Master
+    from rmq.ha.server import ReplicationWait
+    from rmq.model.in_sync_record import InSyncRecord
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""How often is looked whether something else should be recorded, if nothing says so before."""
+RETRY_S: Final = 1.0
+"""After a nameserver did not take a record."""
+CHECK_S: Final = 30.0
+"""How often a nameserver is asked whether it still has the record."""
+
+
+async def kept_record(
+    siblings: Siblings, nameserver: str, broker_name: str, secret: bytes
+) -> InSyncRecord | None:
+    """Ask a nameserver for the record of a broker name; None if it has none that is genuine.
+
+    Raise `ClientError` or `ResponseError` if it does not answer that.
+    """
+    header = GetKvConfigRequest(namespace=NAMESPACE, key=broker_name)
+    try:
+        answer = await siblings.ask(nameserver, RequestCode.GET_KV_CONFIG, header)
+    except ResponseError as exc:
+        if exc.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        raise
+    value = answer.header(GetKvConfigResponse).value
+    if value is None:
+        return None
+    try:
+        record = read_record(value)
+    except RemoteProtocolError as exc:
+        logger.warning("nameserver %s has an in-sync record that is none: %s", nameserver, exc)
+        return None
+    if not record.is_genuine(secret, broker_name):
+        logger.warning(
+            "nameserver %s has an in-sync record of %s that was not made with haSecret; it counts"
+            " for nothing",
+            nameserver,
+            broker_name,
+        )
+        return None
+    return record
+
+
+async def kept_records(
+    siblings: Siblings, nameservers: tuple[str, ...], broker_name: str, secret: bytes
+) -> dict[str, InSyncRecord | None]:
+    """Ask all nameservers at once; those that do not answer are not in what is returned."""
+    answers: dict[str, InSyncRecord | None] = {}
+
+    async def ask(nameserver: str) -> None:
+        try:
+            answers[nameserver] = await kept_record(siblings, nameserver, broker_name, secret)
+        except RmqError as exc:
+            logger.info("nameserver %s does not say what is recorded: %s", nameserver, exc)
+
+    async with trio.open_nursery() as nursery:
+        for nameserver in nameservers:
+            nursery.start_soon(ask, nameserver)
+    return answers
+
+
+async def take_back(
+    siblings: Siblings, config: BrokerConfig, own: InSyncRecord, before: InSyncRecord | None
+) -> bool:
+    """Have nameservers that keep the record `own`, which counts for nothing, keep `before` again.
+
+    Tell whether all of them have answered.
+    """
+    name, secret = config.broker_name, config.ha_secret.encode()
+    unheard: list[str] = []
+
+    async def put_back(nameserver: str) -> None:
+        try:
+            there = await kept_record(siblings, nameserver, name, secret)
+            if there is None or there.epoch != own.epoch or there.master != own.master:
+                return
+            gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=name)
+            await siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
+            if before is not None:
+                value = before.encode(secret, name).decode()
+                header = PutKvConfigRequest(namespace=NAMESPACE, key=name, value=value)
+                await siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+        except RmqError as exc:
+            unheard.append(nameserver)
+            logger.info(
+                "nameserver %s may still keep record %s of %s, which counts for nothing: %s",
+                nameserver,
+                number_of(own),
+                name,
+                exc,
+            )
+
+    async with trio.open_nursery() as nursery:
+        for nameserver in config.namesrv_addrs:
+            nursery.start_soon(put_back, nameserver)
+    return not unheard
+
+
+@final
+class RecordKeeping:
+    """Does so for one master, while `run` runs."""
+
+    def __init__(
+        self,
+        master: Master[ReplicationWait],
+        live: LiveConfig,
+        siblings: Siblings,
+        *,
+        save: Callable[[tuple[InSyncRecord, ...]], Awaitable[None]],
+        on_change: Callable[[], None],
+        on_brought: Callable[[str], None],
+        on_overtaken: Callable[[], None],
+    ) -> None:
+        """`save` has records on disk when it returns; `on_change` is called when others count.
+
+        `on_brought` is called with a nameserver that had no record, or an earlier one, until now;
+        `on_overtaken` when this master finds that it has no right to its epoch.
+        """
+        self._master = master
+        self._keeper = master.keeper
+        self._live = live
+        self._siblings = siblings
+        self._save = save
+        self._on_change = on_change
+        self._on_brought = on_brought
+        self._on_overtaken = on_overtaken
+        self._woken = trio.Event()
+        self._changed = trio.Event()
+        self._told: dict[str, tuple[tuple[int, int], float]] = {}
+        """The record that each nameserver was last told, and when."""
+        self._busy: set[str] = set()
+        """Nameservers that are being told."""
+        self._doubtful: set[str] = set()
+        """Nameservers that may have lost the record since they were told."""
+        self._lease = Lease(trio.current_time())
+        self._saved_chain = self._keeper.chain
+        self._problem: str | None = None
+
+    # --- notices -----------------------------------------------------------------------------
+
+    def look_again(self) -> None:
+        """A slave has come or gone, or an operator has changed something."""
+        self._woken.set()
+
+    def told(self) -> None:
+        """A slave has noted a record."""
+        if self._keeper.chain != self._saved_chain:
+            self._apply()
+        self._woken.set()
+
+    def doubt(self, nameserver: str) -> None:
+        """A nameserver may have lost the record: ask it soon, `RETRY_S` after the last time."""
+        self._doubtful.add(nameserver)
+        self._woken.set()
+
+    async def wait_settled(self, timeout_s: float) -> bool:
+        """Wait until what is wanted counts, or slaves have to come first; tell whether it does."""
+        with trio.move_on_after(timeout_s):
+            while not (
+                self._keeper.is_settled
+                or self._keeper.is_renewing
+                or self._keeper.overtaken_by is not None
+            ):
+                await self._changed.wait()
+        return self._keeper.is_settled
+
+    @property
+    def missing(self) -> str:
+        """What a change of the record waits for; empty if for nothing."""
+        keeper = self._keeper
+        if keeper.is_settled:
+            return ""
+        if not keeper.is_known:
+            return "the nameservers do not say what was recorded before"
+        if keeper.overtaken_by is not None:
+            return self.overtaken
+        if keeper.is_renewing:
+            return (
+                "this master was stopped without saving its log, and too few slaves have compared"
+                " theirs with it since"
+            )
+        return self._problem or "neither the slaves concerned nor enough nameservers have noted it"
+
+    @property
+    def overtaken(self) -> str:
+        """Why this master has no right to its epoch; empty if it has."""
+        record = self._keeper.overtaken_by
+        if record is None:
+            return ""
+        return (
+            "another master went on, or came back, while this broker was being promoted: record"
+            f" {number_of(record)} says {_text(record)}"
+        )
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether enough others were heard of not too long ago (`haMasterLease`)."""
+        return trio.current_time() < self._held_until()
+
+    def _held_until(self) -> float:
+        config = self._live.current
+        if not config.ha_master_lease_ms:
+            return math.inf
+        allows = self._keeper.allows
+        return self._lease.held_until(
+            config.namesrv_addrs,
+            (
+                replica.heard_at
+                for replica in self._master.replicas
+                if replica.in_sync and replica.is_native and allows(replica.member)
+            ),
+            config.ha_master_lease_ms / 1000,
+        )
+
+    # --- the task ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep records until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._woken = trio.Event()
+                await self._go_on(nursery)
+                with trio.move_on_after(self._pause_s()):
+                    await self._woken.wait()
+                self._on_change()
+
+    def _pause_s(self) -> float:
+        """Return for how long there is nothing to do, unless something happens."""
+        lease_s = self._live.current.ha_master_lease_ms / 1000
+        if not lease_s:
+            return LOOK_S
+        left_s = self._held_until() - trio.current_time()
+        # Just behind the end of the lease, and often enough before to keep it.
+        return max(0.01, min(LOOK_S, lease_s / 4, left_s if left_s > 0 else LOOK_S))
+
+    async def _go_on(self, nursery: trio.Nursery) -> None:
+        """Do all that can be done now; nameservers are talked to meanwhile, each on its own."""
+        keeper, nameservers = self._keeper, self._live.current.namesrv_addrs
+        if not keeper.is_known:
+            await self._learn(nameservers)
+        self._master.want_record(nameservers, trio.current_time())
+        while (record := keeper.to_save) is not None:
+            try:
+                await self._save((*keeper.chain, record))
+            except StorageError as exc:
+                self._note(f"the in-sync record cannot be saved: {exc}")
+                return
+            keeper.saved(record)
+            logger.info("in-sync record %s: %s", number_of(record), _text(record))
+            self._apply()
+            self._master.want_record(nameservers, trio.current_time())
+        now = trio.current_time()
+        newest = keeper.newest
+        for nameserver in nameservers if newest is not None else ():
+            assert newest is not None
+            is_in_doubt = nameserver in self._doubtful or nameserver in self._lacking()
+            pause_s = min(RETRY_S, self._check_s()) if is_in_doubt else self._check_s()
+            order, told_at = self._told.get(nameserver, ((0, 0), -CHECK_S))
+            is_due = newest.order != order or now >= told_at + pause_s
+            if nameserver not in self._busy and is_due:
+                self._told[nameserver] = (newest.order, now)
+                self._busy.add(nameserver)
+                self._doubtful.discard(nameserver)
+                nursery.start_soon(self._bring, nameserver, newest)
+        if keeper.chain != self._saved_chain:
+            try:
+                await self._save(keeper.chain)
+            except StorageError as exc:
+                # It is on disk with more than is needed, which does no harm.
+                logger.info("in-sync records were not saved again: %s", exc)
+            self._saved_chain = keeper.chain
+
+    def _check_s(self) -> float:
+        """Return how often a nameserver is asked that has the record."""
+        lease_s = self._live.current.ha_master_lease_ms / 1000
+        return min(CHECK_S, lease_s / 3) if lease_s else CHECK_S
+
+    def _lacking(self) -> list[str]:
+        return self._keeper.places_without(self._live.current.namesrv_addrs)
+
+    async def _learn(self, nameservers: tuple[str, ...]) -> None:
+        """Find out what was recorded before; a majority of nameservers knows."""
+        config = self._live.current
+        answers = await kept_records(
+            self._siblings, nameservers, config.broker_name, config.ha_secret.encode()
+        )
+        if len(answers) <= len(nameservers) // 2:
+            self._note(f"only {len(answers)} of {len(nameservers)} nameservers answer")
+            return
+        self._keeper.learned(record for record in answers.values() if record is not None)
+        self._apply()
+
+    async def _bring(self, nameserver: str, record: InSyncRecord) -> None:
+        """Have a nameserver keep a record, if it has no later one."""
+        config, keeper = self._live.current, self._keeper
+        secret = config.ha_secret.encode()
+        had_it = True
+        try:
+            there = await kept_record(self._siblings, nameserver, config.broker_name, secret)
+            self._lease.heard(nameserver, trio.current_time())
+            if not keeper.met(there):
+                raise ClientError(nameserver, self._why_not_instead(there))
+            if there is None or there.order < record.order:
+                if there is None and secret:
+                    # What is kept there, if anything, is not genuine, and may claim to be later.
+                    gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=config.broker_name)
+                    await self._siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
+                value = record.encode(secret, config.broker_name).decode()
+                header = PutKvConfigRequest(
+                    namespace=NAMESPACE,
+                    key=config.broker_name,
+                    value=value,
+                    instead_of=number_of(there),
+                )
+                await self._siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+                had_it = False
+            elif there.order > record.order or not there.says_same(record):
+                raise ClientError(
+                    nameserver,
+                    f"it has another record, {number_of(there)} of {there.master}: {_text(there)}",
+                )
+        except RmqError as exc:
+            keeper.forgot(nameserver)
+            self._note(f"nameserver {nameserver} did not take the in-sync record: {exc}")
+            if keeper.overtaken_by is not None:
+                self._apply()
+                self._on_overtaken()
+            return
+        finally:
+            self._busy.discard(nameserver)
+        if keeper.stored(nameserver, record.order):
+            self._apply()
+        if not self._lacking():
+            self._problem = None
+        if not had_it:
+            self._on_brought(nameserver)
+        self._woken.set()
+
+    def _why_not_instead(self, there: InSyncRecord | None) -> str:
+        return self.overtaken or (
+            f"it keeps record {number_of(there)}, which is earlier than what this promotion was"
+            " decided by: it was emptied meanwhile, and may have known more"
+        )
+
+    def _note(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            logger.warning("%s; trying again", problem)
+
+    def _apply(self) -> None:
+        """Rely on what is recorded now."""
+        self._master.apply_record()
+        self._on_change()
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def _text(record: InSyncRecord) -> str:
+    if not record.is_sync:
+        return "async, the master answers by itself"
+    return f"sync, {record.needed} of {len(record.members)} slaves: {', '.join(record.members)}"

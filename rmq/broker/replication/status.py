@@ -1,0 +1,158 @@
+"""What operators are told about replication, put together from what its parts know."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+import trio
+
+from rmq.broker.config import BrokerRole
+from rmq.model.in_sync_record import newest
+from rmq.remoting.bodies import HaMaster, HaSlave, HaStatusBody
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rmq.broker.config import BrokerConfig
+    from rmq.broker.replication.role import Replication
+    from rmq.ha.protocol.master import Master
+    from rmq.ha.protocol.slaves import Replica
+    from rmq.model.in_sync_record import InSyncRecord
+    from rmq.store.store import MessageStore
+
+
+def replication_status(
+    replication: Replication,
+    config: BrokerConfig,
+    store: MessageStore,
+    *,
+    gave_up: bool,
+    is_promoting: bool,
+) -> HaStatusBody:
+    """Return how replication is going.
+
+    With `gave_up` this broker was master last, with `is_promoting` it is about to become one.
+    """
+    log, identity = store.core.log, replication.identity
+    master = replication.master
+    common: dict[str, Any] = {
+        "epoch": identity.epoch,
+        "replica": identity.name,
+        "member": identity.member,
+        "members": tuple(sorted(identity.members)),
+        "pending": replication.is_pending,
+        "promoting": is_promoting,
+        "gave_up": gave_up,
+        "record": _record(identity.records, config),
+        "cluster_name": config.cluster_name,
+        "broker_name": config.broker_name,
+        "broker_id": config.broker_id,
+        "address": config.address,
+        "ha_address": config.ha_address,
+        "has_secret": bool(config.ha_secret),
+        "begin": int(log.min_offset),
+        "end": int(log.written),
+        "flushed": int(log.flushed),
+    }
+    if master is None:
+        return HaStatusBody(
+            role="SLAVE", mode=BrokerRole.SLAVE.value, **common, **_of_slave(replication)
+        )
+    visible = int(log.written)
+    if config.hide_unreplicated:
+        visible = master.promises.settle_visible(log.written)
+    refusal = store.core.refusal
+    return HaStatusBody(
+        role="MASTER",
+        mode=config.role.value,
+        state="writable" if refusal is None else refusal.value,
+        visible=visible,
+        last_error=replication.fenced or master.last_error,
+        waits_for="" if replication.records is None else replication.records.missing,
+        **_of_master(master, int(log.written)),
+        **common,
+    )
+
+
+def _record(records: tuple[InSyncRecord, ...], config: BrokerConfig) -> str:
+    record = newest(*records)
+    if record is None:
+        return ""
+    return record.encode(config.ha_secret.encode(), config.broker_name).decode()
+
+
+def _of_master(master: Master[Any], end: int) -> dict[str, Any]:
+    now = trio.current_time()
+    replicas = master.replicas
+    allows = master.keeper.allows
+    return {
+        "in_force": master.promises.mode.value,
+        "mode_offset": master.promises.in_force.offset,
+        "replicated": replicas.replicated,
+        "needed": replicas.rules.needed,
+        "minimum": replicas.rules.minimum,
+        # Connections that may be of one slave count once.
+        "in_sync": tuple(
+            {r.identity: r.name for r in replicas if r.in_sync and allows(r.member)}.values()
+        ),
+        "waiting": len(master.promises),
+        "counters": dataclasses.asdict(master.counters),
+        "slaves": tuple(_slave(replica, end, now) for replica in (*replicas, *replicas.gone)),
+    }
+
+
+def _slave(replica: Replica, end: int, now: float) -> HaSlave:
+    return HaSlave(
+        name=replica.name,
+        address=replica.address,
+        identity=replica.identity,
+        native=replica.is_native,
+        connected=replica.gone_at is None,
+        in_sync=replica.in_sync,
+        appended=replica.appended,
+        flushed=replica.flushed,
+        lag_bytes=replica.lag_bytes(end),
+        lag_ms=_ms(replica.lag_s(end, now)),
+        heard_ms_ago=_ms(now - replica.heard_at),
+        why=replica.why_gone,
+    )
+
+
+def _of_slave(replication: Replication) -> dict[str, Any]:
+    follower = replication.follower
+    if follower is None:
+        return {"state": "changing role"}
+    status = follower.status
+    view = status.master
+    return {
+        "state": status.state.value,
+        "counters": {"connects": status.connects, "received_bytes": status.received_bytes},
+        "last_error": status.last_error or _metadata_error(replication),
+        "master": HaMaster(
+            address=view.address or replication.master_address or "",
+            ha_address=status.ha_address or "",
+            native=view.is_native,
+            epoch=view.epoch,
+            end=view.end,
+            lag_bytes=status.lag_bytes,
+            lag_ms=_ms(status.lag_s),
+            heard_ms_ago=_ms(trio.current_time() - view.heard_at) if view.heard_at else -1,
+            sync=view.is_sync,
+            in_sync=view.is_in_sync,
+            needed=view.needed,
+            in_sync_count=view.in_sync,
+        ),
+    }
+
+
+def _metadata_error(replication: Replication) -> str | None:
+    tables = replication.metadata.status.tables
+    return next(
+        (f"{table.value}: {told.error}" for table, told in tables.items() if told.error), None
+    )
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000) if math.isfinite(seconds) else -1

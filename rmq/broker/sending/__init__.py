@@ -1,0 +1,1 @@
+"""What becomes of a message between its request and the store, and when it is answered."""

@@ -1,0 +1,103 @@
+"""When a message that is in the log may be acknowledged.
+
+With ASYNC_FLUSH at once, with SYNC_FLUSH when it is on disk; on a SYNC_MASTER when enough slaves
+hold it, too. One callback serves all messages that were appended together.
+
+If both the disk and the slaves fail, the slaves' failure is what the producer is told, as RocketMQ
+4.9.8 CommitLog does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from rmq.ha.protocol.pending_acks import Kept
+from rmq.store.append import AppendStatus
+from rmq.store.config import FlushMode
+from rmq.store.flusher import FlushOutcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.store.store import MessageStore
+
+_OF_SLAVES: Final = {
+    Kept.REPLICATED: AppendStatus.PUT_OK,
+    Kept.TIMED_OUT: AppendStatus.FLUSH_SLAVE_TIMEOUT,
+    Kept.NOT_AVAILABLE: AppendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+class Replicator(Protocol):
+    """Knows what slaves hold."""
+
+    def when_replicated(
+        self, end_offset: int, callback: Callable[[Kept], None], sends: int = 1
+    ) -> None:
+        """Call back once enough slaves hold the log up to `end_offset`, or with why they do not.
+
+        `sends` is how many are answered by that.
+        """
+
+
+@final
+class Acknowledger:
+    """Knows what acknowledgements wait for."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self.replicator: Replicator | None = None
+        """Whom to ask about slaves; None: nobody waits for them."""
+
+    @property
+    def is_immediate(self) -> bool:
+        """Whether what is appended may be acknowledged without waiting."""
+        return self.replicator is None and self._store.core.config.flush_mode is FlushMode.ASYNC
+
+    def when_safe(
+        self, end_offset: int, callback: Callable[[AppendStatus], None], sends: int = 1
+    ) -> None:
+        """Call back with PUT_OK once the log is safe up to `end_offset`, or with why it is not.
+
+        `sends` is how many are answered by that.
+        """
+        replicator = self.replicator
+        if replicator is None:
+            self._store.when_flushed(end_offset, lambda outcome: callback(_of_disk(outcome)))
+        elif self._store.core.config.flush_mode is FlushMode.ASYNC:
+            replicator.when_replicated(end_offset, lambda kept: callback(_OF_SLAVES[kept]), sends)
+        else:
+            both = _Both(callback)
+            self._store.when_flushed(end_offset, both.flushed)
+            replicator.when_replicated(end_offset, both.replicated, sends)
+
+
+def _of_disk(outcome: FlushOutcome) -> AppendStatus:
+    if outcome is FlushOutcome.FLUSHED:
+        return AppendStatus.PUT_OK
+    return AppendStatus.FLUSH_DISK_TIMEOUT
+
+
+@final
+class _Both:
+    """Waits for the disk and for slaves at the same time."""
+
+    __slots__ = ("_callback", "_disk", "_slaves")
+
+    def __init__(self, callback: Callable[[AppendStatus], None]) -> None:
+        self._callback = callback
+        self._disk: AppendStatus | None = None
+        self._slaves: AppendStatus | None = None
+
+    def flushed(self, outcome: FlushOutcome) -> None:
+        self._disk = _of_disk(outcome)
+        self._answer()
+
+    def replicated(self, kept: Kept) -> None:
+        self._slaves = _OF_SLAVES[kept]
+        self._answer()
+
+    def _answer(self) -> None:
+        if self._disk is None or self._slaves is None:
+            return
+        self._callback(self._disk if self._slaves is AppendStatus.PUT_OK else self._slaves)

@@ -1,0 +1,102 @@
+"""Topics that come into being because somebody sends to them.
+
+A new topic is in its file before the message that asked for it is taken, so that no crash leaves
+messages without a topic. The sends that want it wait here meanwhile, in the order they came.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple, final
+
+import trio
+
+from rmq.errors import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.broker.tables.writer import Keeper
+    from rmq.remoting.bodies import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+
+class _Wish(NamedTuple):
+    topic: str
+    create: Callable[[], TopicConfig | None]
+    then: Callable[[Exception | None], None]
+
+
+@final
+class TopicCreation:
+    """Creates topics and calls back whoever waits for them.
+
+    What waits here is a deferred request, so the bounds of its group hold for it.
+    """
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self._wishes: list[_Wish] = []
+        self._under_way: set[str] = set()
+        self._unsaved: set[str] = set()
+        """Topics that exist, but could not be written to their file so far."""
+        self._wanted = trio.Event()
+
+    def is_under_way(self, topic: str) -> bool:
+        """Tell whether a topic is just being created: who sends to it must queue up here."""
+        return topic in self._under_way
+
+    def submit(
+        self,
+        topic: str,
+        create: Callable[[], TopicConfig | None],
+        then: Callable[[Exception | None], None],
+    ) -> None:
+        """Have `create` called, and `then` once its outcome is on disk, or with why it is not.
+
+        Who asks for a topic that another one is just creating gets that one.
+        """
+        self._under_way.add(topic)
+        self._wishes.append(_Wish(topic, create, then))
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Create what is wanted, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            wishes, self._wishes = self._wishes, []
+            errors = self._create(wishes)
+            made = {wish.topic for wish in wishes if wish.topic not in errors}
+            self._unsaved |= made
+            if made:
+                try:
+                    await self._keeper.wait_saved(self._keeper.mark())
+                    self._unsaved -= made
+                except StorageError as exc:
+                    errors |= dict.fromkeys(made, exc)
+            # Those who came meanwhile for the same topics have nothing more to wait for. If they
+            # went round again, there would always be others behind them.
+            wishes += [wish for wish in self._wishes if wish.topic in made]
+            self._wishes = [wish for wish in self._wishes if wish.topic not in made]
+            self._under_way = self._unsaved.union(wish.topic for wish in self._wishes)
+            for wish in wishes:
+                try:
+                    wish.then(errors.get(wish.topic))
+                except Exception:
+                    logger.exception("what waited for topic %s failed", wish.topic)
+
+    def _create(self, wishes: list[_Wish]) -> dict[str, Exception | None]:
+        """Create topics; return those that were not made, with the error if it was one."""
+        not_made: dict[str, Exception | None] = {}
+        for wish in wishes:
+            try:
+                if wish.create() is None:
+                    not_made[wish.topic] = None
+                else:
+                    not_made.pop(wish.topic, None)
+            except Exception as exc:
+                logger.exception("topic %s could not be created", wish.topic)
+                not_made[wish.topic] = exc
+        return not_made

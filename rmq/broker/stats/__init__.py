@@ -1,0 +1,1 @@
+"""Counters of a broker and its store, as `mqadmin` shows them."""

@@ -1,0 +1,132 @@
+"""Offsets by queue under texts like `topic@group`, and how they are written as JSON. Pure.
+
+They are written as fastjson does it, in the order of a stock broker's table, and in pieces: one
+with a hundred thousand offsets takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from rmq.broker.tables.order import OFFSETS_TABLE_SIZE, spread_hash, table_order
+from rmq.model import fastjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_INT32_MIN: Final = -(1 << 31)
+_INT32_MAX: Final = (1 << 31) - 1
+_OFFSETS_PER_PIECE: Final = 2000
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+@final
+class OffsetTables:
+    """The tables of one broker."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, dict[int, int]] = {}
+        """None is empty. Offsets of queues that a table has may be changed in place."""
+        self.removed = 0
+        """How many tables have been removed so far."""
+        # Tables whose queues do not ascend. They are sorted when they are next written: at every
+        # commit it would cost the more, the more queues there are.
+        self._unsorted: set[str] = set()
+        self._hashes: dict[str, int] = {}
+        self._names: dict[str, bytes] = {}  # as they begin in JSON
+        self._order: list[str] | None = None
+
+    def add_queue(self, key: str, queue_id: int, offset: int) -> None:
+        """Store the offset of a queue that is new; `ValueError` if its number is none of Java's."""
+        if not _INT32_MIN <= queue_id <= _INT32_MAX:
+            raise ValueError(f"queue id {queue_id} of {key} does not fit into 32 bits")
+        table = self.by_key.get(key)
+        if table is None:
+            self.set(key, {queue_id: offset})
+            return
+        if queue_id < next(reversed(table)):
+            self._unsorted.add(key)
+        table[queue_id] = offset
+
+    def set(self, key: str, table: dict[int, int]) -> None:
+        """Store a copy of a table that is not empty."""
+        if key not in self.by_key:
+            self._hashes[key] = spread_hash(key)
+            self._names[key] = fastjson.dumps(key) + b":"
+            self._order = None
+        self.by_key[key] = dict(sorted(table.items()))
+        self._unsorted.discard(key)
+
+    def drop(self, key: str) -> None:
+        del self.by_key[key], self._hashes[key], self._names[key]
+        self._unsorted.discard(key)
+        self._order = None
+        self.removed += 1
+
+    def clear(self) -> None:
+        self.removed += len(self.by_key)
+        self.by_key.clear()
+        self._hashes.clear()
+        self._names.clear()
+        self._unsorted.clear()
+        self._order = None
+
+    def copy(self) -> dict[str, dict[int, int]]:
+        """Return a copy of everything, in order."""
+        return {key: dict(self._sorted(key) or {}) for key in self._keys_in_order()}
+
+    def queues(self, key: str) -> list[int]:
+        """Return the queues of a table, ascending."""
+        return list(self._sorted(key) or ())
+
+    def row(self, key: str, queues: Iterable[int] | None = None) -> bytes | None:
+        """Return a table, or these queues of it, as a member of a JSON object; None if empty."""
+        table = self._sorted(key)
+        if table is not None and queues is not None:
+            table = {queue: table[queue] for queue in queues if queue in table}
+        return self._row(key, table) + b"}" if table else None
+
+    def rows(
+        self, before: bytes, end: bytes, last: frozenset[str] = frozenset()
+    ) -> Iterator[bytes]:
+        """Yield the members of a JSON object, some in each piece; commas between pieces are absent.
+
+        `before` comes before each member and `end` ends its table. Tables in `last` come in one
+        piece, after all others.
+        """
+        between = end + b"," + before
+        rows: list[bytes] = []
+        offsets = 0
+        for key in self._keys_in_order():
+            table = self._sorted(key)
+            if table is None or key in last:  # None: removed since the first piece
+                continue
+            rows.append(self._row(key, table))
+            offsets += len(table) + 1
+            if offsets >= _OFFSETS_PER_PIECE:
+                yield before + between.join(rows) + end
+                rows.clear()
+                offsets = 0
+        for key in sorted(last):
+            table = self._sorted(key)
+            if table is not None:
+                rows.append(self._row(key, table))
+        if rows:
+            yield before + between.join(rows) + end
+
+    def _row(self, key: str, table: dict[int, int]) -> bytes:
+        # The fastest way to write whole numbers. Those that are keys get quotes, and no others.
+        return self._names[key] + _encode(table)[:-1].replace(b'"', b"")
+
+    def _sorted(self, key: str) -> dict[int, int] | None:
+        if key in self._unsorted:
+            self.set(key, self.by_key[key])
+        return self.by_key.get(key)
+
+    def _keys_in_order(self) -> list[str]:
+        if self._order is None:
+            self._order = table_order(self._hashes, OFFSETS_TABLE_SIZE)
+        return self._order

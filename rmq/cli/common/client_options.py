@@ -1,0 +1,99 @@
+"""Options of commands that are clients of a cluster: where it is, who we are, encryption."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.ha.members import UsageError
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.signing import Credentials
+from rmq.remoting.tls_config import TlsClientConfig
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Mapping
+
+NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
+ACCESS_KEY_VARIABLE: Final = "RMQ_ACCESS_KEY"
+SECRET_KEY_VARIABLE: Final = "RMQ_SECRET_KEY"
+
+
+def add_client_arguments(parser: ArgumentParser) -> None:
+    """Declare the options."""
+    group = parser.add_argument_group("the cluster")
+    group.add_argument(
+        "-n",
+        "--nameservers",
+        metavar="HOST:PORT[;HOST:PORT]",
+        help=f"where the nameservers are (default: ${NAMESERVERS_VARIABLE})",
+    )
+    group.add_argument(
+        "--access-key",
+        metavar="KEY",
+        help=f"account at brokers with access control (default: ${ACCESS_KEY_VARIABLE})",
+    )
+    group.add_argument(
+        "--secret-key",
+        metavar="KEY",
+        help=f"its secret; others see a command line, so better set ${SECRET_KEY_VARIABLE}",
+    )
+    group.add_argument("--tls", action="store_true", help="encrypt connections")
+    group.add_argument(
+        "--tls-trust",
+        type=Path,
+        metavar="PEM",
+        help="check the certificates of servers against these; implies --tls",
+    )
+    group.add_argument(
+        "--tls-cert", type=Path, metavar="PEM", help="show this certificate; needs --tls-key"
+    )
+    group.add_argument("--tls-key", type=Path, metavar="PEM", help="the key of --tls-cert")
+
+
+def client_config(args: Namespace, environ: Mapping[str, str]) -> ClientConfig:
+    """Return what the options say; raise `UsageError` or `ConfigError`."""
+    nameservers = args.nameservers
+    if nameservers is None:
+        nameservers = environ.get(NAMESERVERS_VARIABLE, "")
+    if not nameservers.strip(" ;"):
+        raise UsageError(
+            f"which cluster? give -n HOST:PORT of a nameserver, or set ${NAMESERVERS_VARIABLE}"
+        )
+    return ClientConfig(
+        nameservers=nameservers, credentials=_credentials(args, environ), tls=_tls(args)
+    )
+
+
+def _credentials(args: Namespace, environ: Mapping[str, str]) -> Credentials | None:
+    access_key = args.access_key or environ.get(ACCESS_KEY_VARIABLE)
+    secret_key = args.secret_key or environ.get(SECRET_KEY_VARIABLE)
+    if not access_key and not secret_key:
+        return None
+    if not secret_key:
+        raise UsageError(f"an access key needs its secret: set ${SECRET_KEY_VARIABLE}")
+    if not access_key:
+        raise UsageError("a secret key needs the access key it belongs to: --access-key")
+    return Credentials(access_key=access_key, secret_key=secret_key)
+
+
+def _tls(args: Namespace) -> TlsClientConfig | None:
+    if not (args.tls or args.tls_trust or args.tls_cert or args.tls_key):
+        return None
+    return TlsClientConfig(
+        auth_server=args.tls_trust is not None,
+        trust_cert_path=args.tls_trust,
+        cert_path=args.tls_cert,
+        key_path=args.tls_key,
+    )
+
+
+def run_checked(name: str, run: Callable[[], int]) -> int:
+    """Run a command; a wrong command line is told as the parser tells it."""
+    try:
+        return run()
+    except UsageError as wrong:
+        print(f"rmq {name}: error: {wrong}", file=sys.stderr)
+        return ExitCode.USAGE

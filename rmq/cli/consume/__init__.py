@@ -1,0 +1,1 @@
+"""`rmq consume`: prints the messages of a topic."""

@@ -1,0 +1,192 @@
+"""`rmq consume`: messages of a topic on standard output, one per line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from argparse import ArgumentTypeError
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmq.cli.common.byte_output import wait_reader_gone, write_out
+from rmq.cli.common.client_options import add_client_arguments, client_config, run_checked
+from rmq.cli.common.command import Command
+from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.message_lines import encode_line
+from rmq.cli.consume.places import Place, Start
+from rmq.cli.consume.reading import Reading, Stop, Wanted
+from rmq.cli.ha.members import UsageError
+from rmq.client.core.admin.messages import TOOLS_GROUP
+from rmq.client.core.consuming.subscription_set import Sql
+from rmq.client.core.messages import check_group, check_topic
+from rmq.client.core.received import UnreadableBodyError
+from rmq.client.trio.lite_pull import open_lite_pull_consumer
+from rmq.errors import IllegalMessageError
+from rmq.remoting.bodies import SUBSCRIBE_ALL
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from rmq.client.core.config import ClientConfig
+    from rmq.client.core.received import ReceivedMessage
+
+PULL_MESSAGES: Final = 32
+"""How many messages brokers give at once, unless they are configured to."""
+
+
+async def consume(
+    config: ClientConfig,
+    wanted: Wanted,
+    write: Callable[[bytes], Awaitable[None]] = write_out,
+    wait_gone: Callable[[], Awaitable[None]] = wait_reader_gone,
+) -> int:
+    """Write messages until there are no more, and return the exit code."""
+    stop = Stop()
+    unreadable = 0
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop.watch_signals, signals)
+            nursery.start_soon(stop.watch_reader, wait_gone)
+            with stop.forced:
+                unreadable = await _consume(config, wanted, write, stop)
+            nursery.cancel_scope.cancel()
+    if stop.is_reader_gone:
+        raise BrokenPipeError
+    if stop.signals > 1 or (stop.signals and not wanted.is_endless):
+        return ExitCode.INTERRUPTED
+    return ExitCode.FAILURE if unreadable else ExitCode.OK
+
+
+async def _consume(
+    config: ClientConfig, wanted: Wanted, write: Callable[[bytes], Awaitable[None]], stop: Stop
+) -> int:
+    """Write messages; return how many of them could not be read."""
+    start = wanted.start or Start(Place.EARLIEST)
+    unreadable = 0
+    async with open_lite_pull_consumer(
+        config,
+        wanted.group or TOOLS_GROUP,
+        consume_from=start.consume_from,
+        consume_from_ms=start.time_ms,
+        commits_itself=wanted.group is not None,
+        pull_messages_max=PULL_MESSAGES,
+    ) as consumer:
+        reading = Reading(consumer, wanted)
+        with stop.stoppable():
+            await reading.begin()
+        while not stop.is_set:
+            messages = await reading.next(stop)
+            if messages is None:
+                break
+            lines, bad = _lines(messages, is_json=wanted.is_json)
+            unreadable += bad
+            # When this is done, they count as consumed.
+            await write(lines)
+    return unreadable
+
+
+def _lines(messages: Sequence[ReceivedMessage], *, is_json: bool) -> tuple[bytes, int]:
+    """Return messages as lines, and how many of them could not be read."""
+    lines: list[bytes] = []
+    unreadable = 0
+    for message in messages:
+        if is_json:
+            lines.append(encode_line(message))
+            continue
+        try:
+            lines.append(message.body)
+        except UnreadableBodyError as exc:
+            unreadable += 1
+            print(f"rmq: error: {exc}", file=sys.stderr)
+    return b"".join(line + b"\n" for line in lines), unreadable
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def run(args: Namespace) -> int:
+    return run_checked("consume", lambda: _run(args))
+
+
+def _run(args: Namespace) -> int:
+    config = client_config(args, os.environ)
+    return trio.run(consume, config, _wanted(args))
+
+
+def _wanted(args: Namespace) -> Wanted:
+    try:
+        check_topic(args.topic)
+        if args.group is not None:
+            check_group(args.group)
+    except IllegalMessageError as exc:
+        raise UsageError(exc.reason) from None
+    return Wanted(
+        topic=args.topic,
+        expression=Sql(args.sql) if args.sql is not None else args.tag or SUBSCRIBE_ALL,
+        group=args.group,
+        start=None if args.start is None else Start.parse(args.start),
+        count=args.count,
+        follows=args.follow,
+        is_json=args.json,
+    )
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="whose messages to print")
+    parser.add_argument(
+        "--group",
+        metavar="GROUP",
+        help="share the messages with others of this group, go on where it is, and commit what was"
+        " printed (default: read everything, commit nothing)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="start",
+        metavar="WHERE",
+        help="earliest (the default), latest, or a time: milliseconds since 1970, or as ISO 8601"
+        " has it; for a group, where it begins if it has not",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--tag", metavar="EXPR", help="only these tags: 'new || paid'")
+    which.add_argument(
+        "--sql",
+        metavar="EXPR",
+        help="only where this holds of the properties: \"amount > 10 AND region = 'north'\";"
+        " brokers must allow it (enablePropertyFilter)",
+    )
+    parser.add_argument(
+        "--count", type=_count, metavar="N", help="stop after N messages; wait for them if need be"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
+    parser.add_argument(
+        "--json", action="store_true", help="print all there is to know of each message"
+    )
+    add_client_arguments(parser)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+COMMAND: Final = Command(
+    name="consume",
+    help="print the messages of a topic",
+    description=(
+        "Prints the bodies of messages as they are, one per line, and stops at the end of what was"
+        "\nthere, unless told --count or --follow. Messages of a queue keep their order. Ctrl-C"
+        " commits\nwhat was printed, if for a group, and leaves."
+    ),
+    add_arguments=add_arguments,
+    run=run,
+    examples=(
+        "rmq consume -n 127.0.0.1:9876 Hello",
+        "rmq consume -n 127.0.0.1:9876 Orders --from 2024-05-31T08:00:00+02:00 --json",
+        "rmq consume -n 127.0.0.1:9876 Orders --group billing --follow --tag 'new || paid'",
+        "rmq consume -n 127.0.0.1:9876 Orders --from latest --count 10",
+    ),
+)

@@ -1,0 +1,1 @@
+"""`rmq ha`: shows, changes and verifies the replication of a broker name."""

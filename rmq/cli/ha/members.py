@@ -1,0 +1,363 @@
+"""Finds the brokers that `rmq ha` is to ask, and asks them.
+
+A broker is named by its address, or all brokers of a name are found through a nameserver. What a
+broker says, or why it said nothing, is a `Member`; the members of one name are a `Group`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import trio
+
+from rmq.cli.ha.client import StockBrokerError
+from rmq.errors import ClientError, RmqError
+from rmq.ha.slave_status import FollowerState
+from rmq.store.core import Refusal
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping, Sequence
+
+    from rmq.cli.ha.client import HaClient
+    from rmq.remoting.bodies import ClusterInfo, HaMaster, HaSlave, HaStatusBody
+
+MASTER: Final = "MASTER"
+SLAVE: Final = "SLAVE"
+SYNC_MASTER: Final = "SYNC_MASTER"
+ASYNC_MASTER: Final = "ASYNC_MASTER"
+FOLLOWING: Final = (FollowerState.STREAMING.value, FollowerState.CATCHING_UP.value)
+"""The states of a slave that is connected to its master."""
+FENCED: Final = Refusal.FENCED.value
+"""The state of a master that was deposed."""
+
+
+class UsageError(RmqError):
+    """The command line says too little, or contradicts itself."""
+
+
+class NotFoundError(RmqError):
+    """There is no such broker."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which brokers are meant."""
+
+    broker: str | None = None
+    """The address of one."""
+    nameservers: tuple[str, ...] = ()
+    name: str | None = None
+    """All of this name; None means all of all names."""
+
+    @classmethod
+    def of(cls, args: Namespace, environ: Mapping[str, str] = os.environ) -> Target:
+        """Read the options `-b`, `-n` and `--name`; raise `UsageError`."""
+        if args.broker is not None:
+            if args.nameservers is not None or args.name is not None:
+                raise UsageError("-b names one broker; leave out -n and --name")
+            return cls(broker=args.broker)
+        text = args.nameservers if args.nameservers is not None else environ.get("NAMESRV_ADDR", "")
+        nameservers = tuple(part.strip() for part in text.split(";") if part.strip())
+        if not nameservers:
+            raise UsageError("which broker? give -b HOST:PORT, or -n NAMESERVER --name BROKER")
+        return cls(nameservers=nameservers, name=args.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One broker, and what it said."""
+
+    address: str
+    broker_id: int | None = None
+    """As a nameserver knows it; 0 is the master."""
+    status: HaStatusBody | None = None
+    is_stock: bool = False
+    """It answers, but is not ours."""
+    stock_end: int | None = None
+    """Where its log ends, if it is not ours and said so."""
+    problem: str | None = None
+    """Why it said nothing."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether it says so itself; of one that is silent or not ours, what a nameserver says."""
+        if self.status is not None:
+            return self.status.role == MASTER
+        return self.broker_id == 0
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether it is a master that was deposed, and takes no messages."""
+        return self.status is not None and self.is_master and self.status.state == FENCED
+
+    @property
+    def is_following(self) -> bool:
+        """Whether it is a slave that is connected to its master."""
+        return self.status is not None and self.status.state in FOLLOWING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Whom one nameserver lists as master of a name."""
+
+    nameserver: str
+    master: str | None = None
+    """None: nobody, or it does not answer."""
+    problem: str | None = None
+    """Why it said nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The brokers of one name, the master first."""
+
+    name: str
+    cluster: str
+    members: tuple[Member, ...]
+    listings: tuple[Listing, ...] = ()
+    """What each nameserver says that was asked; none if a broker was named by its address."""
+
+    @property
+    def masters(self) -> tuple[Member, ...]:
+        """Those that say they are."""
+        return tuple(member for member in self.members if member.is_master)
+
+    @property
+    def slaves(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.members if not member.is_master)
+
+    def as_seen_by_master(self, slave: HaStatusBody) -> HaSlave | None:
+        """Return what a master of the group says about one of its slaves."""
+        for master in self.masters:
+            for seen in master.status.slaves if master.status is not None else ():
+                if seen.identity == slave.replica or (
+                    seen.native and seen.address == slave.address
+                ):
+                    return seen
+        return None
+
+    def as_seen_by_slaves(self) -> HaMaster | None:
+        """Return what a slave says about its master; one that follows it knows best."""
+        for slave in sorted(self.slaves, key=lambda slave: not slave.is_following):
+            seen = slave.status.master if slave.status is not None else None
+            if seen is not None and (seen.address or seen.ha_address):
+                return seen
+        return None
+
+    def label(self, member: Member) -> str:
+        """Return the name of a member for people: `broker-a:1`."""
+        broker_id = member.status.broker_id if member.status is not None else member.broker_id
+        return self.name if broker_id is None else f"{self.name}:{broker_id}"
+
+
+async def ask_member(client: HaClient, address: str, broker_id: int | None = None) -> Member:
+    """Ask a broker how it is; one that does not answer is a member with a problem."""
+    try:
+        return Member(address=address, broker_id=broker_id, status=await client.status(address))
+    except StockBrokerError:
+        try:
+            end = await client.log_end_of_stock(address)
+        except RmqError as exc:
+            return Member(address=address, broker_id=broker_id, is_stock=True, problem=str(exc))
+        return Member(address=address, broker_id=broker_id, is_stock=True, stock_end=end)
+    except RmqError as exc:
+        return Member(address=address, broker_id=broker_id, problem=str(exc))
+
+
+async def ask_group(
+    client: HaClient,
+    name: str,
+    cluster: str,
+    addresses: Mapping[str, int],
+    listings: tuple[Listing, ...] = (),
+) -> Group:
+    """Ask all brokers of a name at once; they are given by address, with their ids."""
+    found: list[Member] = []
+
+    async def ask(address: str, broker_id: int) -> None:
+        found.append(await ask_member(client, address, broker_id))
+
+    async with trio.open_nursery() as nursery:
+        for address, broker_id in addresses.items():
+            nursery.start_soon(ask, address, broker_id)
+    found.sort(key=lambda member: (not member.is_master, addresses[member.address], member.address))
+    return Group(name=name, cluster=cluster, members=tuple(found), listings=listings)
+
+
+async def find_groups(
+    client: HaClient, target: Target, *, with_neighbours: bool = False
+) -> list[Group]:
+    """Ask all brokers that are meant.
+
+    A broker named by its address must answer: raises `ClientError`. Others may be down. With
+    neighbours, the master that a slave follows and the slaves of a named master are asked, too, if
+    they can be reached from here.
+    """
+    if target.broker is not None:
+        status = await client.status(target.broker)
+        named = Member(address=target.broker, status=status)
+        members = [named]
+        if with_neighbours:
+            members += await _ask_neighbours(client, named)
+        members.sort(key=lambda member: not member.is_master)
+        return [Group(name=status.broker_name, cluster=status.cluster_name, members=tuple(members))]
+    told = await _ask_nameservers(client, target.nameservers)
+    known = sorted(
+        {name for info in told.answers.values() if info for name in info.broker_addr_table}
+    )
+    if target.name is not None and target.name not in known:
+        raise NotFoundError(
+            f"nameserver {';'.join(target.nameservers)} knows no broker {target.name}",
+            hint=f"it knows: {', '.join(known) or 'none'}",
+        )
+    groups: list[Group] = []
+    for name in known if target.name is None else (target.name,):
+        group = await _ask_listed(client, name, told)
+        if with_neighbours and not group.masters:
+            group = await _with_master(client, group)
+        groups.append(group)
+    if not groups:
+        raise NotFoundError(
+            f"nameserver {';'.join(target.nameservers)} knows no broker",
+            hint="is a broker up, and is this nameserver in its namesrvAddr?",
+        )
+    return groups
+
+
+class _Told(NamedTuple):
+    """What nameservers said."""
+
+    answers: Mapping[str, ClusterInfo | None]
+    """By address, in the order in which they are named; None: nothing."""
+    problems: Mapping[str, str]
+
+
+async def _ask_nameservers(client: HaClient, nameservers: Sequence[str]) -> _Told:
+    """Ask all nameservers at once; raise the first one's `ClientError` if none answers."""
+    told: dict[str, ClusterInfo | None] = dict.fromkeys(nameservers)
+    problems: dict[str, ClientError] = {}
+
+    async def ask(nameserver: str) -> None:
+        try:
+            told[nameserver] = await client.cluster([nameserver])
+        except ClientError as exc:
+            problems[nameserver] = exc
+
+    async with trio.open_nursery() as nursery:
+        for nameserver in told:
+            nursery.start_soon(ask, nameserver)
+    if len(problems) == len(told):
+        raise problems[nameservers[0]]
+    return _Told(told, {address: str(exc) for address, exc in problems.items()})
+
+
+async def _ask_listed(client: HaClient, name: str, told: _Told) -> Group:
+    """Ask all brokers of a name that any nameserver lists."""
+    cluster = ""
+    addresses: dict[str, int] = {}
+    listings: list[Listing] = []
+    for nameserver, info in told.answers.items():
+        data = None if info is None else info.broker_addr_table.get(name)
+        listed = {} if data is None else data.broker_addrs
+        if data is not None:
+            cluster = cluster or data.cluster or ""
+        for broker_id, address in listed.items():
+            addresses[address] = min(broker_id, addresses.get(address, broker_id))
+        listings.append(
+            Listing(
+                nameserver=nameserver,
+                master=listed.get(0),
+                problem=told.problems.get(nameserver),
+            )
+        )
+    return await ask_group(client, name, cluster, addresses, tuple(listings))
+
+
+async def _with_master(client: HaClient, group: Group) -> Group:
+    """Ask the master that slaves follow and no nameserver lists, if it can be reached."""
+    seen = group.as_seen_by_slaves()
+    if seen is None or not seen.address or any(m.address == seen.address for m in group.members):
+        return group
+    master = await ask_member(client, seen.address, 0)
+    if master.status is None or master.status.broker_name != group.name or not master.is_master:
+        return group
+    return replace(group, members=(master, *group.members))
+
+
+async def _ask_neighbours(client: HaClient, named: Member) -> list[Member]:
+    """Ask those that a broker tells of; who does not answer is known through that broker only."""
+    status = named.status
+    assert status is not None, "only who answers has neighbours"
+    addresses = {slave.address: None for slave in status.slaves if slave.native}
+    broker_id = None
+    if status.master is not None and status.master.address:
+        addresses, broker_id = {status.master.address: None}, 0
+    addresses.pop(named.address, None)
+    addresses.pop(status.address, None)
+    found: dict[str, Member] = {}
+
+    async def ask(address: str) -> None:
+        found[address] = await ask_member(client, address, broker_id)
+
+    async with trio.open_nursery() as nursery:
+        for address in addresses:
+            nursery.start_soon(ask, address)
+    return [
+        member
+        for member in (found[address] for address in addresses)
+        if member.is_stock
+        or (member.status is not None and member.status.broker_name == status.broker_name)
+    ]
+
+
+async def find_one(client: HaClient, target: Target, role: str) -> Member:
+    """Return the broker that an order is for: the one named, or the only one of its role.
+
+    A master that is named and was deposed passes for a slave: it may be promoted again.
+    """
+    groups = await find_groups(client, target)
+    word = "master" if role == MASTER else "slave"
+    found = [
+        member
+        for group in groups
+        for member in group.members
+        if member.is_master == (role == MASTER) or (target.broker is not None and member.is_fenced)
+    ]
+    if target.broker is not None and not found:
+        other = "slave" if role == MASTER else "master"
+        raise NotFoundError(
+            f"the broker at {target.broker} is a {other}; this is for a {word}",
+            hint=_where_else(groups[0].members[0], role),
+        )
+    if len(found) != 1:
+        raise NotFoundError(
+            f"there is {'more than one' if found else 'no'} {word}"
+            + (f": {', '.join(each.address for each in found)}" if found else ""),
+            hint="name one with -b HOST:PORT",
+        )
+    if found[0].status is None:
+        raise NotFoundError(
+            f"the {word} {found[0].address} does not say how it is:"
+            f" {found[0].problem or 'it is not of rmq'}"
+        )
+    return found[0]
+
+
+def _where_else(member: Member, role: str) -> str | None:
+    status = member.status
+    if status is None:
+        return None
+    addresses: Sequence[str]
+    if role == MASTER:
+        addresses = [status.master.address] if status.master is not None else []
+    else:
+        addresses = [slave.address for slave in status.slaves if slave.native]
+    known = [address for address in addresses if address]
+    return f"its {'master' if role == MASTER else 'slaves'}: {', '.join(known)}" if known else None

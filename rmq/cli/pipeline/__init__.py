@@ -1,0 +1,1 @@
+"""`rmq pipeline`: runs the Spark pipelines."""

@@ -1,0 +1,1 @@
+"""`rmq store`: inspects, dumps and verifies a store directory."""

@@ -1,0 +1,1 @@
+"""Admin calls, one flow each, by subject; `flows` lists all of them."""

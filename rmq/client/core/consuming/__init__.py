@@ -1,0 +1,1 @@
+"""Consumption: settings, pulls, buffers, allocation, offsets and redelivery."""

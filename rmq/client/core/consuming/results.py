@@ -1,0 +1,85 @@
+"""What a listener says of the messages it was given. Pure.
+
+A listener returns `None` or `ConsumeResult.SUCCESS` for done, `ConsumeResult.LATER` or
+`Later(level)` for again later. Anything else is a mistake in the listener; nobody knows what it did
+with the messages, so they are given to it again later.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, NamedTuple, TypeAlias
+
+from rmq.client.core.messages import DELAY_LEVEL_MAX
+from rmq.errors import ConfigError
+
+DEAD_LETTER_LEVEL: Final = -1
+"""As a delay level: not later, but at once to the dead letters."""
+BROKER_DECIDES_LEVEL: Final = 0
+"""As a delay level: longer from time to time, 10 s at first, 2 h at last."""
+
+
+class ConsumeResult(enum.Enum):
+    """How it went."""
+
+    SUCCESS = "success"
+    LATER = "later"
+
+
+class Later(NamedTuple("_Later", [("delay_level", int)])):
+    """Again later: after the time of a delay level (1 to 18), or as the broker decides (0).
+
+    -1 gives up: the messages go to the group's dead letters. Listeners that consume in order
+    cannot choose a level: their queue pauses as configured.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, delay_level: int = BROKER_DECIDES_LEVEL) -> Later:
+        if not DEAD_LETTER_LEVEL <= delay_level <= DELAY_LEVEL_MAX:
+            raise ConfigError(
+                "delay_level", f"{delay_level} is not -1 (dead letters), 0 (broker decides) to 18"
+            )
+        return super().__new__(cls, delay_level)
+
+
+ListenerResult: TypeAlias = ConsumeResult | Later | None
+"""What a listener may return."""
+
+
+class Outcome(NamedTuple):
+    """What is to be done with the messages."""
+
+    is_success: bool
+    delay_level: int = BROKER_DECIDES_LEVEL
+    """If it is no success."""
+    nonsense: str | None = None
+    """What was returned, if that is nothing a listener may return."""
+
+
+SUCCESS: Final = Outcome(is_success=True)
+FAILED: Final = Outcome(is_success=False)
+"""Also what a listener that raised comes to."""
+
+_CHARS_SHOWN_MAX: Final = 200
+
+
+def understood(returned: object) -> Outcome:
+    """Return what a listener meant."""
+    if returned is None or returned is ConsumeResult.SUCCESS:
+        return SUCCESS
+    if returned is ConsumeResult.LATER:
+        return FAILED
+    if isinstance(returned, Later):
+        return Outcome(is_success=False, delay_level=returned.delay_level)
+    return Outcome(is_success=False, nonsense=_shown(returned))
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception as exc:  # noqa: BLE001 - the repr of an application's class
+        text = f"one that cannot be shown: {type(exc).__name__}"
+    if len(text) > _CHARS_SHOWN_MAX:
+        text = text[:_CHARS_SHOWN_MAX] + "..."
+    return f"{type(value).__name__} {text}"

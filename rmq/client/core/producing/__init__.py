@@ -1,0 +1,1 @@
+"""Sends: queue choice, retries, request bodies, and requests with replies."""

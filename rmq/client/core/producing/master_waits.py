@@ -1,0 +1,115 @@
+"""Sends that wait for a master: when a broker is none at the moment, and how often it is asked.
+
+While a slave is promoted, its broker name has no master for a moment: the old one answers
+SERVICE_NOT_AVAILABLE (14), nameservers list slaves only, or nobody listens at the address. Nothing
+is stored in any of these cases, so the same message may be sent again as soon as there is a master.
+
+A broker that refuses a message may name the master (`rmq.model.named_master`). Nameservers are
+asked first, as ever. If they still list no other master, the one that was named is tried, once for
+each refusal, and only if the route lists its address under the same broker name, as a slave:
+clients talk to it anyway. An address that no nameserver has told is not dialled, for then whoever
+answers for one broker could lead producers, and what they send, anywhere.
+
+Pure; the time is an argument.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from rmq.errors import ConnectFailedError, NoRouteError, ResponseError
+from rmq.model.named_master import MASTER_FIELD
+from rmq.remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmq.client.core.routes import TopicRoute
+    from rmq.errors import ClientError
+    from rmq.remoting.command import Command
+
+PAUSE_S_MIN: Final = 0.05
+PAUSE_S_MAX: Final = 0.5
+_FORGOTTEN_S: Final = 2.0
+"""Who was not waited for so long is waited for in short pauses again."""
+
+
+class NoMasterError(NoRouteError):
+    """Brokers have the topic, and none of them is a master now."""
+
+
+class NotMasterError(ResponseError):
+    """A broker takes no messages now, and says who does."""
+
+    def __init__(self, peer: str, what: str, code: int, remark: str | None, master: str) -> None:
+        super().__init__(peer, what, code, remark)
+        self.master_address = master
+
+
+def refusal(address: str, what: str, answer: Command) -> ResponseError:
+    """Return as an error that a broker did not take a message."""
+    if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
+        master = answer.ext_fields.get(MASTER_FIELD)
+        if master:
+            return NotMasterError(address, what, answer.code, answer.remark, master)
+    return ResponseError(address, what, answer.code, answer.remark)
+
+
+def may_get_master(error: ClientError, broker_name: str, route: TopicRoute | None) -> bool:
+    """Tell whether a message was refused only because its broker is no master at the moment.
+
+    A broker that cannot be reached counts if it has a slave, which may be promoted.
+    """
+    if isinstance(error, ResponseError):
+        return error.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    return (
+        isinstance(error, ConnectFailedError | NoRouteError)
+        and route is not None
+        and route.has_slave(broker_name)
+    )
+
+
+@final
+class NamedMasters:
+    """The masters of a topic that brokers have named when they refused messages."""
+
+    __slots__ = ("_refusals",)
+
+    def __init__(self) -> None:
+        self._refusals: dict[str, NotMasterError] = {}
+
+    def note(self, broker_name: str, error: ClientError) -> None:
+        """Take in how an attempt has failed."""
+        if isinstance(error, NotMasterError):
+            self._refusals[broker_name] = error
+
+    def applied_to(self, route: TopicRoute) -> TopicRoute:
+        """Return the route with the masters that were named, as far as they are to be tried.
+
+        It is the same route if there are none. Those that were named until now are forgotten.
+        """
+        refusals, self._refusals = self._refusals, {}
+        for broker_name, error in refusals.items():
+            named = error.master_address
+            listed = {broker.address for broker in route.brokers_of(broker_name)}
+            if named in listed and route.master_of(broker_name) in (None, error.peer):
+                route = route.with_master(broker_name, named)
+        return route
+
+
+@final
+class Pauses:
+    """How long to wait before a master is looked for again: not at all, then longer each time."""
+
+    __slots__ = ("_length_s", "_until")
+
+    def __init__(self) -> None:
+        self._length_s = 0.0
+        self._until = float("-inf")
+
+    def next_s(self, now: float) -> float:
+        """Return how long to wait; it starts anew when nobody has waited for a while."""
+        if now - self._until > _FORGOTTEN_S:
+            length_s = self._length_s = 0.0
+        else:
+            length_s = self._length_s = min(max(2 * self._length_s, PAUSE_S_MIN), PAUSE_S_MAX)
+        self._until = now + length_s
+        return length_s

@@ -1,0 +1,234 @@
+"""Where the queues of topics are: what a nameserver says, as a client uses it. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+import msgspec
+
+from rmq.client.core.slave_reads import SlaveReads
+from rmq.model.queues import MessageQueue
+from rmq.model.topic_flags import PERM_READ, PERM_WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from rmq.remoting.bodies import TopicRouteData
+
+MASTER_ID: Final = 0
+QUEUES_MAX: Final = 65_536
+"""Of a topic on one broker. A nameserver that tells of more is not believed."""
+
+
+class Address(NamedTuple):
+    """A broker of a name: the master has id 0."""
+
+    broker_name: str
+    broker_id: int
+    address: str
+
+
+@final
+class TopicRoute:
+    """The queues of one topic, and who has them."""
+
+    __slots__ = ("_brokers", "_raw", "readable", "topic", "writable", "writable_names")
+
+    def __init__(self, topic: str, route: TopicRouteData) -> None:
+        self.topic = topic
+        self._raw = route
+        self._brokers = {
+            broker.broker_name: dict(broker.broker_addrs) for broker in route.broker_datas
+        }
+        self.writable: tuple[MessageQueue, ...] = tuple(self._writable(topic, route))
+        """Queues that take messages now, in the order in which they are dealt with."""
+        self.writable_names = frozenset(queue.broker_name for queue in self.writable)
+        """The brokers that have them."""
+        self.readable: tuple[MessageQueue, ...] = tuple(
+            MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
+            for data in sorted(route.queue_datas, key=lambda data: data.broker_name)
+            if data.perm & PERM_READ
+            for number in range(min(data.read_queue_nums, QUEUES_MAX))
+        )
+        """Queues that can be read, their masters there or not."""
+
+    def __eq__(self, other: object) -> bool:
+        """The same queues at the same addresses, in whatever order they were told."""
+        return isinstance(other, TopicRoute) and self._key() == other._key()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<TopicRoute {self.topic}: {len(self.writable)} writable, {self._brokers}>"
+
+    def _key(self) -> tuple[object, ...]:
+        return (
+            self.topic,
+            self._brokers,
+            frozenset(self._raw.queue_datas),
+            self._raw.order_topic_conf,
+        )
+
+    def _writable(self, topic: str, route: TopicRouteData) -> Iterator[MessageQueue]:
+        if route.order_topic_conf:
+            # `broker-a:4;broker-b:4`: an ordered topic keeps its queues while a broker is away.
+            for part in route.order_topic_conf.split(";"):
+                name, _, count = part.partition(":")
+                queues = int(count) if count.isascii() and count.isdigit() else 0
+                for number in range(min(queues, QUEUES_MAX)):
+                    yield MessageQueue(topic=topic, broker_name=name, queue_id=number)
+            return
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
+            if data.perm & PERM_WRITE and MASTER_ID in self._brokers.get(data.broker_name, {}):
+                for number in range(min(data.write_queue_nums, QUEUES_MAX)):
+                    yield MessageQueue(topic=topic, broker_name=data.broker_name, queue_id=number)
+
+    @property
+    def broker_names(self) -> Collection[str]:
+        return self._brokers.keys()
+
+    @property
+    def brokers(self) -> tuple[Address, ...]:
+        """Every broker, by name and id."""
+        return tuple(
+            Address(name, number, address)
+            for name, addresses in sorted(self._brokers.items())
+            for number, address in sorted(addresses.items())
+        )
+
+    def brokers_of(self, broker_name: str) -> tuple[Address, ...]:
+        """Return the brokers of a name by their ids, the master first."""
+        addresses = self._brokers.get(broker_name, {})
+        return tuple(Address(broker_name, number, at) for number, at in sorted(addresses.items()))
+
+    @property
+    def is_ordered(self) -> bool:
+        return bool(self._raw.order_topic_conf)
+
+    @property
+    def awaits_master(self) -> bool:
+        """Whether it has queues to write to whose broker has slaves only at the moment."""
+        return any(
+            data.perm & PERM_WRITE
+            and self._brokers.get(data.broker_name)
+            and MASTER_ID not in self._brokers[data.broker_name]
+            for data in self._raw.queue_datas
+        )
+
+    def has_slave(self, broker_name: str) -> bool:
+        """Tell whether a name has a slave now, which may become its master."""
+        return any(number != MASTER_ID for number in self._brokers.get(broker_name, ()))
+
+    def master_of(self, broker_name: str) -> str | None:
+        """Return the address of the master of a name, if it has one now."""
+        return self._brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def with_master(self, broker_name: str, address: str) -> TopicRoute:
+        """Return this route with another master of a name, one of its brokers."""
+        brokers = [
+            broker
+            if broker.broker_name != broker_name
+            else msgspec.structs.replace(
+                broker,
+                broker_addrs={
+                    **{k: at for k, at in broker.broker_addrs.items() if at != address},
+                    MASTER_ID: address,
+                },
+            )
+            for broker in self._raw.broker_datas
+        ]
+        raw = msgspec.structs.replace(self._raw, broker_datas=tuple(brokers))
+        return TopicRoute(self.topic, raw)
+
+    def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> Address | None:
+        """Return that broker, or if it is gone any other of its name, the master first."""
+        addresses = self._brokers.get(broker_name)
+        if not addresses:
+            return None
+        number = broker_id if broker_id in addresses else min(addresses)
+        return Address(broker_name, number, addresses[number])
+
+
+@final
+class RouteTable:
+    """The routes that a client knows."""
+
+    def __init__(self, slave_reads: SlaveReads | None = None) -> None:
+        """`slave_reads` is told which masters there are."""
+        self.slave_reads = SlaveReads() if slave_reads is None else slave_reads
+        self._routes: dict[str, TopicRoute] = {}
+        self._told: dict[str, TopicRoute] = {}
+        """The route that told last where the brokers of a name are. Those of other topics may be
+        older: they still name a master that is gone."""
+
+    def get(self, topic: str) -> TopicRoute | None:
+        return self._routes.get(topic)
+
+    def put(self, route: TopicRoute) -> bool:
+        """Take a route in; tell whether it is another than before."""
+        before = self._routes.get(route.topic)
+        has_changed = before != route
+        if has_changed:
+            self._routes[route.topic] = route
+            self._forget_told(before)
+        else:
+            assert before is not None
+            route = before
+        for name in route.broker_names:
+            self._told[name] = route
+            self.slave_reads.master_is(name, route.master_of(name))
+        return has_changed
+
+    def forget(self, topic: str) -> None:
+        self._forget_told(self._routes.pop(topic, None))
+
+    def _forget_told(self, route: TopicRoute | None) -> None:
+        """Fall back on other routes for the brokers that a route told of last."""
+        if route is None:
+            return
+        for name in route.broker_names:
+            if self._told.get(name) is route:
+                del self._told[name]
+                for other in self._routes.values():
+                    if name in other.broker_names:
+                        self._told[name] = other
+
+    def __iter__(self) -> Iterator[TopicRoute]:
+        return iter(self._routes.values())
+
+    def brokers(self) -> tuple[Address, ...]:
+        """Every broker of any route, each address once."""
+        found: dict[str, Address] = {}
+        for route in self._routes.values():
+            for broker in route.brokers:
+                found.setdefault(broker.address, broker)
+        return tuple(sorted(found.values()))
+
+    def address_of(self, broker_name: str, broker_id: int = MASTER_ID) -> Address | None:
+        """Return a broker of a name, whichever topic told of it; see `TopicRoute.address_of`."""
+        route = self._told.get(broker_name)
+        return None if route is None else route.address_of(broker_name, broker_id)
+
+    def brokers_of(self, broker_name: str) -> tuple[Address, ...]:
+        """Return the brokers of a name by their ids, the master first; none if it is not known."""
+        route = self._told.get(broker_name)
+        return () if route is None else route.brokers_of(broker_name)
+
+
+@final
+class MissingTopics:
+    """When to look again for topics that nobody has yet. (Stock clients look every 30 s.)"""
+
+    def __init__(self, pause_s_max: float) -> None:
+        self._pause_s_max = pause_s_max
+        self._next: dict[str, tuple[float, float]] = {}
+        """When, and how long to wait after that."""
+
+    def due(self, missing: Collection[str], now: float) -> list[str]:
+        """Return those of the missing topics that it is time to look for."""
+        self._next = {topic: self._next.get(topic, (now, 1.0)) for topic in missing}
+        due = sorted(topic for topic, (at, _) in self._next.items() if at <= now)
+        for topic in due:
+            pause_s = self._next[topic][1]
+            self._next[topic] = (now + pause_s, min(2 * pause_s, self._pause_s_max))
+        return due

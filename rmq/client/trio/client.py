@@ -1,0 +1,342 @@
+"""One process's part in a cluster: connections, routes and heartbeats, shared by its members.
+
+    async with open_client("10.0.0.5:9876") as client:
+        async with producing(client, ProducerConfig(group="orders")) as producer:
+            await producer.send(Message("Orders", b"..."))
+
+Everything that is said to nameservers and brokers goes through `run` as a flow, or through
+`channel_to` where thousands of requests are pipelined. Routes are asked for when they are needed
+first and again every 30 s; brokers hear of all members every 30 s, and at once when asked to
+(`beat`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+import trio
+
+from rmq.client.core.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.flows import Ask, Flow
+from rmq.client.core.local_address import own_address
+from rmq.client.core.members import ConsumerMember
+from rmq.client.core.nameservers import Nameservers
+from rmq.client.core.routes import MASTER_ID, MissingTopics, RouteTable
+from rmq.client.trio.broker_requests import Callbacks
+from rmq.client.trio.runner import FlowRunner
+from rmq.errors import ClientClosedError, ClientError, ConfigError
+from rmq.model.names import INNER_PRODUCER_GROUP
+from rmq.remoting import client as remoting
+from rmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
+from rmq.remoting.codes import RequestCode
+from rmq.remoting.headers import UnregisterClientRequest
+from rmq.remoting.tls_config import client_context
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from rmq.client.core.members import Member
+    from rmq.client.core.routes import Address, TopicRoute
+    from rmq.remoting.channel import Channel
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LEAVE_S: Final = 3.0
+"""How long saying good-bye may take."""
+MISSING_S: Final = 1.0
+"""A topic that nobody has yet is looked for this soon, then less and less often."""
+
+
+@final
+class Client:
+    """Use `open_client`, or `open_producer` and the like, to get a running one."""
+
+    def __init__(self, config: ClientConfig, *, is_stream: bool = False) -> None:
+        self.config = config
+        ip = config.local_address or own_address(config.addresses[0])
+        instance = config.instance_name
+        if instance == DEFAULT_INSTANCE:
+            instance = unique_instance(os.getpid(), time.perf_counter_ns())
+        self.client_id = client_id(ip, instance, unit=config.unit_name, is_stream=is_stream)
+        self.lasting_id = client_id(
+            ip, config.instance_name, unit=config.unit_name, is_stream=is_stream
+        )
+        """An id that the next process has too: files of broadcasting consumers are named by it."""
+        self.nameservers = Nameservers(config.addresses, first=secrets.randbelow(1 << 16))
+        self.routes = RouteTable(self.nameservers.slave_reads)
+        self.callbacks = Callbacks(lambda: self._members)
+        self.remoting = remoting.RemotingClient(
+            remoting.ClientConfig(
+                connect_timeout_s=config.connect_timeout_s,
+                serialization=config.serialization,
+                busy_wait_s=config.busy_wait_s,
+            ),
+            table=self.callbacks.table(),
+            listeners=[self],
+            tls_context=None if config.tls is None else client_context(config.tls),
+        )
+        self._runner = FlowRunner(
+            self.remoting,
+            timeout_s=config.request_timeout_s,
+            credentials=config.credentials,
+            is_stream=is_stream,
+        )
+        self._members: list[Member] = []
+        self._asking: dict[str, trio.Event] = {}
+        """Topics whose routes are being asked for: all who want one wait for one answer."""
+        self._nursery: trio.Nursery | None = None
+        self._beat_wanted = trio.Event()
+        self._beating = trio.Lock()
+
+    # --- running -----------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Client]:
+        """Run for the length of a block.
+
+        When the block is cancelled, connections live on until it has been left: members can still
+        commit and say good-bye on their way out.
+        """
+        error: Exception | None = None
+        ready, left = trio.Event(), trio.Event()
+        async with trio.open_nursery() as nursery:
+            # Not with `start`: cancelled, that would wait for a task which waits for `left`.
+            nursery.start_soon(self._serve, ready, left)
+            try:
+                await ready.wait()
+                yield self
+            except Exception as exc:  # noqa: BLE001 - raised again below, outside the nursery
+                error = exc
+            finally:
+                left.set()
+        if error is not None:
+            raise error
+
+    async def _serve(self, ready: trio.Event, left: trio.Event) -> None:
+        with trio.CancelScope(shield=True):
+            async with self.remoting.running(), trio.open_nursery() as nursery:
+                self._nursery = nursery
+                nursery.start_soon(self._keep_routes)
+                nursery.start_soon(self._keep_beating)
+                ready.set()
+                await left.wait()
+                self._nursery = None
+                nursery.cancel_scope.cancel()
+
+    def start_soon(self, function: Callable[[], Awaitable[object]]) -> None:
+        """Run a task as long as the client runs, at most."""
+        if self._nursery is None:
+            raise ClientClosedError(f"client {self.client_id}")
+        self._nursery.start_soon(function)
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow on this client's connections."""
+        if self._nursery is None:
+            flow.close()
+            raise ClientClosedError(f"client {self.client_id}")
+        return await self._runner.run(flow)
+
+    async def channel_to(self, address: str) -> Channel:
+        """Return the connection to a broker, made now if there is none; raise `ClientError`."""
+        return await self.remoting.channel(address)
+
+    @property
+    def runner(self) -> FlowRunner:
+        return self._runner
+
+    # --- routes ------------------------------------------------------------------------------
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the route of a topic, asked for if it is not known; raise `NoRouteError`."""
+        known = self.routes.get(topic)
+        if known is not None:
+            return known
+        return await self.refresh_route(topic)
+
+    async def route_to_send(self, topic: str, queues: int) -> TopicRoute:
+        """Return the route of a topic that the first send may create."""
+        known = self.routes.get(topic)
+        if known is not None and known.writable:
+            return known
+        return await self._asked_once(topic, lambda: self.nameservers.route_to_send(topic, queues))
+
+    async def refresh_route(self, topic: str) -> TopicRoute:
+        """Ask for the route of a topic now; members that care for it are told if it changed."""
+        return await self._asked_once(topic, lambda: self.nameservers.route(topic))
+
+    async def _asked_once(self, topic: str, flow: Callable[[], Flow[TopicRoute]]) -> TopicRoute:
+        while (asking := self._asking.get(topic)) is not None:
+            await asking.wait()
+            if (known := self.routes.get(topic)) is not None:
+                return known
+        done = self._asking[topic] = trio.Event()
+        try:
+            route = await self.run(flow())
+        finally:
+            del self._asking[topic]
+            done.set()
+        self._take_route(route)
+        return route
+
+    def _take_route(self, route: TopicRoute) -> None:
+        if not self.routes.put(route):
+            return
+        for member in list(self._members):
+            if route.topic in member.topics():
+                member.route_changed(route)
+
+    async def _keep_routes(self) -> None:
+        refresh_s = self.config.route_refresh_s
+        refresh_at = trio.current_time() + refresh_s
+        missing = MissingTopics(refresh_s)
+        while True:
+            await trio.sleep(min(MISSING_S, refresh_s))
+            now = trio.current_time()
+            wanted = {topic for member in self._members for topic in member.topics()}
+            if now >= refresh_at:
+                refresh_at = now + refresh_s
+                for route in list(self.routes):
+                    if route.topic not in wanted:
+                        self.routes.forget(route.topic)
+                due = sorted(wanted)
+            else:
+                due = missing.due(
+                    {topic for topic in wanted if self.routes.get(topic) is None}, now
+                )
+            for topic in due:
+                is_known = self.routes.get(topic) is not None
+                try:
+                    await self.refresh_route(topic)
+                except ClientError as exc:
+                    level = logging.WARNING if is_known else logging.DEBUG
+                    logger.log(level, "the route of %s could not be refreshed: %s", topic, exc)
+
+    # --- members and heartbeats --------------------------------------------------------------
+
+    def join(self, member: Member) -> None:
+        """Take a member into heartbeats and callbacks.
+
+        Two consumers of a group need clients of their own: brokers tell members apart by client.
+        """
+        if isinstance(member, ConsumerMember):
+            for other in self._members:
+                if isinstance(other, ConsumerMember) and other.group == member.group:
+                    raise ConfigError(
+                        "group",
+                        f"client {self.client_id} has a consumer of group {member.group} already",
+                        hint="open the second one with a client of its own",
+                    )
+        self._members.append(member)
+
+    async def leave(self, member: Member) -> None:
+        """Let go of a member, and tell brokers that it is gone."""
+        if member not in self._members:
+            return
+        presence = member.presence()
+        self._members.remove(member)
+        if presence is None:
+            return
+        is_producer = isinstance(presence, ProducerData)
+        header = UnregisterClientRequest(
+            client_id=self.client_id,
+            producer_group=member.group if is_producer else None,
+            consumer_group=None if is_producer else member.group,
+        )
+        with trio.move_on_after(LEAVE_S) as scope:
+            scope.shield = True
+            async with trio.open_nursery() as nursery:
+                for broker in self.routes.brokers():
+                    if self.remoting.open_channel_to(broker.address) is not None:
+                        nursery.start_soon(self._say_goodbye, broker, header)
+
+    async def _say_goodbye(self, broker: Address, header: UnregisterClientRequest) -> None:
+        def flow() -> Flow[None]:
+            yield Ask(broker.address, RequestCode.UNREGISTER_CLIENT, header)
+
+        try:
+            await self._runner.run(flow())
+        except ClientError as exc:
+            logger.debug("%s was not told that %s leaves: %s", broker.address, header, exc)
+
+    def connection_opened(self, channel: Channel) -> None:
+        """A broker that was restarted knows nothing of consumers: it is told before it asks."""
+        if any(isinstance(member, ConsumerMember) for member in self._members) and any(
+            broker.address == channel.peer for broker in self.routes.brokers()
+        ):
+            self.beat_soon()
+
+    def connection_closed(self, channel: Channel, reason: str) -> None:
+        """Whoever needs the connection makes it again."""
+
+    def connection_idle(self, channel: Channel) -> None:
+        """Heartbeats keep connections busy; one that is idle is not needed."""
+
+    def beat_soon(self) -> None:
+        """Have a heartbeat sent by the client's own task."""
+        self._beat_wanted.set()
+
+    async def beat(self) -> None:
+        """Tell all brokers of all members, now; return when those that answer have."""
+        async with self._beating:
+            brokers = self._heard_by(list(self.routes.brokers()))
+            if brokers is None:
+                return
+            data, addressed = brokers
+            body = data.encode()
+            async with trio.open_nursery() as nursery:
+                for broker in addressed:
+                    nursery.start_soon(self._beat_one, broker, body)
+
+    def _heard_by(self, brokers: Iterable[Address]) -> tuple[HeartbeatData, list[Address]] | None:
+        """Return what a heartbeat says and to whom: slaves hear of consumers only."""
+        present = [data for member in self._members if (data := member.presence()) is not None]
+        if not present:
+            return None
+        consumers = tuple(data for data in present if isinstance(data, ConsumerData))
+        producers = {data.group_name: data for data in present if isinstance(data, ProducerData)}
+        producers.setdefault(INNER_PRODUCER_GROUP, ProducerData(group_name=INNER_PRODUCER_GROUP))
+        heartbeat = HeartbeatData(
+            client_id=self.client_id,
+            producer_data_set=tuple(producers.values()),
+            consumer_data_set=consumers,
+        )
+        addressed = [b for b in brokers if consumers or b.broker_id == MASTER_ID]
+        return heartbeat, addressed
+
+    async def _beat_one(self, broker: Address, body: bytes) -> None:
+        def flow() -> Flow[None]:
+            yield Ask(broker.address, RequestCode.HEART_BEAT, None, body)
+
+        try:
+            await self._runner.run(flow())
+        except ClientError as exc:
+            logger.warning("no heartbeat to %s at %s: %s", broker.broker_name, broker.address, exc)
+
+    async def _keep_beating(self) -> None:
+        # The first one soon after the start, as stock clients do.
+        pause_s = min(1.0, self.config.heartbeat_s)
+        while True:
+            with trio.move_on_after(pause_s):
+                await self._beat_wanted.wait()
+            self._beat_wanted = trio.Event()
+            pause_s = self.config.heartbeat_s
+            await self.beat()
+
+
+@asynccontextmanager
+async def open_client(
+    config: ClientConfig | str, *, is_stream: bool = False
+) -> AsyncIterator[Client]:
+    """Run a client for the length of a block; text stands for the addresses of nameservers."""
+    if isinstance(config, str):
+        config = ClientConfig(nameservers=config)
+    async with Client(config, is_stream=is_stream).running() as client:
+        yield client

@@ -1,0 +1,343 @@
+"""Calls the listener: a bounded number of tasks that share the messages of all queues.
+
+A task is not started, and nothing is waited for, per message: a task takes the next batch of
+whichever queue has its turn, calls the listener, and looks for the next. Tasks that find nothing
+rest until a queue is offered.
+
+A listener that takes longer than it may is cancelled, and its messages are treated as failed. So
+each task runs inside a cancel scope of its own, which is renewed only when that has happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from rmq.client.core.consuming.results import FAILED, SUCCESS, Outcome, understood
+from rmq.client.core.consuming.send_back import FIRST_LEVEL
+from rmq.client.core.consuming.turns import Lanes
+from rmq.client.core.tracer import ConsumeCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import TypeAlias
+
+    from rmq.client.core.consuming.results import ListenerResult
+    from rmq.client.core.consuming.turns import Lane
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.core.tracer import Tracer
+    from rmq.client.trio.assigned_queue import AssignedQueue
+    from rmq.client.trio.status import ConsumeStatistics
+
+    Listener: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[ListenerResult]]
+
+logger = logging.getLogger(__name__)
+
+TURN_S: Final = 0.002
+"""A task that was busy for so long lets others have their turn, whatever its listener does."""
+TIMEOUT_CHECKS: Final = 20
+"""A listener that hangs is noticed after its time and one in so many parts of it."""
+
+TIMED_OUT: Final = Outcome(is_success=False, delay_level=FIRST_LEVEL)
+
+
+class ConsumeService(Protocol):
+    """What happens to messages before and after the listener has them."""
+
+    def take(self, assigned: AssignedQueue, now: float) -> list[ReceivedMessage]:
+        """Return what the listener is given next of a queue; nothing if it may not have more."""
+
+    def succeeded(self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """The listener is done with them."""
+
+    async def failed(
+        self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
+    ) -> None:
+        """The listener is to get them again later."""
+
+
+@final
+class ListenerPool:
+    """The tasks of one consumer."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        service: ConsumeService,
+        *,
+        group: str,
+        calls_max: int,
+        timeout_s: float | None,
+        statistics: ConsumeStatistics,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """`timeout_s` is how long a call may take; None: for ever."""
+        self._listener = listener
+        self._service = service
+        self._group = group
+        self._timeout_s = timeout_s
+        self._statistics = statistics
+        self._tracer = tracer
+        self._lanes: Lanes[AssignedQueue] = Lanes(calls_max)
+        self._workers: set[_Worker] = set()
+        self._resting = trio.lowlevel.ParkingLot()
+        self._is_waking = False
+        """Whether a task was woken, or started, and has not looked for work yet."""
+        self._is_stopping = False
+        self._idle: trio.Event | None = None
+        self._nursery: trio.Nursery | None = None
+
+    # --- what others say ----------------------------------------------------------------------
+
+    def add(self, lane: Lane[AssignedQueue]) -> None:
+        self._lanes.add(lane)
+
+    def remove(self, lane: Lane[AssignedQueue]) -> None:
+        """Begin no further call of a queue; those under way go on."""
+        self._lanes.remove(lane)
+        # What was kept for it may be for others now.
+        self._wake()
+
+    def offer(self, lane: Lane[AssignedQueue]) -> None:
+        """A queue has messages."""
+        self._lanes.offer(lane)
+        if not self._is_waking:
+            self._wake()
+
+    def stop(self) -> None:
+        """Begin no further call."""
+        self._is_stopping = True
+
+    @property
+    def calls(self) -> int:
+        """How many calls are under way."""
+        return self._lanes.calls
+
+    async def wait_idle(self) -> None:
+        """Wait until no call is under way."""
+        while self._lanes.calls:
+            self._idle = trio.Event()
+            await self._idle.wait()
+
+    async def wait_lane_idle(self, lane: Lane[AssignedQueue]) -> None:
+        """Wait until no call of one queue is under way."""
+        while lane.calls:
+            idle = trio.Event()
+            lane.on_idle.append(idle.set)
+            await idle.wait()
+
+    # --- tasks -------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Call the listener as long as this runs."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            try:
+                if self._timeout_s is None:
+                    await trio.sleep_forever()
+                while True:
+                    await trio.sleep(self._timeout_s / TIMEOUT_CHECKS)
+                    self._cancel_overdue(trio.current_time() - self._timeout_s)
+            finally:
+                self._nursery = None
+
+    def _wake(self) -> None:
+        if self._nursery is None or self._is_stopping or not self._lanes.may_begin():
+            return
+        if self._resting:
+            self._resting.unpark()
+        elif len(self._workers) < self._lanes.calls_max:
+            worker = _Worker()
+            self._workers.add(worker)
+            self._nursery.start_soon(self._work, worker)
+        else:
+            return
+        self._is_waking = True
+
+    def _cancel_overdue(self, begun_before: float) -> None:
+        for worker in self._workers:
+            if worker.is_calling and worker.began_at < begun_before:
+                worker.is_overdue = True
+                worker.scope.cancel()
+
+    async def _work(self, worker: _Worker) -> None:
+        self._is_waking = False
+        while True:
+            with trio.CancelScope() as worker.scope:
+                await self._serve(worker)
+            # Here only if the scope was cancelled: the call took too long.
+            lane, messages = worker.lane, worker.messages
+            assert lane is not None, "a task was cancelled that called nobody"
+            outcome = worker.outcome
+            if outcome is None:
+                worker.is_calling = False
+                logger.warning(
+                    "group %s: the listener had %s for more than %g s; it is cancelled, which"
+                    " counts as failed",
+                    self._group,
+                    _shown(messages),
+                    self._timeout_s,
+                )
+                outcome = TIMED_OUT
+                self._note(worker, outcome, ConsumeCode.TIMED_OUT, trio.current_time())
+            worker.is_overdue = False
+            await self._settle(worker, lane, messages, outcome)
+
+    async def _serve(self, worker: _Worker) -> None:
+        """Call the listener for one batch after the other. Returns only if the scope is cancelled
+        and the call is over all the same.
+        """
+        lanes, service, listener = self._lanes, self._service, self._listener
+        # The clock itself, asked directly: this is done twice for every batch.
+        clock = trio.lowlevel.current_clock().current_time
+        turn_began = clock()
+        while True:
+            lane = None if self._is_stopping else lanes.begin()
+            if lane is None:
+                await self._resting.park()
+                self._is_waking = False
+                turn_began = clock()
+                continue
+            assigned = lane.owner
+            now = clock()
+            messages = service.take(assigned, now)
+            if assigned.process.waiting and messages:
+                lanes.offer(lane)
+            if not self._is_waking:
+                self._wake()
+            if not messages:
+                self._end(lane)
+                continue
+            worker.lane, worker.messages, worker.began_at = lane, messages, now
+            worker.outcome = None
+            if self._tracer is not None:
+                worker.request_id = self._tracer.consuming(
+                    self._group, messages, started_at_ms=time.time_ns() // 1_000_000
+                )
+            worker.is_calling = True
+            code = ConsumeCode.SUCCESS
+            try:
+                outcome = understood(await listener(messages))
+            except Exception:
+                code, outcome = ConsumeCode.RAISED, FAILED
+                logger.warning(
+                    "group %s: the listener raised for %s",
+                    self._group,
+                    _shown(messages),
+                    exc_info=True,
+                )
+            worker.is_calling = False
+            now = clock()
+            if outcome is not SUCCESS:
+                code = self._look_at(outcome, code, messages)
+            self._note(worker, outcome, code, now)
+            if worker.is_overdue:
+                worker.outcome = outcome
+                return
+            if outcome is SUCCESS:
+                service.succeeded(assigned, messages)
+                worker.lane, worker.messages = None, ()
+                self._end(lane)
+            else:
+                await self._settle(worker, lane, messages, outcome)
+            if now - turn_began > TURN_S:
+                await trio.lowlevel.checkpoint()
+                turn_began = clock()
+
+    async def _settle(
+        self,
+        worker: _Worker,
+        lane: Lane[AssignedQueue],
+        messages: Sequence[ReceivedMessage],
+        outcome: Outcome,
+    ) -> None:
+        try:
+            if outcome.is_success:
+                self._service.succeeded(lane.owner, messages)
+            else:
+                await self._service.failed(lane.owner, messages, outcome)
+        finally:
+            worker.lane, worker.messages = None, ()
+            self._end(lane)
+
+    def _end(self, lane: Lane[AssignedQueue]) -> None:
+        self._lanes.end(lane)
+        if not self._lanes.calls and self._idle is not None:
+            self._idle.set()
+            self._idle = None
+
+    def _look_at(
+        self, outcome: Outcome, code: ConsumeCode, messages: Sequence[ReceivedMessage]
+    ) -> ConsumeCode:
+        """Say what is wrong with a result, if something is; return how traces call it."""
+        if outcome.nonsense is not None:
+            logger.warning(
+                "group %s: the listener returned %s for %s, which means nothing and counts as"
+                " failed",
+                self._group,
+                outcome.nonsense,
+                _shown(messages),
+            )
+            return ConsumeCode.NONSENSE
+        return ConsumeCode.LATER if code is ConsumeCode.SUCCESS else code
+
+    def _note(self, worker: _Worker, outcome: Outcome, code: ConsumeCode, now: float) -> None:
+        """Take the end of a call into the statistics and the trace."""
+        assert worker.lane is not None
+        messages = worker.messages
+        took_s = now - worker.began_at
+        count = len(messages)
+        self._statistics.consumed(
+            worker.lane.owner.queue.topic,
+            count if outcome.is_success else 0,
+            0 if outcome.is_success else count,
+            took_s,
+        )
+        if self._tracer is not None:
+            self._tracer.consumed(
+                self._group,
+                messages,
+                request_id=worker.request_id,
+                ended_at_ms=time.time_ns() // 1_000_000,
+                took_ms=round(took_s * 1000),
+                code=code,
+            )
+
+
+class _Worker:
+    """One task, and the call it is in."""
+
+    __slots__ = (
+        "began_at",
+        "is_calling",
+        "is_overdue",
+        "lane",
+        "messages",
+        "outcome",
+        "request_id",
+        "scope",
+    )
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.lane: Lane[AssignedQueue] | None = None
+        self.messages: Sequence[ReceivedMessage] = ()
+        self.began_at = 0.0
+        self.is_calling = False
+        """Whether the listener has not returned yet."""
+        self.is_overdue = False
+        """Whether its scope was cancelled because the call takes too long."""
+        self.outcome: Outcome | None = None
+        """What a call came to that ended while it was being cancelled."""
+        self.request_id = ""
+
+
+def _shown(messages: Sequence[ReceivedMessage]) -> str:
+    """Return messages as logs name them."""
+    if len(messages) == 1:
+        return f"message {messages[0]!r}"
+    return f"{len(messages)} messages, the first of them {messages[0]!r}"

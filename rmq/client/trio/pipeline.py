@@ -1,0 +1,606 @@
+"""Sends under way: thousands at a time, without a task, cancel scope or event for any of them.
+
+While its route and its connection are there, a send goes from `start` straight to `Channel.submit`,
+and its answer comes back by a call. Whatever has to wait for a route or for a connection waits in
+line there, with one task for the whole line; when that is over, all in line go on in the order they
+came. An attempt that fails goes on at another broker, by the rules of
+`rmq.client.core.producing.delivery`; if there is no master to go to, it waits in line for one.
+
+Every send is settled exactly once: with a result, with an error, or when the pipeline closes.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, final
+
+import trio
+
+from rmq.client.core.producing.delivery import (
+    TOPICS_MAX,
+    Delivery,
+    Then,
+    lookup_timed_out,
+    no_master,
+    not_ok,
+    nothing_writable,
+    says_broker_is_gone,
+)
+from rmq.client.core.producing.master_waits import (
+    NamedMasters,
+    NoMasterError,
+    Pauses,
+    may_get_master,
+)
+from rmq.client.core.producing.outbound import send_request
+from rmq.client.trio.pending import Line
+from rmq.client.trio.send_paths import PathTable
+from rmq.client.trio.waiting import Room
+from rmq.errors import (
+    ClientClosedError,
+    ClientError,
+    ConnectFailedError,
+    IllegalMessageError,
+    LocalProtocolError,
+    RequestTimeoutError,
+    RmqError,
+)
+from rmq.remoting.codes import RequestCode, Serialization
+from rmq.remoting.command import whole_header_decoder
+from rmq.remoting.headers import SendMessageResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rmq.client.core.messages import SendResult
+    from rmq.client.core.producing.config import ProducerConfig
+    from rmq.client.core.producing.outbound import OutboundMessage
+    from rmq.client.core.routes import TopicRoute
+    from rmq.client.core.tracer import Tracer
+    from rmq.client.trio.client import Client
+    from rmq.client.trio.pending import Pending
+    from rmq.client.trio.send_paths import Link, Path, TopicPaths
+    from rmq.model.queues import MessageQueue
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.headers import SendMessageRequestV2
+
+logger = logging.getLogger(__name__)
+
+REFRESH_INTERVAL_S: Final = 1.0
+"""However many sends fail, a topic's route is not asked for more often."""
+SILENCE_S: Final = 1.0
+"""After so long without an answer a route is asked for: a broker that hangs may have been replaced.
+Those under way are left to it, for they may be stored; but whoever comes next is not.
+"""
+
+_SEND: Final = RequestCode.SEND_MESSAGE_V2
+_VARYING: Final = ("sys_flag", "born_timestamp", "flag", "properties")
+"""In what messages to one queue differ."""
+_read_answer = whole_header_decoder(SendMessageResponse)
+
+
+@final
+class Pipeline:
+    """All sends of one producer that are under way."""
+
+    def __init__(self, client: Client, config: ProducerConfig, tracer: Tracer | None) -> None:
+        self.config = config
+        self.now: Callable[[], float] = trio.current_time
+        self.is_open = False
+        """Whether sends may be started."""
+        self._client = client
+        self._asked = ";".join(client.nameservers.addresses)
+        self._wakings = client.remoting.wakings
+        self._serialization = client.config.serialization
+        self._is_plain = (
+            self._serialization is Serialization.JSON
+            and client.runner.extra(None, None, None) is None
+        )
+        """Whether requests carry no more than their header, no signature say, written as JSON."""
+        self._tracer = tracer
+        self._nursery: trio.Nursery | None = None
+        # A broker that we are new to learns of our group before it has to ask for it.
+        self._paths = PathTable(on_new_broker=client.beat_soon)
+        self._lookups: dict[str, Line] = {}
+        """Topics whose routes are being asked for, and who waits for them."""
+        self._waits: dict[str, Line] = {}
+        """Topics that have no master now, and who waits for one."""
+        self._named: dict[str, NamedMasters] = {}
+        """The masters of these topics that brokers have named."""
+        self._pauses: dict[str, Pauses] = {}
+        self._pendings: set[Pending] = set()
+        self._room = Room(config.pending_max, config.pending_bytes_max)
+        self._drained: trio.Event | None = None
+
+    # --- life --------------------------------------------------------------------------------
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Begin; the tasks of lines live in this nursery."""
+        self._nursery = nursery
+        # The clock itself, asked directly: every send asks.
+        self.now = trio.lowlevel.current_clock().current_time
+        self.is_open = True
+        nursery.start_soon(self._watch)
+
+    def check_open(self) -> None:
+        """Raise `ClientClosedError` if no sends may be started."""
+        if not self.is_open:
+            raise ClientClosedError(f"producer {self.config.group}")
+
+    async def wait_drained(self) -> None:
+        """Let no further sends be started, and wait until those under way are settled."""
+        self.is_open = False
+        if self._pendings:
+            self._drained = trio.Event()
+            await self._drained.wait()
+
+    def close(self) -> None:
+        """Settle what is still under way as failed."""
+        self.is_open = False
+        self._nursery = None
+        for pending in list(self._pendings):
+            self._settle(pending, self._cut_short(pending))
+        self._room.wake_all()
+
+    def _cut_short(self, pending: Pending) -> SendResult | RmqError:
+        closed = ClientClosedError(f"producer {self.config.group}")
+        if pending.path is None:
+            return closed
+        delivery = self._delivery_of(pending)
+        delivery.failed(pending.path.broker_name, closed, None)
+        delivery.may_be_stored |= pending.is_sent
+        return delivery.outcome()
+
+    # --- room --------------------------------------------------------------------------------
+
+    @property
+    def under_way(self) -> int:
+        return self._room.count
+
+    def has_room(self, body_bytes: int) -> bool:
+        """Tell whether one more send may go, by the bounds of pipelined sends."""
+        return self._room.has(body_bytes)
+
+    async def wait_room(self, body_bytes: int) -> None:
+        """Wait until one more send may go, or none may any longer."""
+        while self.is_open and not self._room.has(body_bytes):
+            await self._room.wait()
+
+    # --- sends -------------------------------------------------------------------------------
+
+    def start(self, pending: Pending) -> None:
+        """Begin a send; its outcome comes by a call, at the earliest before this returns.
+
+        Raises `ClientClosedError`, and then there is no call.
+        """
+        if not self.is_open:
+            self.check_open()
+        self._pendings.add(pending)
+        self._room.take(len(pending.outbound.body))
+        self._advance(pending, pending.started_at)
+
+    def is_alone(self) -> bool:
+        """Tell whether no more than one send is under way."""
+        return len(self._pendings) == 1
+
+    async def send_oneway(self, outbound: OutboundMessage, queue: MessageQueue | None) -> None:
+        """Send a message without an answer; raise `ClientError`."""
+        timeout_s = self.config.send_timeout_s
+        with trio.move_on_after(timeout_s):
+            topic = await self._found(outbound.topic)
+            path = topic.ring.next(topic.paths) if queue is None else topic.path_to(queue)
+            if path.link is None:
+                raise no_master(self._asked, path.queue)
+            channel = path.link.channel = await self._client.channel_to(path.address)
+            header = self._header(outbound, path.queue, time.time_ns() // 1_000_000)
+            try:
+                channel.oneway(
+                    outbound.code,
+                    header,
+                    body=outbound.body,
+                    extra=self._extra(header, outbound.body),
+                    serialization=self._serialization,
+                )
+            except LocalProtocolError as exc:
+                raise IllegalMessageError(str(exc)) from exc
+            await channel.wait_written()
+            return
+        raise RequestTimeoutError(f"topic {outbound.topic}", outbound.code.name, timeout_s)
+
+    def abandon(self, pending: Pending) -> None:
+        """Whoever waited for a send has given up; the message may be stored all the same."""
+        if not pending.is_settled:
+            pending.is_settled = True
+            self._forget(pending)
+            pending.release()
+
+    def answered(self, pending: Pending, path: Path, result: SendResult) -> None:
+        """The message of a send is stored."""
+        config = self.config
+        if config.avoids_slow_brokers:
+            now = self.now()
+            self._paths.faults.note(path.broker_name, now - pending.tried_at, now)
+        if (
+            config.retries_when_not_ok
+            and not result.is_ok
+            and pending.queue is None
+            and self._delivery_of(pending).stored_badly(result, not_ok(result, path.address))
+            and self._has_time(pending)
+        ):
+            self._advance(pending)
+        else:
+            self._settle(pending, result)
+
+    def failed(self, pending: Pending, path: Path, error: ClientError) -> None:
+        """An attempt has failed."""
+        if pending.is_settled:
+            return
+        pending.is_sent = False
+        if self.config.avoids_slow_brokers:
+            self._note_fault(pending, path, error)
+        name = pending.outbound.topic
+        delivery = self._delivery_of(pending)
+        then = delivery.failed(path.broker_name, error, self._client.routes.get(name))
+        if not self._has_time(pending):
+            then = Then.GIVE_UP
+        if then is Then.WAIT:
+            self._wait(pending)
+            self._named[name].note(path.broker_name, error)
+            return
+        if says_broker_is_gone(error):
+            line = self._refresh(name)
+            topic = self._paths.get(name)
+            if (
+                then is Then.RETRY
+                and line is not None
+                and topic is not None
+                and topic.has_one_broker
+            ):
+                # It has no other place to go, so a new route is worth waiting for.
+                line.add(pending)
+                return
+        if then is Then.RETRY:
+            self._advance(pending)
+        else:
+            self._settle(pending, delivery.outcome())
+
+    def _note_fault(self, pending: Pending, path: Path, error: ClientError) -> None:
+        now, faults = self.now(), self._paths.faults
+        if may_get_master(error, path.broker_name, None):
+            faults.note_refused(path.broker_name, now)
+        else:
+            faults.note(path.broker_name, now - pending.tried_at, now, failed=True)
+
+    def _advance(self, pending: Pending, now: float | None = None) -> None:
+        """Make the next attempt, or get in line for what it needs.
+
+        `now` is the time, and that of the attempt, if it is known already.
+        """
+        name = pending.outbound.topic
+        topic = self._paths.get(name)
+        if topic is None:
+            self._look_up(name).add(pending)
+            return
+        delivery = pending.delivery
+        if pending.queue is not None:
+            path = topic.path_to(pending.queue)
+        elif self.config.avoids_slow_brokers:
+            path = topic.ring.next_available(
+                topic.paths, self._paths.faults, self.now() if now is None else now
+            )
+        else:
+            path = topic.ring.next(topic.paths, delivery and delivery.last_broker)
+        pending.path = path
+        link = path.link
+        if link is None:
+            self.failed(pending, path, no_master(self._asked, path.queue))
+            return
+        channel = link.channel
+        if channel is None or channel.close_reason is not None:
+            self._line_of(link).add(pending)
+        else:
+            self._transmit(pending, path, channel, now)
+
+    def _transmit(
+        self, pending: Pending, path: Path, channel: Channel, now: float | None = None
+    ) -> None:
+        outbound = pending.outbound
+        now_ms = time.time_ns() // 1_000_000 if pending.delivery else pending.started_at_ms
+        if now is None:
+            pending.tried_at = now = self.now()
+        pending.is_sent = True
+        try:
+            if self._is_plain and outbound.code is _SEND:
+                template = path.template
+                if template is None:
+                    header = self._header(outbound, path.queue, now_ms)
+                    template = path.template = channel.encoder.template(
+                        _SEND, header, _VARYING, _read_answer
+                    )
+                channel.submit_like(
+                    template,
+                    (outbound.sys_flag, now_ms, outbound.flag, outbound.properties),
+                    outbound.body,
+                    pending,
+                    pending.deadline - now,
+                    now,
+                    # Others may send in this step, and a write for all of them is cheaper. Who
+                    # sends alone waits for nobody.
+                    len(self._pendings) == 1 and not self._wakings.count,
+                )
+            else:
+                header = self._header(outbound, path.queue, now_ms)
+                channel.submit(
+                    outbound.code,
+                    header,
+                    on_outcome=pending,
+                    body=outbound.body,
+                    timeout_s=pending.deadline - now,
+                    extra=None if self._is_plain else self._extra(header, outbound.body),
+                    serialization=self._serialization,
+                )
+        except ClientError as exc:
+            self.failed(pending, path, exc)
+        except LocalProtocolError as exc:
+            self._settle(pending, IllegalMessageError(str(exc)))
+
+    def _header(
+        self, outbound: OutboundMessage, queue: MessageQueue, now_ms: int
+    ) -> SendMessageRequestV2:
+        return send_request(
+            outbound,
+            group=self.config.group,
+            queue=queue,
+            now_ms=now_ms,
+            default_queues=self.config.default_queues,
+        )
+
+    def _extra(self, header: SendMessageRequestV2, body: bytes) -> Mapping[str, str] | None:
+        return self._client.runner.extra(header, None, body)
+
+    def _has_time(self, pending: Pending) -> bool:
+        return self._nursery is not None and self.now() < pending.deadline
+
+    def _delivery_of(self, pending: Pending) -> Delivery:
+        delivery = pending.delivery
+        if delivery is None:
+            delivery = pending.delivery = Delivery(
+                pending.outbound.topic,
+                retries=self.config.retries,
+                stays=pending.queue is not None,
+            )
+        return delivery
+
+    def _settle(self, pending: Pending, outcome: SendResult | RmqError) -> None:
+        if pending.is_settled:
+            return
+        pending.is_settled = True
+        self._forget(pending)
+        if self._tracer is not None:
+            self._tracer.sent(pending.as_event(self.config.group, self.now(), outcome))
+        try:
+            pending.on_outcome(outcome)
+        except Exception:
+            # The other sends must still be settled.
+            logger.exception(
+                "what waited for a message to %s to be sent failed", pending.outbound.topic
+            )
+        pending.release()
+
+    def _forget(self, pending: Pending) -> None:
+        self._pendings.discard(pending)
+        self._room.give_back(len(pending.outbound.body))
+        if self._drained is not None and not self._pendings:
+            self._drained.set()
+
+    # --- routes ------------------------------------------------------------------------------
+
+    def topics(self) -> Iterable[str]:
+        """Return the topics that were sent to."""
+        return self._paths.topics()
+
+    def route_changed(self, route: TopicRoute) -> None:
+        """Send by a new route from now on."""
+        self._paths.change(route)
+
+    async def route(self, name: str, timeout_s: float) -> TopicRoute:
+        """Find out where a topic is, waiting for a master if it has none; raise `ClientError`."""
+        error: ClientError = lookup_timed_out(self._asked, name, timeout_s)
+        pauses = Pauses()
+        with trio.move_on_after(timeout_s):
+            while True:
+                try:
+                    return (await self._found(name)).route
+                except NoMasterError as exc:
+                    error = exc
+                await trio.sleep(pauses.next_s(self.now()))
+        raise error
+
+    async def connect(self, name: str) -> None:
+        """Connect to all masters of a topic that can be reached; raise `ClientError`."""
+        topic = await self._found(name)
+        async with trio.open_nursery() as nursery:
+            for link in topic.links():
+                if not link.is_open:
+                    nursery.start_soon(self._try_to_connect, link)
+
+    async def _try_to_connect(self, link: Link) -> None:
+        try:
+            link.channel = await self._client.channel_to(link.address)
+        except RmqError as exc:
+            # A send that needs it will try again, and can go elsewhere.
+            logger.debug("no connection to %s for now: %s", link.address, exc)
+
+    async def _found(self, name: str) -> TopicPaths:
+        topic = self._paths.get(name)
+        if topic is not None:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return topic
+        route = await self._client.route_to_send(name, self.config.default_queues)
+        if not route.writable:
+            raise nothing_writable(self._asked, name, route)
+        return self._paths.take(route)
+
+    def _look_up(self, name: str) -> Line:
+        """Return the line of those who wait for a route, which is being asked for."""
+        line = self._lookups.get(name)
+        if line is None:
+            assert self._nursery is not None, "sends go on while the pipeline is not closed"
+            line = self._lookups[name] = Line()
+            self._nursery.start_soon(self._find_route, name, line)
+        return line
+
+    async def _find_route(self, name: str, line: Line) -> None:
+        error: ClientError | None = None
+        try:
+            await line.wait_for(lambda: self._found(name), self._lookup_expired)
+        except ClientError as exc:
+            error = exc
+        del self._lookups[name]
+        for pending in line.take_all():
+            if error is None:
+                self._advance(pending)
+            elif isinstance(error, NoMasterError) and self._has_time(pending):
+                self._delivery_of(pending).found_nobody(error)
+                self._wait(pending)
+            else:
+                self._settle(pending, pending.delivery.outcome() if pending.delivery else error)
+
+    def _refresh(self, name: str) -> Line | None:
+        """Have a route asked for again; return who waits for it, None if it is fresh enough."""
+        line = self._lookups.get(name)
+        topic = self._paths.get(name)
+        if line is not None or topic is None or self._nursery is None:
+            return line
+        now = self.now()
+        if now - topic.refreshed_at < REFRESH_INTERVAL_S:
+            return None
+        topic.refreshed_at = now
+        line = self._lookups[name] = Line()
+        self._nursery.start_soon(self._refresh_route, name, line)
+        return line
+
+    async def _refresh_route(self, name: str, line: Line) -> None:
+        async def refresh() -> None:
+            self._send_by(await self._client.refresh_route(name))
+
+        try:
+            await line.wait_for(refresh, self._lookup_expired)
+        except ClientError as exc:
+            logger.warning("the route of %s could not be refreshed: %s", name, exc)
+        del self._lookups[name]
+        for pending in line.take_all():
+            self._advance(pending)
+
+    async def _watch(self) -> None:
+        """Have the routes of sends asked for that get no answer, until cancelled."""
+        while True:
+            await trio.sleep(SILENCE_S)
+            latest = self.now() - SILENCE_S
+            for name in {
+                pending.outbound.topic
+                for pending in self._pendings
+                if pending.is_sent and pending.tried_at <= latest
+            }:
+                self._refresh(name)
+
+    def _lookup_expired(self, pending: Pending) -> None:
+        self._settle(
+            pending,
+            lookup_timed_out(self._asked, pending.outbound.topic, pending.timeout_s)
+            if pending.delivery is None
+            else pending.delivery.outcome(),
+        )
+
+    # --- masters -----------------------------------------------------------------------------
+
+    def _wait(self, pending: Pending) -> None:
+        """Let a send wait until its topic has a master, or may have one again."""
+        name = pending.outbound.topic
+        line = self._waits.get(name)
+        if line is None:
+            assert self._nursery is not None, "sends go on while the pipeline is not closed"
+            line = self._waits[name] = Line()
+            self._named[name] = NamedMasters()
+            self._nursery.start_soon(self._wait_for_master, name, line)
+        line.add(pending)
+
+    async def _wait_for_master(self, name: str, line: Line) -> None:
+        pauses = self._pauses.get(name)
+        if pauses is None:
+            if len(self._pauses) >= TOPICS_MAX:
+                del self._pauses[next(iter(self._pauses))]
+            pauses = self._pauses[name] = Pauses()
+        asks_at = self.now() + pauses.next_s(self.now())
+        named = self._named[name]
+
+        async def wait() -> None:
+            nonlocal asks_at
+            while True:
+                await trio.sleep_until(asks_at)
+                route = named.applied_to(await self._client.refresh_route(name))
+                self._send_by(route)
+                if route.writable or not route.awaits_master:
+                    return
+                asks_at = self.now() + pauses.next_s(self.now())
+
+        try:
+            await line.wait_for(wait, self._wait_expired)
+        except ClientError as exc:
+            logger.warning("the route of %s could not be refreshed: %s", name, exc)
+            if (known := self._client.routes.get(name)) is not None:
+                self._send_by(named.applied_to(known))
+        del self._waits[name], self._named[name]
+        for pending in line.take_all():
+            self._advance(pending)
+
+    def _send_by(self, route: TopicRoute) -> None:
+        """Send by a route that nameservers have told, or one with a master that was named."""
+        topic = self._paths.get(route.topic)
+        if topic is not None and topic.route == route:
+            return
+        if route.writable:
+            self._paths.take(route)
+        else:
+            self._paths.change(route)
+
+    def _wait_expired(self, pending: Pending) -> None:
+        self._settle(pending, self._delivery_of(pending).outcome())
+
+    # --- connections -------------------------------------------------------------------------
+
+    def _line_of(self, link: Link) -> Line:
+        """Return the line of those who wait for a connection, which is being made."""
+        if link.line is None:
+            assert self._nursery is not None, "sends go on while the pipeline is not closed"
+            link.line = Line()
+            self._nursery.start_soon(self._connect, link, link.line)
+        return link.line
+
+    async def _connect(self, link: Link, line: Line) -> None:
+        async def connect() -> None:
+            link.channel = await self._client.channel_to(link.address)
+
+        error: ClientError | None = None
+        try:
+            await line.wait_for(connect, self._connect_expired)
+        except ClientError as exc:
+            error = exc
+        except RmqError as exc:
+            # A nameserver told an address that is none.
+            error = ConnectFailedError(link.address, str(exc))
+        link.line = None
+        for pending in line.take_all():
+            path = pending.path
+            assert path is not None
+            if error is not None:
+                self.failed(pending, path, error)
+            elif link.channel is not None:
+                self._transmit(pending, path, link.channel)
+
+    def _connect_expired(self, pending: Pending) -> None:
+        path = pending.path
+        assert path is not None
+        reason = f"no connection within {pending.timeout_s:g} s"
+        self.failed(pending, path, ConnectFailedError(path.address, reason))

@@ -1,0 +1,268 @@
+"""Pulling ahead: one task for each queue keeps the buffer of a lite pull consumer filled.
+
+All queues are pulled at once. A queue that has nothing new costs one request in 20 s, which the
+broker holds until something comes. A queue whose broker fails is asked again after a second, from
+the same place; the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import trio
+
+from rmq.client.core.consuming.pulls import PullStatus
+from rmq.client.core.routes import MASTER_ID
+from rmq.client.trio.pull_calls import PullCalls
+from rmq.errors import (
+    ClientError,
+    ConnectFailedError,
+    ConnectionLostError,
+    NoRouteError,
+    RequestTimeoutError,
+    ResponseError,
+)
+from rmq.remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from rmq.client.core.consuming.buffer import PullBuffer, Ticket
+    from rmq.client.core.consuming.config import LitePullConfig
+    from rmq.client.core.consuming.pulls import PullResult
+    from rmq.client.core.received import ReceivedMessage
+    from rmq.client.trio.client import Client
+    from rmq.client.trio.pull_calls import PullCall
+    from rmq.model.queues import MessageQueue
+    from rmq.remoting.bodies import SubscriptionData
+    from rmq.remoting.headers import PullMessageResponse
+
+logger = logging.getLogger(__name__)
+
+BUSY_PAUSE_S: Final = 0.02
+"""How long a broker is left alone that says that it has too much to do."""
+IDLE_PAUSE_S: Final = 0.05
+"""How long a queue is left alone whose broker does not wait for messages although it may."""
+
+_LOST_BROKER: Final = (
+    ConnectFailedError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    NoRouteError,
+)
+"""What a failed pull says if the broker may be somewhere else by now."""
+
+
+class Reading(Protocol):
+    """What the tasks ask their consumer."""
+
+    def subscription_of(self, topic: str) -> SubscriptionData:
+        """Return which messages of a topic are wanted."""
+
+    def start_of(self, queue: MessageQueue) -> Awaitable[int]:
+        """Find out where a queue is read from first; raise `ClientError`."""
+
+    def arrived(self) -> None:
+        """There are messages to take."""
+
+
+@final
+class PullTasks:
+    """The tasks of one consumer."""
+
+    def __init__(
+        self,
+        client: Client,
+        config: LitePullConfig,
+        buffer: PullBuffer[ReceivedMessage],
+        reading: Reading,
+    ) -> None:
+        self._client = client
+        self._config = config
+        self._buffer = buffer
+        self._reading = reading
+        self._calls = PullCalls(client, config)
+        self._tasks: dict[MessageQueue, _Task] = {}
+        self._waiting: dict[MessageQueue, trio.Event] = {}
+        """Tasks that may not pull now."""
+        self.failures: dict[MessageQueue, ClientError] = {}
+        """What the last pull of a queue failed with."""
+
+    def update(self, nursery: trio.Nursery) -> None:
+        """Have a task for each queue of the buffer, and none for others."""
+        for queue in [queue for queue in self._tasks if queue not in self._buffer]:
+            task = self._tasks.pop(queue)
+            self.failures.pop(queue, None)
+            self._calls.forget(queue)
+            task.interrupt()
+        for queue in self._buffer.queues:
+            if queue not in self._tasks:
+                task = self._tasks[queue] = _Task(queue)
+                nursery.start_soon(self._pull_queue, task)
+
+    def moved(self, queue: MessageQueue) -> None:
+        """A queue goes on somewhere else, or with other messages: what is under way is in vain."""
+        self._tasks[queue].interrupt()
+
+    def room(self) -> None:
+        """There is room in the buffer again, or a queue is no longer paused."""
+        if self._waiting and not self._buffer.is_full:
+            for queue, event in self._waiting.items():
+                if self._buffer.may_pull(queue):
+                    event.set()
+
+    # --- one queue ---------------------------------------------------------------------------
+
+    async def _pull_queue(self, task: _Task) -> None:
+        while self._tasks.get(task.queue) is task:
+            with trio.CancelScope() as task.scope:
+                await self._pull_on(task.queue, self._buffer.turn(task.queue))
+
+    async def _pull_on(self, queue: MessageQueue, turn: int) -> None:
+        """Pull until the queue is lost or moved."""
+        buffer = self._buffer
+        await self._start(queue, turn)
+        following = Following(None, MASTER_ID)
+        try:
+            while buffer.is_current(queue, turn):
+                if following.call is None and not buffer.may_pull(queue):
+                    await self._wait_for_room(queue)
+                else:
+                    following = await self._pull(queue, following)
+        finally:
+            following.drop()
+
+    async def _start(self, queue: MessageQueue, turn: int) -> None:
+        """Find out where to begin, however often that fails."""
+        while self._buffer.is_current(queue, turn) and self._buffer.position(queue) is None:
+            try:
+                self._buffer.start(queue, await self._reading.start_of(queue), turn)
+            except ClientError as exc:
+                await self._failed(queue, exc, "has no known place to begin")
+
+    async def _wait_for_room(self, queue: MessageQueue) -> None:
+        event = self._waiting[queue] = trio.Event()
+        try:
+            await event.wait()
+        finally:
+            # A task that took over this queue in the meantime has an event of its own.
+            if self._waiting.get(queue) is event:
+                del self._waiting[queue]
+
+    async def _pull(self, queue: MessageQueue, following: Following) -> Following:
+        """Pull once, or end the pull that was begun ahead; return what follows."""
+        call, broker_id = following
+        ticket = self._buffer.begin(queue) if call is None else call.ticket
+        started = trio.current_time()
+        is_over = False
+        following = Following(None, MASTER_ID)
+        try:
+            if call is None:
+                subscription = self._reading.subscription_of(queue.topic)
+                call = await self._calls.begin(ticket, subscription, broker_id)
+            answer = await call.answer()
+            if (place := call.found(answer)) is not None:
+                following = self._begin_next(ticket, place)
+                if following.call is not None:
+                    # It leaves now, and the broker works on it while this one is decoded.
+                    await trio.lowlevel.checkpoint()
+            result = call.result(answer)
+            is_over = True
+        except ClientError as exc:
+            await self._failed(queue, exc, f"could not be pulled from offset {ticket.offset} on")
+            return Following(None, MASTER_ID)
+        finally:
+            if not is_over:
+                self._buffer.fail(ticket)
+                following.drop()
+        if not self._buffer.finish(ticket, result.messages, result.next_offset):
+            return following
+        if self.failures:
+            self.failures.pop(queue, None)
+        if result.messages:
+            self._reading.arrived()
+        elif result.status is PullStatus.OFFSET_ILLEGAL:
+            self._moved_by_broker(ticket, result)
+        elif result.next_offset == ticket.offset and trio.current_time() - started < IDLE_PAUSE_S:
+            await trio.sleep(IDLE_PAUSE_S)
+        return following._replace(broker_id=result.suggested_broker_id)
+
+    def _begin_next(self, ticket: Ticket, place: PullMessageResponse) -> Following:
+        """Send the pull after one that is answered and not yet decoded, if that may be."""
+        queue, broker_id = ticket.queue, place.suggest_which_broker_id
+        if not self._buffer.answered(ticket, place.next_begin_offset):
+            return Following(None, broker_id)
+        if not self._buffer.may_pull(queue):
+            return Following(None, broker_id)
+        ahead = self._buffer.begin(queue)
+        subscription = self._reading.subscription_of(queue.topic)
+        try:
+            return Following(self._calls.begin_nowait(ahead, subscription, broker_id), broker_id)
+        except ClientError:
+            # It is tried again in its turn, and then it is said what is wrong.
+            self._buffer.not_begun(ahead)
+            return Following(None, broker_id)
+
+    def _moved_by_broker(self, ticket: Ticket, result: PullResult) -> None:
+        logger.warning(
+            "group %s: %s has no offset %d but %d to %d, so it is read from %d on",
+            self._config.group,
+            ticket.queue,
+            ticket.offset,
+            result.min_offset,
+            result.max_offset,
+            result.next_offset,
+        )
+
+    async def _failed(self, queue: MessageQueue, error: ClientError, what: str) -> None:
+        """Say what failed, once for as long as it stays the same, and leave the queue alone."""
+        if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
+            await trio.sleep(BUSY_PAUSE_S)
+            return
+        before = self.failures.get(queue)
+        self.failures[queue] = error
+        pause_s = self._config.pull_pause_s
+        level = logging.DEBUG if str(before) == str(error) else logging.WARNING
+        logger.log(
+            level,
+            "group %s: %s %s; again in %g s: %s",
+            self._config.group,
+            queue,
+            what,
+            pause_s,
+            error,
+        )
+        await trio.sleep(pause_s)
+        if isinstance(error, _LOST_BROKER):
+            try:
+                await self._client.refresh_route(queue.topic)
+            except ClientError as exc:
+                logger.debug("the route of %s is not known anew: %s", queue.topic, exc)
+
+
+class Following(NamedTuple):
+    """What comes after a pull."""
+
+    call: PullCall | None
+    """The next one, if it is under way already."""
+    broker_id: int
+    """Which broker to ask next."""
+
+    def drop(self) -> None:
+        if self.call is not None:
+            self.call.drop()
+
+
+class _Task:
+    """The task of one queue."""
+
+    __slots__ = ("queue", "scope")
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.scope: trio.CancelScope | None = None
+
+    def interrupt(self) -> None:
+        if self.scope is not None:
+            self.scope.cancel()

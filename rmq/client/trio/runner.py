@@ -1,0 +1,103 @@
+"""Runs flows on the connections of a remoting client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+import trio
+
+from rmq.client.core.flows import Answer, Ask, Flow, Pause, Tell
+from rmq.client.core.signing import signed
+from rmq.errors import ClientError, ConfigError, ConnectFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rmq.client.core.signing import Credentials
+    from rmq.remoting.client import RemotingClient
+    from rmq.remoting.header import Header
+
+T = TypeVar("T")
+
+REQUEST_TYPE: Final = "ReqT"
+STREAM: Final = "0"
+
+
+@final
+class FlowRunner:
+    """Does what flows ask for, and signs it."""
+
+    def __init__(
+        self,
+        remoting: RemotingClient,
+        *,
+        timeout_s: float,
+        credentials: Credentials | None,
+        is_stream: bool = False,
+    ) -> None:
+        """`is_stream`: say with every request that it is one of a pulling consumer (`ReqT`)."""
+        self.remoting = remoting
+        self._timeout_s = timeout_s
+        self._credentials = credentials
+        self._is_stream = is_stream
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end; return its result, or raise what it raises."""
+        given: Answer | None = None
+        error: ClientError | None = None
+        try:
+            while True:
+                try:
+                    step = flow.send(given) if error is None else flow.throw(error)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                given, error = None, None
+                try:
+                    if isinstance(step, Ask):
+                        given = await self._ask(step)
+                    elif isinstance(step, Tell):
+                        await self._tell(step)
+                    else:
+                        assert isinstance(step, Pause), f"{step!r} is no step of a flow"
+                        await trio.sleep(step.seconds)
+                except ClientError as exc:
+                    error = exc
+                except ConfigError as exc:
+                    # A nameserver told an address that is none.
+                    assert not isinstance(step, Pause)
+                    error = ConnectFailedError(step.address, str(exc))
+        finally:
+            flow.close()
+
+    def extra(
+        self, header: Header | None, extra: Mapping[str, str] | None, body: bytes | None
+    ) -> Mapping[str, str] | None:
+        """Return the header fields that go with a request beside its own."""
+        if self._is_stream:
+            extra = {**(extra or {}), REQUEST_TYPE: STREAM}
+        if self._credentials is None:
+            return extra
+        return signed(self._credentials, header, extra, body)
+
+    async def _ask(self, ask: Ask) -> Answer:
+        command = await self.remoting.request(
+            ask.address,
+            ask.code,
+            ask.header,
+            body=ask.body,
+            timeout_s=self._timeout_s if ask.timeout_s is None else ask.timeout_s,
+            extra=self.extra(ask.header, ask.extra, ask.body),
+        )
+        return Answer(ask, command)
+
+    async def _tell(self, tell: Tell) -> None:
+        await self.remoting.oneway(
+            tell.address,
+            tell.code,
+            tell.header,
+            body=tell.body,
+            remark=tell.remark,
+            timeout_s=self._timeout_s,
+            extra=self.extra(tell.header, None, tell.body),
+        )

@@ -1,0 +1,285 @@
+"""A link's bytes on a plain connection: from the file to the socket, without a copy.
+
+`PlainChannel.push` sends what the socket takes at once, in the caller's step: a message that was
+just appended is on its way before the step ends. Whatever would have to be waited for (room in the
+socket, pages from a disk, a turn for others) is left to the channel's own task, `write`, which goes
+on where it stopped. While that task is at work, `push` does nothing: a slave that does not read
+holds one frame's place in the log, and nothing in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import os
+import socket
+import struct
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+
+from rmq.ha.busy_wait import Lookout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmq.ha.protocol.master_link import Chunk, MasterLink
+    from rmq.ha.store_log import LogReader, ReadAhead
+
+JOIN_BYTES: Final = 16 * 1024
+"""Up to here a copy behind the header costs less than a second call of the system."""
+PUSH_BYTES: Final = 1024**2
+"""After so much a step that wants to get on leaves the rest to the task."""
+TURN_BYTES: Final = 1024**2
+"""After so much the task lets others have their turn."""
+RECEIVE_BYTES: Final = 4096
+"""A hundred acknowledgements."""
+_RESET: Final = struct.pack("ii", 1, 0)
+
+
+class Turn(enum.Enum):
+    """What sending came to."""
+
+    DONE = "done"
+    """There is nothing to send, until the log grows or it is time for a heartbeat."""
+    BLOCKED = "blocked"
+    """The socket takes no more."""
+    COLD = "cold"
+    """The bytes that come next have to be read from a disk."""
+    MORE = "more"
+    """There is more, but others want to get on."""
+    ENDED = "ended"
+
+
+class Channel(Protocol):
+    """The connection of a link, as its server uses it."""
+
+    is_secure: bool
+    sent_bytes: int
+
+    @property
+    def is_idle(self) -> bool:
+        """All that there was to send is sent."""
+
+    def push(self, now: float) -> None:
+        """Send what can be sent without waiting. Never raises."""
+
+    async def write(self) -> str | None:
+        """Send until the link has ended and what it had to say is said.
+
+        Return why it has ended, if the link does not know.
+        """
+
+    async def receive(self, *, looks: bool = False) -> bytes | memoryview:
+        """Return what came in, nothing at the end; good until the next call.
+
+        With `looks`, it may look for that a moment before it sleeps; see `Lookout`.
+        """
+
+    def reset(self) -> None:
+        """Close at once; what is on its way is lost, also what the kernel has already."""
+
+    def close(self) -> None:
+        """Close; what is on its way still arrives."""
+
+
+@final
+class PlainChannel:
+    """A link over a bare socket."""
+
+    is_secure = False
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        link: MasterLink,
+        reader: LogReader,
+        limiter: trio.CapacityLimiter,
+        on_idle: Callable[[], None],
+    ) -> None:
+        self.sent_bytes = 0
+        """Bytes of the log that the socket took."""
+        self._sock = sock
+        self._lookout = Lookout(sock)
+        self._link = link
+        self._reader = reader
+        self._limiter = limiter
+        self._on_idle = on_idle
+        """Called when the task has nothing to do until `push`; `link.next_tick` is set by then."""
+        self._received = memoryview(bytearray(RECEIVE_BYTES))
+        self._pending: bytes | memoryview = b""
+        """Goes before anything else: what the socket did not take of headers and greetings."""
+        self._chunk: Chunk | None = None
+        """What is being sent."""
+        self._left = 0
+        """So much of it is to be sent from the file."""
+        self._read_ahead: ReadAhead | None = None
+        self._failure: str | None = None
+        self._turn = Turn.MORE
+        self._is_idle = False
+        self._wake = trio.Event()
+
+    @property
+    def is_idle(self) -> bool:
+        return self._is_idle
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def push(self, now: float) -> None:
+        if self._is_idle:
+            turn = self._advance(now, PUSH_BYTES)
+            if turn is not Turn.DONE:
+                self._turn = turn
+                self._is_idle = False
+                self._wake.set()
+
+    async def write(self) -> str | None:
+        while True:
+            if self._turn is Turn.DONE:
+                self._wake = trio.Event()
+                self._is_idle = True
+                self._on_idle()
+                await self._wake.wait()
+            if self._turn is Turn.BLOCKED:
+                await trio.lowlevel.wait_writable(self._sock)
+            elif self._turn is Turn.COLD and self._read_ahead is not None:
+                read_ahead, self._read_ahead = self._read_ahead, None
+                await trio.to_thread.run_sync(
+                    read_ahead.run, limiter=self._limiter, abandon_on_cancel=True
+                )
+            elif self._turn is Turn.ENDED:
+                return self._failure
+            else:
+                await trio.lowlevel.checkpoint()
+            self._turn = self._advance(trio.current_time(), TURN_BYTES)
+
+    def _advance(self, now: float, bytes_max: int) -> Turn:
+        """Send what there is, as far as it goes without waiting."""
+        link = self._link
+        try:
+            while True:
+                if self._pending and not self._send_pending():
+                    return self._blocked()
+                chunk = self._chunk
+                if chunk is not None:
+                    if self._left and not self._send_file(chunk):
+                        return self._blocked() if self._failure is None else Turn.ENDED
+                    link.chunk_sent(chunk, now)
+                    self.sent_bytes += chunk.size
+                    bytes_max -= chunk.size
+                    self._chunk = None
+                elif output := link.take_output():
+                    self._pending = output
+                elif bytes_max <= 0:
+                    return Turn.MORE
+                elif (chunk := link.next_chunk(now)) is not None:
+                    self._read_ahead = (
+                        self._reader.read_ahead_for(chunk.offset, chunk.size)
+                        if chunk.size
+                        else None
+                    )
+                    self._begin(chunk)
+                    if self._read_ahead is not None:
+                        return Turn.COLD
+                elif link.end_reason is not None:
+                    return Turn.ENDED
+                else:
+                    self._reader.caught_up(link.position)
+                    return Turn.DONE
+        except OSError as exc:
+            self._failure = f"the connection failed: {exc.strerror or exc}"
+            return Turn.ENDED
+
+    def _blocked(self) -> Turn:
+        if self._link.end_reason is not None:
+            return Turn.ENDED
+        if self._left and self._sock.family in (socket.AF_INET, socket.AF_INET6):
+            # The kernel was told that more of this chunk follows, and would keep what it has of it
+            # for 200 ms (seen when `sendfile` stops half-way). Asking once more for no delay sends
+            # it.
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader.fell_behind()
+        return Turn.BLOCKED
+
+    def _begin(self, chunk: Chunk) -> None:
+        self._chunk = chunk
+        self._pending = chunk.header
+        self._left = chunk.size
+
+    def _send_pending(self) -> bool:
+        """Send headers, and what is short enough to be copied behind one; tell if all went."""
+        pending, chunk = self._pending, self._chunk
+        if chunk is not None and pending is chunk.header and chunk.size:
+            view = self._reader.view(chunk.offset, chunk.size)
+            if view is not None:
+                self._pending = pending = self._link.sealed(chunk, view)
+                if chunk.size <= JOIN_BYTES:
+                    self._pending = pending = pending + view
+                    self._left = 0
+        try:
+            sent = self._sock.send(pending, socket.MSG_MORE if self._left else 0)
+        except BlockingIOError:
+            return False
+        if sent < len(pending):
+            self._pending = memoryview(pending)[sent:]
+            return False
+        self._pending = b""
+        return True
+
+    def _send_file(self, chunk: Chunk) -> bool:
+        """Send bytes of the log; tell if all went."""
+        while self._left:
+            offset = chunk.offset + chunk.size - self._left
+            place = self._reader.file_at(offset)
+            if place is None:
+                self._failure = (
+                    f"its bytes at {offset} have expired, the log begins at"
+                    f" {self._reader.log.begin}"
+                )
+                return False
+            fd, position = place
+            try:
+                # The number of the socket is asked for each time: it may be closed by now.
+                sent = os.sendfile(self._sock.fileno(), fd, position, self._left)
+            except BlockingIOError:
+                return False
+            if not sent:
+                self._failure = f"the file of the log ends before offset {offset}"
+                return False
+            self._left -= sent
+        return True
+
+    # --- the rest ----------------------------------------------------------------------------
+
+    async def receive(self, *, looks: bool = False) -> memoryview:
+        while True:
+            if not (looks and await self._lookout.look()):
+                await trio.lowlevel.wait_readable(self._sock)
+            try:
+                size = self._sock.recv_into(self._received)
+            except BlockingIOError:
+                continue
+            return self._received[:size]
+
+    def reset(self) -> None:
+        reset(self._sock)
+        self._reader.close()
+
+    def close(self) -> None:
+        close(self._sock)
+        self._reader.close()
+
+
+def close(sock: socket.socket) -> None:
+    """Close a socket that tasks may wait for: they get `trio.ClosedResourceError`."""
+    if sock.fileno() >= 0:
+        trio.lowlevel.notify_closing(sock)
+        sock.close()
+
+
+def reset(sock: socket.socket) -> None:
+    """Close a socket so that nothing more of what it was given leaves this machine."""
+    if sock.fileno() >= 0:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        close(sock)

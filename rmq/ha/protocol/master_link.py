@@ -1,0 +1,589 @@
+"""One slave's connection as its master sees it. Sans-IO: bytes and the time in, bytes out.
+
+    link.receive(data, now)      what came in
+    link.take_output()           handshake bytes to be sent before anything else
+    link.next_chunk(now)         what to send next of the log, if anything
+    link.chunk_sent(chunk, now)  it is on its way
+    link.tick(now)               at `link.next_tick`, at the latest
+    link.end_reason              not None: close the connection
+
+It believes nothing that cannot be true: a slave cannot hold what was never sent to it. Whoever says
+so is cut off and counted, and what it said changes nothing, also when it is the first it says. The
+first report of a stock slave only says where to begin; what such a slave holds is what it reports
+after that.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rmq.errors import RemoteProtocolError
+from rmq.ha.protocol import wire
+from rmq.ha.protocol.auth import is_hello_genuine, sign_welcome
+from rmq.ha.protocol.log_view import is_tail_enough, tail_start
+from rmq.ha.protocol.master import STOCK_FRAME_BYTES_MAX
+from rmq.ha.protocol.slaves import NOTHING, Replica
+from rmq.ha.protocol.wire import (
+    BODY_BYTES_MAX,
+    PREAMBLE,
+    REPORT,
+    TRANSFER,
+    UP,
+    CatchUp,
+    ChallengeBody,
+    DownFlag,
+    DownHeader,
+    DownKind,
+    HelloBody,
+    UpFlag,
+    UpHeader,
+    UpKind,
+    Verdict,
+    WelcomeBody,
+)
+from rmq.model.in_sync_record import STOCK, member_name
+
+if TYPE_CHECKING:
+    from rmq.ha.protocol.master import Master
+    from rmq.model.in_sync_record import InSyncRecord
+
+_WAIT_S_MIN: Final = 0.001
+
+# Plain numbers: a flag of an enum costs more than the rest of a header.
+_SYNC: Final = int(DownFlag.SYNC)
+_YOU_ARE_IN_SYNC: Final = int(DownFlag.YOU_ARE_IN_SYNC)
+_WANTS_FLUSH: Final = int(DownFlag.WANTS_FLUSH)
+_LACKS_TABLES: Final = int(UpFlag.LACKS_TABLES)
+
+_log = logging.getLogger(__name__)
+
+
+class LinkState(enum.Enum):
+    """How far a connection has come."""
+
+    NEW = "new"
+    GREETED = "greeted"
+    STOCK = "stock"
+    NATIVE = "native"
+
+
+class Chunk(NamedTuple):
+    """What to send next: a header, then bytes of the log; no bytes for a heartbeat."""
+
+    header: bytes
+    offset: int
+    size: int
+
+
+class MasterLink:
+    """One connection."""
+
+    def __init__(
+        self, master: Master[Any], peer_host: str, peer: str, *, nonce: bytes, now: float
+    ) -> None:
+        self.state = LinkState.NEW
+        self.replica: Replica | None = None
+        self.end_reason: str | None = None
+        """Why the connection has to be closed."""
+        self.position = 0
+        """The next byte of the log to be sent."""
+        self.next_tick = now + master.settings.handshake_s
+        self._master = master
+        self._host = peer_host
+        self._peer = peer
+        self._nonce = nonce
+        self._received = bytearray()
+        self._output: list[bytes] = []
+        self._offered = 0
+        """The end of what was handed out for sending: nobody can hold more."""
+        self._opened_at = self._heard_at = self._sent_at = now
+        self._throttled_until = 0.0
+        self._begin_told = 0
+        """Where the log began when the slave was greeted."""
+        self._told: tuple[int, int, int, int] | None = None
+        """News, flags and numbers in the last header that was sent."""
+        self._told_record = (0, 0)
+        """Epoch and version of the last in-sync record that was sent."""
+        master.counters.accepted += 1
+
+    @property
+    def peer(self) -> str:
+        return self._peer
+
+    @property
+    def is_streaming(self) -> bool:
+        return self.state in (LinkState.STOCK, LinkState.NATIVE) and self.end_reason is None
+
+    def take_output(self) -> bytes:
+        """Return what is to be sent before any chunk."""
+        output = b"".join(self._output)
+        self._output.clear()
+        return output
+
+    # --- from the slave ----------------------------------------------------------------------
+
+    def receive(self, data: bytes | bytearray | memoryview, now: float) -> None:
+        """Take in what the slave sent."""
+        if self.end_reason is not None:
+            return
+        self._heard_at = now
+        # What is not whole is never more than a greeting: its header says how long it is.
+        self._received += data
+        try:
+            while self.end_reason is None and self._read_one(now):
+                pass
+        except RemoteProtocolError as exc:
+            self._refuse(str(exc))
+        self._plan_tick()
+
+    def _read_one(self, now: float) -> bool:
+        """Read the next complete thing there is; tell whether there was one."""
+        received = self._received
+        if self.state is LinkState.STOCK:
+            # Reports follow each other; the last one says it all.
+            whole = len(received) // REPORT.size * REPORT.size
+            if not whole:
+                return False
+            (offset,) = REPORT.unpack_from(received, whole - REPORT.size)
+            del received[:whole]
+            self._stock_report(offset, now)
+            return True
+        if self.state is LinkState.NEW:
+            if len(received) < REPORT.size:
+                return False
+            first = bytes(received[: REPORT.size])
+            del received[: REPORT.size]
+            self._begin(first, now)
+            return True
+        if len(received) < UP.size:
+            return False
+        header = wire.read_up(received[: UP.size])
+        if self.state is LinkState.GREETED:
+            if header.kind != UpKind.HELLO or header.size > BODY_BYTES_MAX:
+                raise RemoteProtocolError(
+                    f"frame {header.kind} of {header.size} bytes in place of a greeting"
+                )
+            if len(received) < UP.size + header.size:
+                return False
+            body = bytes(received[UP.size : UP.size + header.size])
+            del received[: UP.size + header.size]
+            self._hello(wire.read_hello(body), now)
+            return True
+        if header.kind == UpKind.RECORDED and not header.size:
+            del received[: UP.size]
+            self._recorded((header.epoch, header.appended))
+            return True
+        if header.kind != UpKind.ACK or header.size:
+            raise RemoteProtocolError(
+                f"frame {header.kind} of {header.size} bytes in place of an acknowledgement"
+            )
+        del received[: UP.size]
+        self._ack(header, now)
+        return True
+
+    def _begin(self, first: bytes, now: float) -> None:
+        settings = self._master.settings
+        if first == PREAMBLE:
+            self.state = LinkState.GREETED
+            body = wire.pack_body(
+                wire.Challenge,
+                ChallengeBody(PREAMBLE[-1], 1 if settings.secret else 0, self._nonce),
+            )
+            self._begin_told = self._master.log.begin
+            self._send_frame(DownKind.CHALLENGE, body, self._begin_told)
+            return
+        (offset,) = REPORT.unpack(first)
+        log = self._master.log
+        if first[:-1] == PREAMBLE[:-1]:
+            self._refuse(f"it speaks version {first[-1]} of the dialect, this is {PREAMBLE[-1]}")
+        elif offset < 0:
+            self._refuse(f"it begins with {first.hex()}, which is no offset")
+        elif settings.secret or not settings.takes_stock:
+            self._refuse("it is a stock slave, and this master serves only those of its own kind")
+        elif offset > log.end:
+            self._forged(f"it says that it has {offset}, but the log ends at {log.end}")
+        elif 0 < offset < log.begin:
+            self._end(
+                f"it needs bytes from {offset} on, the log begins at {log.begin}; empty the slave's"
+                " store so that it begins anew"
+            )
+        else:
+            self.state = LinkState.STOCK
+            start = offset if offset else self._start_of_empty(settings.catch_up)
+            replica = Replica(
+                f"{STOCK}{self._host}",
+                self._peer,
+                self._peer,
+                broker_id=None,
+                is_native=False,
+                host=self._host,
+                member=f"{STOCK}{self._host}",
+            )
+            self._start(replica, start, now)
+
+    def _stock_report(self, offset: int, now: float) -> None:
+        if offset > self._offered:
+            self._forged(f"it says that it has {offset}, but was sent {self._offered}")
+        elif self.replica is not None:
+            # Nothing is known of its disk.
+            self._master.replicas.holds(self.replica, offset, NOTHING, now)
+
+    def _ack(self, header: UpHeader, now: float) -> None:
+        appended, flushed, epoch = header.appended, header.flushed, header.epoch
+        if appended > self._offered or flushed > appended:
+            self._forged(
+                f"it says that it has {appended}, {flushed} flushed, but was sent {self._offered}"
+            )
+        elif epoch != self._master.epoch:
+            self._refuse(f"it acknowledges epoch {epoch}, this is {self._master.epoch}")
+        elif self.replica is not None:
+            self.replica.has_answered = True
+            self.replica.lacks_tables = header.flags & _LACKS_TABLES != 0
+            self._master.replicas.holds(self.replica, appended, flushed, now)
+
+    def _recorded(self, order: tuple[int, int]) -> None:
+        if order > self._told_record:
+            self._forged(f"it says that it has record {order}, but was sent {self._told_record}")
+        elif self.replica is not None:
+            self._master.recorded(self.replica, order)
+
+    # --- the greeting ------------------------------------------------------------------------
+
+    def _hello(self, hello: HelloBody, now: float) -> None:
+        master = self._master
+        verdict, start, reason = self._judge(hello)
+        double = self._double_of(hello, now)
+        if double and verdict is not Verdict.REFUSED:
+            verdict, start, reason = Verdict.REFUSED, 0, double
+        if verdict is not Verdict.REFUSED:
+            # It is who it says, and has what it says, whatever it said before.
+            master.replicas.supersede(hello.replica.hex())
+        if verdict is Verdict.START or verdict is Verdict.RESEED:
+            self.state = LinkState.NATIVE
+        welcome = sign_welcome(
+            WelcomeBody(
+                verdict,
+                master.settings.cluster,
+                master.settings.broker_name,
+                master.settings.address,
+                master.settings.replica,
+                master.epoch,
+                master.log.begin,
+                master.log.end,
+                start,
+                reason,
+            ),
+            master.settings.secret,
+            hello.nonce,
+        )
+        self._send_frame(DownKind.WELCOME, wire.pack_body(wire.Welcome, welcome))
+        if verdict is Verdict.START:
+            replica = Replica(
+                hello.replica.hex(),
+                f"{hello.broker_name}:{hello.broker_id}",
+                hello.address,
+                broker_id=hello.broker_id,
+                is_native=True,
+                host=self._host,
+                member=member_name(hello.replica, hello.incarnation),
+            )
+            self._start(replica, start, now)
+            # Its end was compared with ours: this much it has. An empty one lacks nothing of what
+            # lies before its start, or it could never be in sync before more is appended.
+            flushed = min(hello.flushed, start) if hello.end else start
+            master.replicas.holds(replica, start, flushed, now)
+        elif verdict is Verdict.RESEED:
+            master.counters.reseeded += 1
+            self._end(f"{hello.broker_name}:{hello.broker_id} begins anew: {reason}")
+        elif verdict is Verdict.DIVERGED:
+            master.counters.diverged += 1
+            self._end(f"{hello.broker_name}:{hello.broker_id} at {hello.address}: {reason}")
+        else:
+            self._refuse(reason)
+
+    def _judge(self, hello: HelloBody) -> tuple[Verdict, int, str]:
+        """Decide what becomes of a slave: verdict, where to begin, and why."""
+        master, settings, log = self._master, self._master.settings, self._master.log
+        if settings.secret and not is_hello_genuine(hello, settings.secret, self._nonce):
+            return Verdict.REFUSED, 0, "the slave does not know the secret (haSecret) of its master"
+        if hello.cluster != settings.cluster or hello.broker_name != settings.broker_name:
+            return (
+                Verdict.REFUSED,
+                0,
+                f"a slave of {hello.cluster}/{hello.broker_name} called the master of"
+                f" {settings.cluster}/{settings.broker_name}",
+            )
+        if hello.replica == settings.replica:
+            return Verdict.REFUSED, 0, "master and slave have the same store, or a copy of it"
+        if hello.epoch > master.epoch:
+            master.outdated_by = max(hello.epoch, master.outdated_by or 0)
+            return (
+                Verdict.STALE,
+                0,
+                f"the slave has followed a master of epoch {hello.epoch}, this one is of"
+                f" {master.epoch}",
+            )
+        if hello.segment_bytes != log.segment_bytes:
+            return (
+                Verdict.REFUSED,
+                0,
+                f"mappedFileSizeCommitLog is {hello.segment_bytes} on the slave and"
+                f" {log.segment_bytes} on the master",
+            )
+        try:
+            empty_start = self._start_of_empty(CatchUp(hello.catch_up))
+        except ValueError:
+            return Verdict.REFUSED, 0, f"there is no catch-up {hello.catch_up}"
+        if hello.end == 0:
+            return Verdict.START, empty_start, ""
+        if hello.end > log.end:
+            return (
+                Verdict.DIVERGED,
+                log.end,
+                f"the slave ends at {hello.end}, {hello.end - log.end} bytes beyond its master's"
+                f" end {log.end}",
+            )
+        if hello.end < log.begin:
+            return (
+                Verdict.RESEED,
+                empty_start,
+                f"the slave ends at {hello.end}, the master's log begins at {log.begin}",
+            )
+        tail = hello.tail_offset
+        if hello.begin == hello.end:
+            # It has begun where a master told it to and got nothing yet; if that was too late for
+            # sends that wait now, it has to begin earlier.
+            if hello.end > self._start_of_empty(CatchUp.LAST_FILE):
+                return Verdict.RESEED, empty_start, f"sends before {hello.end} wait for slaves"
+            return Verdict.START, hello.end, ""
+        if (
+            hello.begin > hello.end
+            or tail != tail_start(hello.begin, hello.end, self._begin_told)
+            or tail < log.begin
+        ):
+            return (
+                Verdict.REFUSED,
+                0,
+                f"the slave compares from {tail} to {hello.end}, the log begins at {log.begin}",
+            )
+        if not is_tail_enough(hello.begin, tail, hello.end):
+            # It needs all that the master has, and nobody can tell any more whether what it has
+            # comes before that.
+            return (
+                Verdict.RESEED,
+                empty_start,
+                f"the slave ends at {hello.end}, too close to {log.begin}, where the master's log"
+                " begins, to be compared",
+            )
+        if log.digest(tail, hello.end) != hello.tail_digest:
+            return (
+                Verdict.DIVERGED,
+                log.end,
+                f"slave and master differ between {tail} and {hello.end}",
+            )
+        return Verdict.START, hello.end, ""
+
+    def _double_of(self, hello: HelloBody, now: float) -> str:
+        """Say which healthy slave a newcomer cannot be told from; empty if there is none."""
+        healthy_s = 2 * self._master.settings.heartbeat_s
+        for other in self._master.replicas:
+            if not other.is_native or other.is_superseded or now - other.heard_at > healthy_s:
+                continue
+            is_same_place = other.address == hello.address and other.host == self._host
+            if other.identity == hello.replica.hex():
+                if not is_same_place:
+                    return (
+                        f"the slave at {other.address} ({other.host}) has the same store, of which"
+                        f" this is a copy; remove config/haState.json from the copy at"
+                        f" {hello.address}"
+                    )
+            elif other.broker_id == hello.broker_id:
+                return (
+                    f"the slave at {other.address} has the same brokerId, {hello.broker_id}; give"
+                    f" the one at {hello.address} another"
+                )
+        return ""
+
+    def _start_of_empty(self, catch_up: CatchUp) -> int:
+        log = self._master.log
+        if catch_up is CatchUp.OLDEST:
+            return log.begin
+        # Not in the last segment if sends wait for what lies before it: they would be answered
+        # by a slave that does not have them.
+        last = self._master.promises.awaited_from(log.end)
+        return max(log.begin, last - last % log.segment_bytes)
+
+    def _start(self, replica: Replica, start: int, now: float) -> None:
+        self.replica = replica
+        self.position = self._offered = start
+        self._master.replicas.grew(self._master.log.end, now)
+        self._master.replicas.join(replica, now)
+
+    # --- to the slave ------------------------------------------------------------------------
+
+    def next_chunk(self, now: float) -> Chunk | None:
+        """Return what to send now; None if there is nothing, until the log grows or `next_tick`."""
+        if not self.is_streaming or self._is_superseded():
+            return None
+        master, position = self._master, self.position
+        log = master.log
+        if position < log.begin:
+            self._end(f"its bytes at {position} have expired, the log begins at {log.begin}")
+            return None
+        is_native = self.state is LinkState.NATIVE
+        if is_native and (record := master.record_to_tell(self._told_record)) is not None:
+            return self._record_chunk(record, now)
+        size = 0
+        if position < log.end:
+            settings = master.settings
+            size = min(
+                log.end - position,
+                log.segment_bytes - position % log.segment_bytes,
+                settings.frame_bytes
+                if is_native
+                else min(settings.stock_frame_bytes, STOCK_FRAME_BYTES_MAX),
+            )
+            size = self._throttled(size, now)
+        if not size and not self._is_sign_due(now):
+            return None
+        if is_native:
+            header = wire.pack_down(self._data_header(position, size, now))
+        else:
+            header = TRANSFER.pack(position, size)
+        self._offered = max(self._offered, position + size)
+        return Chunk(header, position, size)
+
+    def sealed(self, chunk: Chunk, content: bytes | memoryview) -> bytes:
+        """Return the header of a chunk with the checksum of its bytes, if its slave checks it."""
+        if self.state is not LinkState.NATIVE:
+            return chunk.header
+        return wire.with_body_crc(chunk.header, content)
+
+    def _record_chunk(self, record: InSyncRecord, now: float) -> Chunk:
+        """Return a frame without bytes of the log that tells a record."""
+        settings, epoch = self._master.settings, self._master.epoch
+        body = record.encode(settings.secret, settings.broker_name)
+        end = self._master.log.end
+        header = DownHeader(DownKind.RECORD, 0, 0, 0, len(body), 0, epoch, 0, end, 0, 0)
+        self._told_record = record.order
+        return Chunk(wire.with_body_crc(wire.pack_down(header), body) + body, self.position, 0)
+
+    def chunk_sent(self, chunk: Chunk, now: float) -> None:
+        """A chunk is with the system: the next one follows it."""
+        self.position = chunk.offset + chunk.size
+        self._sent_at = now
+        if chunk.size and self.replica is not None and not self.replica.in_sync:
+            self._master.bucket.take(chunk.size)
+        self._plan_tick()
+
+    def _throttled(self, size: int, now: float) -> int:
+        """Return how much of `size` may go: slaves in sync are never held up."""
+        bucket = self._master.bucket
+        self._throttled_until = 0.0
+        if not bucket.is_limited or self.replica is None or self.replica.in_sync:
+            return size
+        allowed = int(min(size, bucket.allowed(now)))
+        if allowed < min(size, 4096):
+            # Rounding may leave next to nothing to wait for, and then the clock would not move.
+            wait_s = max(bucket.wait_s(size), _WAIT_S_MIN)
+            bucket.waited_s += wait_s
+            self._throttled_until = now + wait_s
+            self._plan_tick()
+            return 0
+        return allowed
+
+    def _is_sign_due(self, now: float) -> bool:
+        if now >= self._sent_at + self._master.settings.heartbeat_s:
+            return True
+        return self.state is LinkState.NATIVE and self._told != self._standing()
+
+    def _standing(self) -> tuple[int, int, int, int]:
+        """Return what a native slave must hear of at once when it changes."""
+        master = self._master
+        flags = _SYNC if master.promises.is_sync else 0
+        if self.replica is not None and self.replica.in_sync:
+            flags |= _YOU_ARE_IN_SYNC
+        if master.replicas.rules.counts_flushed:
+            flags |= _WANTS_FLUSH
+        return (
+            master.news,
+            flags,
+            min(master.replicas.rules.needed, 255),
+            min(master.replicas.in_sync_most, 255),
+        )
+
+    def _data_header(self, offset: int, size: int, now: float) -> DownHeader:
+        master = self._master
+        end = master.log.end
+        self._told = news, flags, needed, in_sync = self._standing()
+        return DownHeader(
+            DownKind.DATA,
+            flags,
+            needed,
+            in_sync,
+            size,
+            offset,
+            master.epoch,
+            news,
+            end,
+            # Nothing behind this has been answered yet, other than that it is not replicated.
+            max(master.promises.settle_visible(end), master.replicas.replicated),
+            int(now * 1000),
+        )
+
+    def _send_frame(self, kind: DownKind, body: bytes, offset: int = 0) -> None:
+        master = self._master
+        header = DownHeader(kind, 0, 0, 0, len(body), offset, master.epoch, 0, master.log.end, 0, 0)
+        self._output.append(wire.with_body_crc(wire.pack_down(header), body) + body)
+
+    # --- time and the end --------------------------------------------------------------------
+
+    def tick(self, now: float) -> None:
+        """Look at the clock: end what is silent."""
+        settings = self._master.settings
+        if self.end_reason is None:
+            if self.is_streaming:
+                if now >= self._heard_at + settings.silence_s and not self._is_superseded():
+                    self._master.counters.silent += 1
+                    self._end(f"it was silent for {now - self._heard_at:.1f} s")
+            elif now >= self._opened_at + settings.handshake_s:
+                self._refuse(f"it did not say what it wants within {settings.handshake_s:g} s")
+        self._plan_tick()
+
+    def _plan_tick(self) -> None:
+        settings = self._master.settings
+        if not self.is_streaming:
+            self.next_tick = self._opened_at + settings.handshake_s
+            return
+        next_tick = min(self._heard_at + settings.silence_s, self._sent_at + settings.heartbeat_s)
+        if self._throttled_until:
+            next_tick = min(next_tick, self._throttled_until)
+        self.next_tick = next_tick
+
+    def _is_superseded(self) -> bool:
+        """End the connection if its slave has another one since."""
+        if self.replica is None or not self.replica.is_superseded:
+            return False
+        self._end("its slave has connected anew")
+        return True
+
+    def closed(self, now: float, why: str = "the connection was closed") -> None:
+        """The connection is gone, or is being closed."""
+        self._end(why)
+        if self.replica is not None:
+            self._master.replicas.leave(self.replica, now, self.end_reason or why)
+
+    def _refuse(self, reason: str) -> None:
+        self._master.counters.refused += 1
+        self._end(f"refused: {reason}")
+
+    def _forged(self, reason: str) -> None:
+        self._master.counters.forged += 1
+        self._end(f"refused: {reason}")
+
+    def _end(self, reason: str) -> None:
+        if self.end_reason is None:
+            self.end_reason = reason
+            self._master.last_error = f"{self._peer}: {reason}"

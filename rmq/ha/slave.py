@@ -1,0 +1,502 @@
+"""The slave's side of replication: finds its master, follows it, and says how that goes.
+
+    follower = Follower(store, log, settings, ...)
+    follower.point_to("10.0.0.1:10912", "10.0.0.1:10911")
+    nursery.start_soon(follower.run)
+
+A connection that ends is made again, soon and then less often. What trying again cannot mend (this
+log is not the beginning of the master's, the master is of an older epoch, it refuses this slave) is
+said once and shown in `status`; the master is then only greeted, every few seconds, and not a byte
+of it is taken. A disk that takes nothing ends the connection, not the slave: it goes on where it
+stopped when there is room again.
+
+A master is greeted in the native dialect first. One that does not answer so is a stock master and
+is examined (`stock_master`) before it is followed, unless a secret or TLS was asked for, which no
+stock master has: then it is refused. Where the master was native before, also before this slave was
+started, silence is no answer: it may hang. A stock one repeats what it was sent after 5 s, and only
+by that is it taken for one.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rmq.errors import ConfigError, LogGapError, StoreError, StoreUnavailableError
+from rmq.ha import stock_master
+from rmq.ha.protocol.slave_link import Ending, EndKind, MasterView, SlaveLink
+from rmq.ha.protocol.wire import NONCE_BYTES, CatchUp
+from rmq.ha.receiver import Receiver, ReceiverCounters
+from rmq.ha.slave_connection import dial
+from rmq.ha.slave_status import FollowerState, FollowerStatus
+from rmq.remoting.client import open_client
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from rmq.ha.protocol.log_view import LogView
+    from rmq.ha.protocol.slave_link import SlaveSettings
+    from rmq.model.in_sync_record import InSyncRecord
+    from rmq.remoting.client import RemotingClient
+    from rmq.store.store import MessageStore
+
+CONNECT_S: Final = 5.0
+RETRY_MIN_S: Final = 0.2
+RETRY_MAX_S: Final = 1.0
+GREET_S: Final = 5.0
+"""How often a master is greeted that cannot be followed."""
+STEADY_S: Final = 1.0
+"""A master that was followed for so long is a good one: it is dialled soon again."""
+DISK_RETRY_S: Final = 1.0
+LAG_S_MAX: Final = 3.0
+"""Whoever has lacked something for longer than this is catching up again."""
+ROUND_TRIPS: Final = 6
+"""The silence of so many round trips, as long as one took to connect, is that of a stock master."""
+
+_log = logging.getLogger(__name__)
+
+
+_TROUBLES: Final = {
+    EndKind.DIVERGED: (
+        FollowerState.DIVERGED,
+        "this slave has stopped: its log is not the beginning of its master's: %s. `rmq ha verify`"
+        " shows where they part, `rmq ha resync` cuts this log there",
+    ),
+    EndKind.STALE: (
+        FollowerState.STALE,
+        "this slave has stopped: %s. Let the older one become a slave (`rmq ha demote`), or point"
+        " this one to the master of the later epoch",
+    ),
+    EndKind.REFUSED: (
+        FollowerState.REFUSED,
+        "this slave has stopped: %s. Compare the settings of master and slave (brokerClusterName,"
+        " brokerName, haSecret, haDialect, mappedFileSizeCommitLog)",
+    ),
+    EndKind.RESEED: (
+        FollowerState.RESEEDING,
+        "this slave begins anew: %s",
+    ),
+}
+_OUTRUN: Final = (
+    "this slave has stopped: %s. Without haSecret nobody can tell whether that is its master; if it"
+    " is, `rmq ha resync` moves this log aside and begins anew"
+)
+_LIVE: Final = (FollowerState.CATCHING_UP, FollowerState.STREAMING)
+
+
+class Follower:
+    """Follows one master at a time, while `run` runs."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        log: LogView,
+        settings: SlaveSettings,
+        *,
+        epoch: Callable[[], int],
+        adopt_epoch: Callable[[int, int], Awaitable[None]],
+        save_record: Callable[[InSyncRecord], Awaitable[None]],
+        dialect: str = "auto",
+        was_native: bool = False,
+        tls_context: ssl.SSLContext | None = None,
+        on_news: Callable[[], None],
+        is_current: Callable[[], bool] = lambda: True,
+        reseed: Callable[[int, str], None] | None,
+        cut: Callable[[int, str], None],
+        client: RemotingClient | None = None,
+    ) -> None:
+        """`adopt_epoch(epoch, start)` notes durably that a later epoch begins here at `start`,
+        `save_record` by what rule the master answers sends.
+
+        With `was_native` the master is known to be one of ours. `on_news` is called when the master
+        has news about topics, groups or offsets, and `is_current` tells whether they are here.
+        `reseed` is asked to empty the store and begin at
+        an offset; None: only an operator may do that. `cut` is asked to end the log at an offset or
+        before, because what follows is not the master's. `client` asks stock masters about their
+        logs; without one a client is made for that.
+        """
+        if dialect not in ("auto", "native", "stock"):
+            raise ConfigError("haDialect", f"{dialect!r} is not auto, native or stock")
+        if dialect == "stock" and (settings.secret or tls_context is not None):
+            raise ConfigError("haDialect", "stock masters know neither haSecret nor TLS")
+        self._store = store
+        self._log = log
+        self._settings = settings
+        self._epoch = epoch
+        self._adopt_epoch = adopt_epoch
+        self._save_record = save_record
+        self._dialect = dialect
+        self._tls_context = tls_context
+        self._on_news = on_news
+        self._is_current = is_current
+        self._reseed = reseed
+        self._cut = cut
+        self._client = client
+        self._ha_address: str | None = None
+        self._master_address: str | None = None
+        self._pointed = trio.Event()
+        self._suspensions = 0
+        self._stopped = trio.Event()
+        """Set while nobody is followed."""
+        self._target_scope = trio.CancelScope()
+        self._state = FollowerState.IDLE
+        self._since = 0.0
+        self._link: SlaveLink | None = None
+        self._master = MasterView()
+        self._was_native = was_native
+        """A master of this name has answered in the native dialect, and none in the stock one
+        since."""
+        self._warned_unasked = False
+        self._news: int | None = None
+        self._live_at = 0.0
+        """When bytes of this master were last let in."""
+        self._caught_up_at = -math.inf
+        self._last_error: str | None = None
+        self._diverged_at: int | None = None
+        self._connects = 0
+        self.counters = ReceiverCounters()
+        """What was moved since the start, by all connections."""
+        self._failure_told: str | None = None
+        """What was logged about the store when it took nothing."""
+        self._received_before = 0
+        self._waits: list[tuple[int, trio.Event]] = []
+
+    # --- what others ask and say -------------------------------------------------------------
+
+    def point_to(self, ha_address: str | None, master_address: str | None) -> None:
+        """Follow another master from now on; None: nobody.
+
+        `master_address` is where it serves clients, if that is known: a stock master is asked
+        there about its log.
+        """
+        self._master_address = master_address
+        if ha_address != self._ha_address:
+            self._ha_address = ha_address
+            self._pointed.set()
+            self._target_scope.cancel()
+
+    @asynccontextmanager
+    async def suspended(self) -> AsyncIterator[None]:
+        """Follow nobody inside: the log does not grow, and what the master said stays known."""
+        self._suspensions += 1
+        self._pointed.set()
+        self._target_scope.cancel()
+        try:
+            await self._stopped.wait()
+            yield
+        finally:
+            self._suspensions -= 1
+            self._pointed.set()
+
+    def rename(self, incarnation: int) -> None:
+        """Greet masters as this incarnation of the store from the next connection on."""
+        self._settings = replace(self._settings, incarnation=incarnation)
+
+    @property
+    def status(self) -> FollowerStatus:
+        now = trio.current_time()
+        link, end = self._link, self._log.end
+        is_streaming = link is not None and link.is_streaming
+        lag_bytes = max(0, self._master.end - end)
+        lag_s = 0.0 if is_streaming and not lag_bytes else max(0.0, now - self._caught_up_at)
+        state = self._state
+        if state is FollowerState.STREAMING and lag_s > LAG_S_MAX:
+            state = FollowerState.CATCHING_UP
+        return FollowerStatus(
+            state=state,
+            since=self._since,
+            ha_address=self._ha_address,
+            master_address=self._master_address,
+            is_native=None if link is None else link.is_native,
+            master=replace(self._master),
+            lag_bytes=lag_bytes,
+            lag_s=lag_s,
+            last_error=self._last_error,
+            connects=self._connects,
+            received_bytes=self.counters.received_bytes,
+            diverged_at=self._diverged_at,
+        )
+
+    async def caught_up(self, offset: int) -> None:
+        """Wait until the log holds everything below `offset`."""
+        if self._log.end >= offset:
+            await trio.lowlevel.checkpoint()
+            return
+        wait = (offset, trio.Event())
+        self._waits.append(wait)
+        try:
+            await wait[1].wait()
+        finally:
+            self._waits.remove(wait)
+
+    # --- the task ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Follow whoever it is pointed to, until cancelled."""
+        try:
+            followed: str | None = None
+            while True:
+                self._pointed = trio.Event()
+                if self._ha_address is None or self._ha_address != followed:
+                    self._forget_master()
+                if self._ha_address is None or self._suspensions:
+                    self._enter(FollowerState.IDLE)
+                    self._stopped.set()
+                    await self._pointed.wait()
+                    continue
+                followed = self._ha_address
+                self._stopped = trio.Event()
+                with trio.CancelScope() as self._target_scope:
+                    await self._follow(self._ha_address)
+        finally:
+            self._link = None
+            self._stopped.set()
+            self._enter(FollowerState.IDLE)
+
+    def _forget_master(self) -> None:
+        self._enter(FollowerState.IDLE)
+        self._master = MasterView()
+        self._warned_unasked = False
+        self._caught_up_at = -math.inf
+        self._last_error = None
+        self._diverged_at = None
+
+    async def _follow(self, address: str) -> None:
+        """Connect to one master again and again."""
+        failures = 0
+        self._enter(FollowerState.CONNECTING)
+        while True:
+            was_steady = False
+            try:
+                self._check_store()
+                ending = await self._attempt(address)
+                was_steady = (
+                    self._state in _LIVE and trio.current_time() >= self._live_at + STEADY_S
+                )
+                pause_s = self._act_on(ending, address)
+            except LogGapError as exc:
+                # It was cut to nothing, and has a segment where its master has none any longer.
+                reason = f"this log begins at {exc.expected}, its master's at {exc.offered}"
+                pause_s = self._act_on(Ending(EndKind.RESEED, reason, exc.offered), address)
+            except StoreError as exc:
+                self._fail(self._refusal() or exc)
+                pause_s = DISK_RETRY_S
+            finally:
+                self._link = None
+            if pause_s is None:
+                failures = 0 if was_steady else failures
+                pause_s = min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(failures, 8))
+                failures += 1
+            await trio.sleep(pause_s)
+
+    def _act_on(self, ending: Ending, address: str) -> float | None:
+        """Note how a connection ended; return when to try again, None for soon."""
+        kind, reason, offset = ending
+        if kind is EndKind.DAMAGED:
+            _log.error("%s; this log is cut before them, and they are copied again", reason)
+            self._last_error = reason
+            self._enter(FollowerState.CONNECTING)
+            self._cut(offset, reason)
+            return GREET_S
+        if kind not in _TROUBLES:
+            text = "the connection to the master at %s ended: %s"
+            is_news = self._state in _LIVE or self._last_error != reason
+            _log.log(logging.WARNING if is_news else logging.DEBUG, text, address, reason)
+            self._last_error = reason
+            if self._state in _LIVE:
+                self._enter(FollowerState.CONNECTING)
+            return None
+        self._last_error = reason
+        state, text = _TROUBLES[kind]
+        if kind is EndKind.RESEED and self._reseed is None:
+            state, text = FollowerState.OUTRUN, _OUTRUN
+        if kind is EndKind.DIVERGED:
+            self._diverged_at = offset
+        if state is not self._state:
+            self._enter(state)
+            is_error = state is not FollowerState.RESEEDING
+            _log.log(logging.ERROR if is_error else logging.WARNING, text, reason)
+        if kind is EndKind.RESEED and self._reseed is not None:
+            self._reseed(offset, reason)
+        return GREET_S
+
+    def _fail(self, error: StoreError) -> None:
+        self._last_error = str(error)
+        self._enter(FollowerState.FAILED)
+        if self._failure_told != self._last_error:
+            self._failure_told = self._last_error
+            _log.error(
+                "this slave takes nothing from its master until its store does: %s; %s",
+                error,
+                error.hint or "see the log of the store",
+            )
+
+    def _check_store(self) -> None:
+        """Raise if the store takes nothing: then the master need not begin to send."""
+        if (refusal := self._refusal()) is not None:
+            raise refusal
+        if self._state is FollowerState.FAILED and self._log.end:
+            # It was full, or could not make the next segment. The place is needed anyhow.
+            self._store.raw_room(1)
+
+    def _refusal(self) -> StoreError | None:
+        """Return why the store takes nothing from anybody, if that is so."""
+        core = self._store.core
+        if core.refusal is None:
+            return None
+        cause = core.failure or core.dispatcher.error
+        if cause is None:
+            return StoreUnavailableError(core.refusal.value)
+        return StoreUnavailableError(f"{core.refusal.value}: {cause}", hint=cause.hint)
+
+    # --- one connection ----------------------------------------------------------------------
+
+    async def _attempt(self, address: str) -> Ending:
+        """Connect once, and follow as long as the connection lasts; return how it ended."""
+        try:
+            if self._dialect != "stock":
+                ending = await self._serve(address, is_native=True)
+                if ending.kind is not EndKind.NOT_NATIVE:
+                    return ending
+                if self._dialect == "native" or self._settings.secret or self._tls_context:
+                    return Ending(
+                        EndKind.REFUSED,
+                        f"the master at {address} does not answer as a native one, and haDialect,"
+                        " haSecret or TLS ask for that",
+                    )
+            return await self._follow_stock(address)
+        except OSError as exc:
+            return Ending(EndKind.CLOSED, f"cannot connect to {address}: {exc.strerror or exc}")
+
+    async def _follow_stock(self, address: str) -> Ending:
+        end = 0
+        if self._master_address is None:
+            _log.log(
+                logging.DEBUG if self._warned_unasked else logging.WARNING,
+                "the stock master at %s cannot be asked about its log, because its remoting address"
+                " is not known: it is followed as it is",
+                address,
+            )
+            self._warned_unasked = True
+        else:
+            if self._dialect == "auto" and await self._is_ours(self._master_address):
+                self._was_native = True
+                return Ending(
+                    EndKind.CLOSED,
+                    f"the master at {address} speaks the native dialect, but did not answer in time"
+                    " when it was greeted: it is greeted again",
+                )
+            found = await self._examine(self._master_address, self._settings.catch_up)
+            if isinstance(found, Ending):
+                return found
+            end = found.end
+        return await self._serve(address, is_native=False, end=end)
+
+    async def _is_ours(self, address: str) -> bool:
+        if self._client is not None:
+            return await stock_master.is_ours(self._client, address)
+        async with open_client() as client:
+            return await stock_master.is_ours(client, address)
+
+    async def _examine(self, address: str, catch_up: CatchUp) -> Ending | stock_master.Extent:
+        if self._client is not None:
+            return await stock_master.examine(self._client, address, self._store, catch_up)
+        # An error of the store must not come out of the client's tasks as a group.
+        failure: StoreError | None = None
+        found: Ending | stock_master.Extent | None = None
+        async with open_client() as client:
+            try:
+                found = await stock_master.examine(client, address, self._store, catch_up)
+            except StoreError as exc:
+                failure = exc
+        if failure is not None:
+            raise failure
+        assert found is not None
+        return found
+
+    async def _serve(self, address: str, *, is_native: bool, end: int = 0) -> Ending:
+        """Connect in one dialect and receive; `end` is where the master's log is known to end."""
+        epoch = self._epoch()
+        dialled_at = trio.current_time()
+        connection = await dial(address, self._tls_context, CONNECT_S)
+        self._connects += 1
+        self._received_before = self.counters.received_bytes
+        settings = self._settings
+        if self._was_native:
+            settings = replace(settings, native_wait_s=math.inf)
+        else:
+            round_trip_s = trio.current_time() - dialled_at
+            wait_s = max(settings.native_wait_s, ROUND_TRIPS * round_trip_s)
+            settings = replace(settings, native_wait_s=wait_s)
+        link = SlaveLink(
+            settings,
+            self._log,
+            is_native=is_native,
+            epoch=epoch,
+            nonce=os.urandom(NONCE_BYTES),
+            now=trio.current_time(),
+            is_current=self._is_current,
+        )
+        link.master.end = end
+        # What is known of the master stays until this connection brings more: it may be silent.
+        self._link, self._news = link, None
+        if not is_native:
+            self._master = link.master
+        receiver = Receiver(
+            self._store,
+            self._log,
+            link,
+            connection,
+            epoch=epoch,
+            adopt_epoch=self._adopt_epoch,
+            save_record=self._save_record,
+            on_turn=self._note_turn,
+            counters=self.counters,
+        )
+        ending = await receiver.run()
+        if receiver.failure is not None:
+            raise receiver.failure
+        return ending
+
+    def _note_turn(self, now: float) -> None:
+        """Look at where the log stands after a turn of receiving."""
+        link = self._link
+        if link is None or not link.is_streaming or link.ending is not None:
+            return
+        end, master = self._log.end, link.master
+        self._master = master
+        if self._state not in _LIVE:
+            self._was_native = link.is_native
+            self._last_error = self._diverged_at = None
+            self._enter(FollowerState.CATCHING_UP)
+            self._live_at = now
+            _log.info(
+                "following the %s master at %s from %d on",
+                "native" if link.is_native else "stock",
+                self._ha_address,
+                end,
+            )
+        if self._failure_told is not None and self.counters.received_bytes > self._received_before:
+            self._failure_told = None
+            _log.warning("the store takes bytes of the master again")
+        if end >= master.end:
+            self._caught_up_at = now
+            if self._state is FollowerState.CATCHING_UP:
+                self._enter(FollowerState.STREAMING)
+        if master.news != self._news:
+            self._news = master.news
+            self._on_news()
+        for offset, event in self._waits:
+            if offset <= end:
+                event.set()
+
+    def _enter(self, state: FollowerState) -> None:
+        if state is not self._state:
+            self._state, self._since = state, trio.current_time()

@@ -1,0 +1,231 @@
+"""Dashboards, alerts and the page about metrics speak of metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from prometheus_client import generate_latest
+
+from rmq.broker.metrics.registry import CATALOGUE as SCRAPE_CATALOGUE
+from rmq.broker.metrics.registry import BrokerRegistry
+from rmq.broker.metrics.replication import CATALOGUE
+from tests.broker.metrics.metrics_kit import (
+    master_status,
+    metrics_of,
+    scraped,
+    slave_status,
+)
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+DASHBOARD: Final = ROOT / "ops" / "grafana" / "replication.json"
+ALERTS: Final = ROOT / "ops" / "prometheus" / "replication-alerts.yml"
+PAGE: Final = ROOT / "docs" / "metrics.md"
+
+Labels = dict[str, str]
+
+
+def shown_series() -> list[tuple[str, Labels]]:
+    """Every series of a master and of a slave, with the labels that Prometheus adds."""
+    series: list[tuple[str, Labels]] = []
+    for status in (master_status(), slave_status()):
+        registry = BrokerRegistry(metrics_of(status))
+        registry.refresh()
+        registry.scrapes.duration_s = 0.01
+        for name, labels in scraped("text/plain", generate_latest(registry)):
+            series.append((name, {**dict(labels), "job": "rocketmq", "instance": "here:5557"}))
+    return series
+
+
+SERIES: Final = shown_series()
+LABELS: Final = {label for _, labels in SERIES for label in labels}
+
+# --- the dashboard ------------------------------------------------------------------------------
+
+dashboard: Final[dict[str, Any]] = json.loads(DASHBOARD.read_text())
+panels: Final[list[dict[str, Any]]] = [
+    panel for panel in dashboard["panels"] if panel["type"] != "row"
+]
+
+
+def dashboard_expressions() -> list[str]:
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    expressions += [note["expr"] for note in dashboard["annotations"]["list"]]
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            assert variable["query"]["query"] == variable["definition"]
+            expressions.append(variable["definition"])
+    return expressions
+
+
+# --- the alerts ---------------------------------------------------------------------------------
+
+
+def read_alerts() -> list[dict[str, str]]:
+    """Read the rules: of YAML no more than that file needs."""
+    rules: list[dict[str, str]] = []
+    folded: str | None = None
+    for line in ALERTS.read_text().splitlines():
+        if folded is not None and line.startswith(" " * 10):
+            rules[-1][folded] = f"{rules[-1][folded]} {line.strip()}".strip()
+            continue
+        folded = None
+        if match := re.fullmatch(r"      - alert: (\w+)", line):
+            rules.append({"alert": match[1]})
+        elif match := re.fullmatch(r" {8}(?:  )?(\w+): ?(.*)", line):
+            key, text = match.groups()
+            if key in ("labels", "annotations"):
+                continue
+            rules[-1][key] = "" if text == ">-" else text
+            folded = key if text == ">-" else None
+        else:
+            assert not line or line.startswith(("#", "groups:", "  - name:", "    rules:")), line
+    return rules
+
+
+alerts: Final = read_alerts()
+
+
+# --- names --------------------------------------------------------------------------------------
+
+_SELECTOR: Final = re.compile(r"\b(rocketmq_\w+|process_\w+)(?:\{([^}]*)\})?")
+_MATCHER: Final = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+
+
+def selectors(expression: str) -> list[tuple[str, list[tuple[str, str, str]]]]:
+    """The metrics that an expression asks for, and what their labels must be."""
+    found = _SELECTOR.findall(re.sub(r"\$\w+", ".+", expression))
+    return [(name, _MATCHER.findall(matchers)) for name, matchers in found]
+
+
+def matches(labels: Labels, label: str, operator: str, wanted: str) -> bool:
+    value = labels.get(label, "")
+    is_equal = bool(re.fullmatch(wanted, value)) if "~" in operator else value == wanted
+    return is_equal is not operator.startswith("!")
+
+
+EXPRESSIONS: Final = [
+    *(pytest.param(text, id=f"dashboard {n}") for n, text in enumerate(dashboard_expressions())),
+    *(pytest.param(alert["expr"], id=alert["alert"]) for alert in alerts),
+]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_metric_that_is_asked_for_is_shown_by_some_broker(expression: str) -> None:
+    found = selectors(expression)
+    assert found
+    for name, matchers in found:
+        assert any(
+            series == name and all(matches(labels, *matcher) for matcher in matchers)
+            for series, labels in SERIES
+        ), (name, matchers)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_every_state_that_is_asked_for_exists(expression: str) -> None:
+    for name, matchers in selectors(expression):
+        for label, operator, wanted in matchers:
+            values = {labels.get(label) for series, labels in SERIES if series == name}
+            for each in wanted.split("|"):
+                if operator == "=" or re.fullmatch(r"\w+", each):
+                    assert each in values, (name, label, each)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_labels_to_group_by_exist(expression: str) -> None:
+    for names in re.findall(r"\b(?:by|on|without|ignoring) \(([^)]*)\)", expression):
+        assert set(names.split(", ")) <= LABELS
+
+
+def test_labels_in_texts_exist() -> None:
+    legends = [target["legendFormat"] for panel in panels for target in panel["targets"]]
+    used = set(re.findall(r"\{\{(\w+)\}\}", " ".join(legends)))
+    used |= set(re.findall(r"\$labels\.(\w+)", ALERTS.read_text()))
+    assert used
+    assert used <= LABELS
+
+
+# --- shape --------------------------------------------------------------------------------------
+
+
+def test_panels_have_what_a_reader_needs() -> None:
+    kinds = {"timeseries", "stat", "state-timeline"}
+    for panel in panels:
+        assert panel["type"] in kinds
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        sources = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
+        assert all(source["uid"] == "${datasource}" for source in sources)
+        references = [target["refId"] for target in panel["targets"]]
+        assert len(set(references)) == len(references)
+        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+        assert steps[0]["value"] is None
+
+
+def test_panels_have_their_own_number_and_do_not_overlap() -> None:
+    everything = dashboard["panels"]
+    assert len({panel["id"] for panel in everything}) == len(everything)
+    for one, other in combinations([panel["gridPos"] for panel in everything], 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert beside or above, (one, other)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in everything)
+
+
+def test_the_dashboard_can_be_provisioned() -> None:
+    assert dashboard["id"] is None
+    assert dashboard["uid"] == "rocketmq-replication"
+    # Grafana 10.4 and later read it as it is.
+    assert dashboard["schemaVersion"] == 39
+    assert not {"__inputs", "__requires"} & dashboard.keys()
+    names = [variable["name"] for variable in dashboard["templating"]["list"]]
+    assert names == ["datasource", "job", "cluster", "broker", "instance"]
+    used = set(re.findall(r"\$(\w+)", " ".join(dashboard_expressions())))
+    assert used - {"__rate_interval"} <= set(names)
+
+
+def test_alerts_have_what_the_one_who_is_called_needs() -> None:
+    assert len(alerts) == ALERTS.read_text().count("- alert:")
+    assert len({alert["alert"] for alert in alerts}) == len(alerts)
+    for alert in alerts:
+        assert alert["alert"].startswith("RocketMQ")
+        assert alert["severity"] in ("critical", "warning")
+        assert re.fullmatch(r"\d+[sm]", alert["for"])
+        assert {"summary", "description", "action"} <= alert.keys()
+        assert all(alert[key] for key in alert)
+
+
+@pytest.mark.parametrize(
+    "alert",
+    [
+        "RocketMQSlaveDiverged",
+        "RocketMQSyncMasterWithoutSlave",
+        "RocketMQReplicationLagHigh",
+        "RocketMQForgedReports",
+        "RocketMQMasterFenced",
+    ],
+)
+def test_what_must_not_go_unseen_has_an_alert(alert: str) -> None:
+    assert alert in {each["alert"] for each in alerts}
+
+
+def test_the_page_lists_every_metric_with_its_labels_and_no_other() -> None:
+    rows = re.findall(
+        r"^\| `(rocketmq_\w+)` \| (gauge|counter) \| (.*?) \|", PAGE.read_text(), re.M
+    )
+    listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert len(listed) == len(rows)
+    assert listed == {
+        family.name: ("counter" if family.is_counter else "gauge", family.labels)
+        for family in (*CATALOGUE, *SCRAPE_CATALOGUE)
+    }
+
+
+def test_the_page_lists_every_alert() -> None:
+    listed = re.findall(r"^\| `(RocketMQ\w+)` \|", PAGE.read_text(), re.M)
+    assert listed == [alert["alert"] for alert in alerts]

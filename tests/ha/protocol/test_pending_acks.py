@@ -1,0 +1,196 @@
+"""What is promised to producers, and when it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmq.ha.protocol.pending_acks import Kept, ModeSwitch, Promises, ReplicationMode
+from rmq.ha.protocol.slaves import InSyncRules, Replica, ReplicaSet
+
+SYNC, ASYNC = ReplicationMode.SYNC, ReplicationMode.ASYNC
+
+
+class Pair:
+    """A master's promises and one slave."""
+
+    def __init__(self, mode: ReplicationMode, *, end: int = 100, minimum: int = 0) -> None:
+        self.replicas = ReplicaSet(InSyncRules(minimum=minimum), end)
+        self.promises: Promises[str] = Promises(self.replicas, mode, end=end, timeout_s=3.0)
+        self.slave = Replica("s", "s", "s", broker_id=1, is_native=True)
+
+    def join(self) -> None:
+        self.replicas.join(self.slave, 0.0)
+        self.hold(self.replicas.end)
+
+    def hold(self, offset: int) -> list[str]:
+        self.replicas.holds(self.slave, offset, offset, 0.0)
+        return self.promises.settle()
+
+    def send(self, name: str, size: int = 10, now: float = 0.0) -> Kept | None:
+        end = self.replicas.end + size
+        self.replicas.grew(end, now)
+        return self.promises.ask(end, now, name)
+
+
+@pytest.mark.parametrize(
+    ("mode", "has_slave", "answer"),
+    [
+        pytest.param(ASYNC, False, Kept.REPLICATED, id="async, alone"),
+        pytest.param(ASYNC, True, Kept.REPLICATED, id="async, with a slave"),
+        pytest.param(SYNC, False, Kept.NOT_AVAILABLE, id="sync, alone"),
+        pytest.param(SYNC, True, None, id="sync, with a slave"),
+    ],
+)
+def test_what_a_send_is_answered_at_once(
+    mode: ReplicationMode, has_slave: bool, answer: Kept | None
+) -> None:
+    pair = Pair(mode)
+    if has_slave:
+        pair.join()
+    assert pair.send("m") is answer
+    assert len(pair.promises) == (answer is None)
+
+
+def test_a_report_answers_all_it_covers_in_order() -> None:
+    pair = Pair(SYNC)
+    pair.join()
+    for name in ("a", "b", "c"):
+        pair.send(name)
+    assert pair.hold(109) == []
+    assert pair.hold(120) == ["a", "b"]
+    assert pair.promises.visible == 120
+    assert pair.hold(130) == ["c"]
+    assert pair.promises.next_deadline() is None
+
+
+def test_each_waits_until_its_own_deadline() -> None:
+    pair = Pair(SYNC)
+    pair.join()
+    pair.send("a", now=1.0)
+    pair.send("b", now=2.0)
+    assert pair.promises.next_deadline() == 4.0
+    assert pair.promises.expire(3.999) == []
+    assert pair.promises.expire(4.0) == ["a"]
+    assert pair.promises.expire(5.0) == ["b"]
+
+
+def test_what_is_held_already_needs_no_waiting() -> None:
+    pair = Pair(SYNC)
+    pair.join()
+    pair.replicas.grew(200, 0.0)
+    pair.hold(200)
+    assert pair.promises.ask(200, 0.0, "m") is Kept.REPLICATED
+
+
+def test_a_switch_takes_effect_at_the_end_of_the_log() -> None:
+    pair = Pair(ASYNC)
+    pair.join()
+    assert pair.promises.switch(ASYNC, 150) == ModeSwitch(100, ASYNC)
+    pair.replicas.grew(150, 0.0)
+    assert pair.promises.switch(SYNC, 150) == ModeSwitch(150, SYNC)
+    assert pair.promises.visible == 150
+    # It was appended before the switch.
+    assert pair.promises.ask(150, 0.0, "old") is Kept.REPLICATED
+    assert pair.send("new") is None
+
+
+def test_those_who_wait_go_on_waiting_after_a_switch_to_async() -> None:
+    pair = Pair(SYNC)
+    pair.join()
+    pair.send("m")
+    pair.promises.switch(ASYNC, 110)
+    assert pair.promises.settle() == []
+    assert pair.hold(110) == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "minimum", "has_slave", "refuses"),
+    [
+        pytest.param(SYNC, 1, False, True, id="too few"),
+        pytest.param(SYNC, 1, True, False, id="enough"),
+        pytest.param(SYNC, 2, True, True, id="still too few"),
+        pytest.param(SYNC, 0, False, False, id="no minimum"),
+        pytest.param(ASYNC, 1, False, False, id="async"),
+    ],
+)
+def test_when_a_send_is_refused(
+    mode: ReplicationMode, minimum: int, has_slave: bool, refuses: bool
+) -> None:
+    pair = Pair(mode, minimum=minimum)
+    if has_slave:
+        pair.join()
+    assert pair.promises.refuses() is refuses
+
+
+def test_whoever_has_gone_is_forgotten() -> None:
+    pair = Pair(SYNC)
+    pair.join()
+    pair.send("a")
+    pair.send("b")
+    pair.promises.forget("a")
+    assert pair.promises.give_up() == ["b"]
+    assert len(pair.promises) == 0
+
+
+def test_where_a_slave_must_begin_to_cover_those_who_wait() -> None:
+    pair = Pair(SYNC)
+    pair.join()
+    assert pair.promises.awaited_from(100) == 100
+    pair.send("a", 10)
+    pair.send("b", 90)
+    assert pair.promises.awaited_from(200) == 109
+    pair.hold(110)
+    assert pair.promises.awaited_from(200) == 110
+    pair.hold(200)
+    assert pair.promises.awaited_from(200) == 200
+    pair.send("c", 50)
+    assert pair.promises.awaited_from(250) == 249
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("send"), st.integers(1, 50)),
+            st.tuples(st.just("hold"), st.integers(0, 80)),
+            st.tuples(st.just("wait"), st.integers(0, 4)),
+            st.tuples(st.just("switch"), st.integers(0, 1)),
+            st.tuples(st.just("needed"), st.integers(1, 2)),
+        ),
+        max_size=80,
+    )
+)
+def test_promises_are_kept_once_and_only_when_they_are(steps: list[tuple[str, int]]) -> None:
+    pair = Pair(SYNC)
+    pair.join()
+    promises, replicas = pair.promises, pair.replicas
+    now, waiting, visible = 0.0, dict[str, tuple[int, float]](), promises.visible
+    for number, (kind, value) in enumerate(steps):
+        if kind == "send":
+            kept = pair.send(str(number), value, now)
+            if kept is None:
+                waiting[str(number)] = (replicas.end, now + 3.0)
+            elif promises.is_sync:
+                is_held = replicas.end <= max(replicas.replicated, promises.in_force.offset)
+                assert (kept is Kept.REPLICATED) == is_held
+        elif kind == "hold":
+            replicas.holds(pair.slave, min(replicas.end, pair.slave.appended + value), 0, now)
+        elif kind == "wait":
+            now += value
+        elif kind == "switch":
+            promises.switch((SYNC, ASYNC)[value], replicas.end)
+        else:
+            replicas.rules = replace(replicas.rules, needed=value)
+            replicas.refresh(now)
+        for name in promises.settle():
+            assert waiting.pop(name)[0] <= replicas.replicated
+        for name in promises.expire(now):
+            assert waiting.pop(name)[1] <= now
+        assert all(end > replicas.replicated and at > now for end, at in waiting.values())
+        assert all(end > promises.awaited_from(replicas.end) for end, _ in waiting.values())
+        assert len(promises) == len(waiting)
+        assert visible <= promises.settle_visible(replicas.end) <= replicas.end
+        visible = promises.visible
