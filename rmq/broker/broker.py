@@ -295,7 +295,7 @@ class Broker:
             is_pending=lambda: self.replication.is_pending,
         )
         self.housekeeping = ClientHousekeeping(self.clients, self.locks)
-        self._parting = Parting(store, lambda: self.replication.parted_at)
+        self._parting = Parting(store, lambda: self.replication.parted_at, trio.current_time)
         self.pulls = PullHandlers(
             live,
             store,
@@ -327,6 +327,7 @@ class Broker:
             self.offsets,
             self.delay,
             self.transaction_checks,
+            self._parting,
         )
         siblings = Siblings(live, self._client)
         self.replication = Replication(

@@ -122,10 +122,7 @@ class OffsetHandlers:
                 ResponseCode.SYSTEM_ERROR,
                 f"offset {header.commit_offset} of group {header.consumer_group} is negative",
             )
-        # Whoever says so: consumers commit before this broker has heard that they are any.
-        if self._parting is not None and self._parting.is_other(
-            header.topic, header.queue_id, header.commit_offset
-        ):
+        if self._is_of_another_log(request):
             request.reply(EmptyHeader())
             return
         store = self._offsets.commit if self._is_consumer(request) else self._offsets.reset
@@ -137,6 +134,21 @@ class OffsetHandlers:
             header.commit_offset,
         )
         request.reply(EmptyHeader())
+
+    def _is_of_another_log(self, request: Request[UpdateConsumerOffsetRequest]) -> bool:
+        header, parting = request.header, self._parting
+        if parting is None:
+            return False
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        # Whoever says so: consumers commit before this broker has heard that they are any.
+        if parting.is_other(topic, queue_id, header.commit_offset):
+            return True
+        if not parting.has_begun or not (parting.is_recent or self._is_consumer(request)):
+            return False
+        stored = self._offsets.query(group, topic, queue_id)
+        return parting.is_foreign(
+            request.channel.peer, group, topic, queue_id, header.commit_offset, stored
+        )
 
     def _is_consumer(self, request: Request[UpdateConsumerOffsetRequest]) -> bool:
         if self._clients is None:

@@ -13,7 +13,6 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, final
 
-import msgspec
 import trio
 
 from rmq.broker.config import BrokerRole
@@ -37,7 +36,7 @@ from rmq.remoting.groups import PULL
 from rmq.remoting.headers import EmptyHeader, PullMessageRequest, PullMessageResponse
 from rmq.store.append import AppendStatus
 from rmq.store.queue_table import is_legal_topic
-from rmq.store.reads import GetStatus
+from rmq.store.reads import GetResult, GetStatus
 from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.dispatcher import Dispatched
-    from rmq.store.reads import GetResult, MessageFilter
+    from rmq.store.reads import MessageFilter
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
@@ -258,8 +257,18 @@ class PullHandlers:
                 group.which_broker_when_consume_slowly if result.suggests_slave else group.broker_id
             )
         is_slave = config.role is BrokerRole.SLAVE
-        if status is GetStatus.OFFSET_OVERFLOW_BADLY and not is_slave:
-            result = self._sent_back(header, result)
+        if status is GetStatus.OFFSET_OVERFLOW_BADLY:
+            if not is_slave and self._parting.is_other(
+                header.topic, header.queue_id, header.queue_offset
+            ):
+                result = self._sent_back(header, result)
+        elif self._parting.has_begun and header.sys_flag & FLAG_COMMIT_OFFSET:
+            if is_new and self._is_foreign(request, header.queue_offset):
+                # There are other messages here than those it has read.
+                status, code = GetStatus.OFFSET_OVERFLOW_BADLY, ResponseCode.PULL_OFFSET_MOVED
+                result = self._sent_back(header, result)
+            else:
+                self._note_served(request, result, suggested)
         if is_new:
             # 4.9.8 stores a negative offset, too, and from then on has none for the queue.
             if header.sys_flag & FLAG_COMMIT_OFFSET and header.commit_offset >= 0 and not is_slave:
@@ -393,21 +402,47 @@ class PullHandlers:
     def _commit(self, request: Request[PullMessageRequest]) -> None:
         header = request.header
         topic, queue_id, offset = header.topic, header.queue_id, header.commit_offset
-        if not self._parting.is_other(topic, queue_id, offset):
-            self._offsets.commit(
-                request.channel.peer, header.consumer_group, topic, queue_id, offset
-            )
+        if self._parting.is_other(topic, queue_id, offset) or self._is_foreign(request, offset):
+            return
+        self._offsets.commit(request.channel.peer, header.consumer_group, topic, queue_id, offset)
+
+    def _is_foreign(self, request: Request[PullMessageRequest], offset: int) -> bool:
+        """Tell whether a consumer has come to an offset by reading another log."""
+        header = request.header
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        stored = self._offsets.query(group, topic, queue_id)
+        return self._parting.is_foreign(
+            request.channel.peer, group, topic, queue_id, offset, stored
+        )
+
+    def _note_served(
+        self, request: Request[PullMessageRequest], result: GetResult, suggested: int
+    ) -> None:
+        header = request.header
+        self._parting.served(
+            request.channel.peer,
+            header.consumer_group,
+            header.topic,
+            header.queue_id,
+            result.next_offset,
+            is_sent=suggested != _MASTER_ID,
+        )
 
     def _sent_back(self, header: PullMessageRequest, result: GetResult) -> GetResult:
-        """Return the answer to a pull behind the end of a queue, which may be of another log."""
+        """Return the answer to a pull whose position is of another log."""
         stored = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if header.sys_flag & FLAG_COMMIT_OFFSET and header.commit_offset > 0:
             # What it has read behind that it drops when it is sent elsewhere.
             stored = min(stored, header.commit_offset) if stored >= 0 else header.commit_offset
-        offset = self._parting.resume_at(header.topic, header.queue_id, header.queue_offset, stored)
+        offset = self._parting.resume_at(header.topic, header.queue_id, stored)
         if offset is None:
             return result
-        return msgspec.structs.replace(result, next_offset=QueueOffset(offset))
+        return GetResult(
+            GetStatus.OFFSET_OVERFLOW_BADLY,
+            QueueOffset(offset),
+            result.min_offset,
+            result.max_offset,
+        )
 
     def _hold(
         self, request: Request[PullMessageRequest], message_filter: MessageFilter | None
@@ -452,13 +487,18 @@ class PullHandlers:
     def _report_moved(self, header: PullMessageRequest, result: GetResult) -> None:
         """Log that a consumer asked for what is not there, and say so in a topic of its own."""
         logger.warning(
-            "group %s asked for offset %d of queue %d of %s, which has %d to %d; it is sent to %d",
+            "group %s asked for offset %d of queue %d of %s, which has %d to %d%s; it is sent to"
+            " %d",
             header.consumer_group,
             header.queue_offset,
             header.queue_id,
             header.topic,
             result.min_offset,
             result.max_offset,
+            # Inside the queue it is moved only for this reason.
+            ", but was read there from a former master"
+            if result.min_offset <= header.queue_offset <= result.max_offset
+            else "",
             result.next_offset,
         )
         event = OffsetMovedEvent(

@@ -13,6 +13,7 @@ import trio
 
 if TYPE_CHECKING:
     from rmq.broker.delays.delivery import DelayDelivery
+    from rmq.broker.pulling.parting import Parting
     from rmq.broker.replication.metadata_sync import MetadataSync
     from rmq.broker.tables.consumer_offsets import ConsumerOffsets
     from rmq.broker.tables.groups import GroupTable
@@ -36,6 +37,7 @@ class MasterDuties:
         offsets: ConsumerOffsets,
         delay: DelayDelivery,
         transaction_checks: TransactionChecks,
+        parting: Parting,
     ) -> None:
         self._store = store
         self._metadata = metadata
@@ -44,6 +46,7 @@ class MasterDuties:
         self._offsets = offsets
         self._delay = delay
         self._transaction_checks = transaction_checks
+        self._parting = parting
 
     async def run(self) -> None:
         """Do them until cancelled."""
@@ -57,6 +60,7 @@ class MasterDuties:
         self._metadata.take_reached()
         self._offsets.clamp(self._store.core.queues.end_of)
         self._name_unknown_topics()
+        self._parting.begin()
 
     def _name_unknown_topics(self) -> None:
         """Have a topic for every queue there is: a master may die right after it made one, with
@@ -72,6 +76,7 @@ class MasterDuties:
 
     def give_up(self) -> None:
         """Have done with being master: `run` was cancelled, the store is flushed."""
+        self._parting.end()
         if self._delay.is_started:
             self._delay.stop()
 
