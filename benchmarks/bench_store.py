@@ -39,10 +39,10 @@ sys.path.insert(0, str(ROOT))
 
 import trio  # noqa: E402 - needs the path above
 
+from rmq.model.record import NewMessage, pack_host  # noqa: E402
 from rmq.store.config import MIB, FlushMode, StoreConfig  # noqa: E402
 from rmq.store.core import StoreCore  # noqa: E402
 from rmq.store.flusher import FlushOutcome  # noqa: E402
-from rmq.store.record import NewMessage, pack_host  # noqa: E402
 from rmq.store.store import MessageStore, open_store  # noqa: E402
 
 if TYPE_CHECKING:

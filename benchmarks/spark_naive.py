@@ -14,10 +14,10 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmq.client.blocking import BlockingConsumer
 from rmq.model.properties import KEYS, TAGS, UNIQ_KEY
+from rmq.model.record import unpack_host
 from rmq.remoting.addresses import format_address
 from rmq.spark.schema import COLUMNS, spark_schema
 from rmq.store.reader import Reader
-from rmq.store.record import unpack_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

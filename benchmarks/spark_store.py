@@ -6,9 +6,9 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
+from rmq.model.record import NewMessage, pack_host
 from rmq.store.config import MIB, StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, pack_host
 
 if TYPE_CHECKING:
     from pathlib import Path

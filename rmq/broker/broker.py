@@ -67,8 +67,10 @@ from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
+from rmq.files import ConfigFile
 from rmq.ha.identity import load_identity, reborn, renamed, save_identity
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
+from rmq.model.record import pack_host
 from rmq.model.topic_flags import PERM_READ_WRITE, UNIT_SUB_FLAG
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import LanguageCode, RequestCode
@@ -77,9 +79,7 @@ from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
-from rmq.store.config_file import ConfigFile
 from rmq.store.core import Refusal
-from rmq.store.record import pack_host
 from rmq.store.store import open_store
 from rmq.store.truncation import Truncation, request_truncation
 

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from rmq.errors import ConfigError
+from rmq.files import ConfigFile, storage_error
 from rmq.model.in_sync_record import InSyncRecord, member_name, member_names
-from rmq.store.config_file import ConfigFile
-from rmq.store.storage import storage_error
 
 if TYPE_CHECKING:
     from pathlib import Path

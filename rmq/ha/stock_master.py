@@ -16,10 +16,10 @@ import trio
 from rmq.errors import ClientError, ProtocolError, RemoteProtocolError, ResponseError
 from rmq.ha.protocol.slave_link import Ending, EndKind
 from rmq.ha.protocol.wire import CatchUp
+from rmq.model.record_layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import ViewMessageRequest
-from rmq.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 from rmq.store.log_scan import LogScan
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, final
 
 from rmq.errors import ConfigError, RefusedError
+from rmq.files import ConfigFile
 from rmq.model.properties_file import with_changes
 from rmq.model.settings import Change, Effect, Rule, Schema, Setting, Values, decode_settings
 from rmq.model.settings import change as change_settings
@@ -23,7 +24,6 @@ from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.server import ServerConfig
 from rmq.remoting.tls_settings import tls_server_config, tls_server_settings
-from rmq.store.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 import trio
 
 from rmq.errors import RefusedError, StorageError
+from rmq.files import ConfigFile
 from rmq.nameserver.kv import KvTable
 from rmq.remoting.codes import ResponseCode
-from rmq.store.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

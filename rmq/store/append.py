@@ -15,10 +15,11 @@ import msgspec
 
 from rmq.errors import DiskFullError, StorageError
 from rmq.model import flags
+from rmq.model.crc import crc32
 from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import PAIR
-from rmq.store.crc import crc32
-from rmq.store.layout import (
+from rmq.model.record import PROPERTIES_BYTES_MAX, NewMessage
+from rmq.model.record_layout import (
     BLANK_BYTES,
     HOST_FLAGS,
     HOST_V4_BYTES,
@@ -29,7 +30,6 @@ from rmq.store.layout import (
     RECORD_PREFIX,
 )
 from rmq.store.queue_table import is_legal_topic
-from rmq.store.record import PROPERTIES_BYTES_MAX, NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq.errors import StoreUnavailableError
-from rmq.store.layout import FILLER_SIZE, HOST_FLAGS, MESSAGE_MAGIC, RECORD_HEADS
+from rmq.model.record_layout import HOST_FLAGS, MESSAGE_MAGIC, RECORD_HEADS
+from rmq.store.layout import FILLER_SIZE
 from rmq.store.log_scan import LogScan
 
 if TYPE_CHECKING:

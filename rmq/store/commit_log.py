@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.errors import LogGapError, StorageError, StoreUnavailableError
 from rmq.model.offsets import PhysicalOffset
+from rmq.model.record_layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 from rmq.store.config import MIB
-from rmq.store.layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 from rmq.store.segments import Segment, Segments
 
 if TYPE_CHECKING:

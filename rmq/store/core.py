@@ -25,6 +25,7 @@ from rmq.errors import (
     StoreUnavailableError,
 )
 from rmq.model.offsets import PhysicalOffset
+from rmq.model.record import pack_host
 from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
 from rmq.store.boundaries import boundary_before
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
@@ -34,7 +35,6 @@ from rmq.store.index_file import Index, IndexFile, IndexState
 from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan
 from rmq.store.queue_table import QueueTable
 from rmq.store.reads import MessageReads
-from rmq.store.record import pack_host
 from rmq.store.recovery import Progress, Recovery, RecoveryReport
 from rmq.store.retention import Retention, SegmentAge, files_behind
 from rmq.store.storage import DiskStorage
@@ -44,8 +44,8 @@ from rmq.store.truncation import LogCut, drop_log, forget_request, read_request
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from rmq.model.record import NewMessage
     from rmq.store.config import StoreConfig
-    from rmq.store.record import NewMessage
     from rmq.store.segments import Segment
     from rmq.store.storage import Storage
 

@@ -33,12 +33,12 @@ from rmq.store.queue_table import is_legal_topic
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rmq.model.record import RecordHead
     from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
     from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.index_file import Index
     from rmq.store.queue_table import QueueTable
-    from rmq.store.record import RecordHead
 
 CATCH_UP_STEP_BYTES: Final = 128 * 1024
 """So much takes a few milliseconds, in which a slave takes nothing else in."""

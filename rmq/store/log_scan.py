@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rmq.model.record import BadRecordError, NeedMoreDataError, RecordHead, read_head
+from rmq.model.record_layout import RECORD_PREFIX
 from rmq.store.config import MIB
-from rmq.store.layout import RECORD_PREFIX
-from rmq.store.record import BadRecordError, NeedMoreDataError, RecordHead, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

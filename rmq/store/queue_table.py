@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import CorruptStoreError
+from rmq.model.record import TOPIC_BYTES_MAX
 from rmq.store.consume_queue import ConsumeQueue
-from rmq.store.record import TOPIC_BYTES_MAX
 from rmq.store.segments import is_segment_name
 
 if TYPE_CHECKING:

@@ -14,15 +14,10 @@ import msgspec
 
 from rmq.model.offsets import QueueOffset
 from rmq.model.properties import find_keys, find_unique_key
+from rmq.model.record import BadRecordError, StoredRecord, decode_record
+from rmq.model.record_layout import HOST_FLAGS, RECORD_BYTES_MIN, RECORD_HEADS, RECORD_PREFIX
 from rmq.store.key_hash import TopicKeys
-from rmq.store.layout import (
-    HOST_FLAGS,
-    QUEUE_ENTRY,
-    RECORD_BYTES_MIN,
-    RECORD_HEADS,
-    RECORD_PREFIX,
-)
-from rmq.store.record import BadRecordError, StoredRecord, decode_record
+from rmq.store.layout import QUEUE_ENTRY
 
 if TYPE_CHECKING:
     from rmq.store.commit_log import CommitLog

@@ -26,22 +26,22 @@ from rmq.errors import CorruptStoreError
 from rmq.model import flags
 from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import decode_text
-from rmq.store.dispatcher import BadLogError, QueueGapError
-from rmq.store.layout import (
-    HOST_FLAGS,
-    MESSAGE_MAGIC,
-    RECORD_BYTES_MIN,
-    RECORD_HEADS,
-    RECORD_PREFIX,
-)
-from rmq.store.log_scan import CHUNK_BYTES, LogScan
-from rmq.store.record import (
+from rmq.model.record import (
     NOTHING_WRITTEN,
     BadRecordError,
     NeedMoreDataError,
     RecordHead,
     read_head,
 )
+from rmq.model.record_layout import (
+    HOST_FLAGS,
+    MESSAGE_MAGIC,
+    RECORD_BYTES_MIN,
+    RECORD_HEADS,
+    RECORD_PREFIX,
+)
+from rmq.store.dispatcher import BadLogError, QueueGapError
+from rmq.store.log_scan import CHUNK_BYTES, LogScan
 from rmq.store.segments import segment_name
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import CorruptStoreError, StoreLockedError, StoreUnavailableError
-from rmq.store.layout import RECORD_PREFIX
-from rmq.store.record import NOTHING_WRITTEN, BadRecordError, NeedMoreDataError, read_head
+from rmq.model.record import NOTHING_WRITTEN, BadRecordError, NeedMoreDataError, read_head
+from rmq.model.record_layout import RECORD_PREFIX
 from rmq.store.segments import Segment, Segments, is_segment_name
 from rmq.store.storage import DiskStorage
 

@@ -31,7 +31,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rmq.errors import DiskFullError, StorageError
+from rmq.errors import StorageError
+from rmq.files import LOCK_IN_MEMORY, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -594,37 +595,6 @@ def _call(function: str, *arguments: object) -> None:
     if getattr(_loaded_libc, function)(*arguments):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-
-
-LOCK_IN_MEMORY: Final = "lock in memory"
-
-_HINTS_BY_OPERATION: Final = {
-    LOCK_IN_MEMORY: "raise the limit of locked memory (ulimit -l, LimitMEMLOCK) or turn off"
-    " warmMapedFileEnable",
-}
-_HINTS: Final = {
-    errno.ENOSPC: "free room on the device, or lower fileReservedTime or diskMaxUsedSpaceRatio",
-    errno.EDQUOT: "raise the quota, or lower fileReservedTime",
-    errno.EACCES: "let the user that runs rmq own the store directory",
-    errno.EPERM: "let the user that runs rmq own the store directory",
-    errno.EROFS: "the file system is mounted read-only: mount it for writing",
-    errno.EFBIG: "raise the limit of file sizes (ulimit -f, LimitFSIZE), or use smaller segments",
-    errno.ENOTDIR: "a file stands where a directory belongs: move it away, or choose another path",
-    errno.EISDIR: "a directory stands where a file belongs: move it away, or choose another path",
-    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE)",
-    errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
-    errno.ENOMEM: "raise vm.max_map_count, or give the machine more memory",
-    errno.EIO: "the device reports errors: see the kernel log, and restore from the slave",
-}
-
-
-def storage_error(operation: str, path: Path, exc: OSError) -> StorageError:
-    """Return what an error of the operating system is called outside this module."""
-    code = exc.errno or 0
-    kind = DiskFullError if code in (errno.ENOSPC, errno.EDQUOT) else StorageError
-    reason = os.strerror(code) if code else str(exc)
-    hint = _HINTS_BY_OPERATION.get(operation) or _HINTS.get(code)
-    return kind(operation, str(path), reason, hint=hint)
 
 
 @contextlib.contextmanager

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from rmq.model.offsets import PhysicalOffset
+    from rmq.model.record import NewMessage
     from rmq.store.append import BatchResult
     from rmq.store.config import StoreConfig
     from rmq.store.core import StoreStatistics
     from rmq.store.reads import MessageReads
-    from rmq.store.record import NewMessage
     from rmq.store.recovery import Progress
     from rmq.store.storage import Storage
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from rmq.errors import StorageError
-from rmq.store.storage import LOCK_IN_MEMORY, storage_error
+from rmq.files import LOCK_IN_MEMORY, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

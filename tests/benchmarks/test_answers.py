@@ -14,6 +14,7 @@ from benchmarks.broker_load.answers import (
     sent_times,
 )
 from benchmarks.broker_load.frames import OPAQUE_FIRST
+from rmq.model import record_layout
 from rmq.remoting.codes import LanguageCode, ResponseCode
 from rmq.remoting.command import FrameEncoder
 from rmq.remoting.headers import (
@@ -21,7 +22,6 @@ from rmq.remoting.headers import (
     PullMessageResponse,
     SendMessageResponse,
 )
-from rmq.store import layout
 
 ENCODER = FrameEncoder(language=LanguageCode.JAVA)
 SENT = SendMessageResponse(msg_id="7F000001", queue_id=1, queue_offset=12, trace_on=True)
@@ -44,10 +44,13 @@ def stream() -> bytes:
 
 def record(queue_offset: int, body: bytes = b"") -> bytes:
     properties = b"TAGS\x01TagA"
-    built: bytes = layout.Record.build(
+    built: bytes = record_layout.Record.build(
         {
-            "total_size": layout.RECORD_BYTES_MIN + len(body) + len(b"Topic") + len(properties),
-            "magic": layout.MESSAGE_MAGIC,
+            "total_size": record_layout.RECORD_BYTES_MIN
+            + len(body)
+            + len(b"Topic")
+            + len(properties),
+            "magic": record_layout.MESSAGE_MAGIC,
             "body_crc": 0,
             "queue_id": 1,
             "flag": 0,

@@ -8,6 +8,7 @@ import msgspec
 
 from rmq.broker.handlers.pull import FLAG_COMMIT_OFFSET, FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rmq.model.properties import encode_properties
+from rmq.model.record import decode_records
 from rmq.remoting.bodies import (
     ConsumerData,
     HeartbeatData,
@@ -19,7 +20,6 @@ from rmq.remoting.codes import FLAG_ONEWAY, VERSION, RequestCode, Serialization
 from rmq.remoting.command import encode_frame
 from rmq.remoting.expressions import build_subscription
 from rmq.remoting.headers import PullMessageRequest, SendMessageRequestV2
-from rmq.store.record import decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

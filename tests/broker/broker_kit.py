@@ -21,11 +21,11 @@ from rmq.broker.broker import Broker, Tables, serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.ha.identity import HaIdentity
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.remoting.bodies import TopicConfig
 from rmq.remoting.codes import FLAG_ONEWAY, ResponseCode
 from rmq.store.append import AppendResult, AppendStatus
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.store.store import THREADS, MessageStore
 from rmq.testing.storage import MemoryStorage
 from tests.broker.broker_frames import GROUP, START_MS, TOPIC, frame, heartbeat

@@ -18,6 +18,7 @@ from rmq.broker.broker import Broker, Tables
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.ha.identity import HaIdentity
 from rmq.model.properties import decode_properties, encode_properties
+from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.remoting.codes import FLAG_ONEWAY, VERSION, RequestCode, Serialization
 from rmq.remoting.command import encode_frame
 from rmq.remoting.headers import (
@@ -26,7 +27,6 @@ from rmq.remoting.headers import (
     SendMessageRequestV2,
 )
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.store.store import THREADS, MessageStore
 from rmq.testing.storage import MemoryStorage
 from tests.remoting.server_kit import Frame, Peer, Served, serving

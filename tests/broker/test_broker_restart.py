@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from rmq.model.record import decode_records
 from rmq.remoting.bodies import SubscriptionGroupConfig
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
@@ -23,7 +24,6 @@ from rmq.remoting.headers import (
     UpdateConsumerOffsetRequest,
     ViewMessageRequest,
 )
-from rmq.store.record import decode_records
 from tests.broker.broker_frames import GROUP, TOPIC, bodies_of, ext, frame, pull, send
 from tests.broker.broker_kit import WallClock, live_broker, live_config
 from tests.broker.golden_broker import SETTINGS as GOLDEN_SETTINGS
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.broker.config import LiveConfig
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
     from tests.broker.broker_kit import LiveBroker
 
 

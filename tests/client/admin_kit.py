@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from rmq.client.core.routes import TopicRoute
     from rmq.client.trio.client import Client
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
     from tests.client.cluster_kit import Cluster
 
 WAIT_S: Final = 20.0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rmq.store.record import decode_record, decode_records
+from rmq.model.record import decode_record, decode_records
 from tests.e2e.golden_cluster import open_golden_cluster
 from tests.e2e.wire_capture import rows
 from tests.e2e.wire_compare import fields_of, places
@@ -27,7 +27,7 @@ from tests.store.golden import stores as golden
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
     from tests.e2e.wire_compare import Difference
     from tests.e2e.wire_expected import Expected, Unstable
     from tests.e2e.wire_replay import Heard, Replayed

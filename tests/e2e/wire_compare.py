@@ -14,12 +14,12 @@ import msgspec
 
 from rmq.errors import MalformedJsonError
 from rmq.model.fastjson import loads
-from rmq.store.record import BadRecordError, decode_records
+from rmq.model.record import BadRecordError, decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
     from tests.remoting.server_kit import Frame
 
 _OF_FRAME: Final = ("serialization", "flag", "language", "version", "code", "remark")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from rmq.model.names import AUTO_CREATE_TOPIC
 from rmq.model.properties import encode_properties
+from rmq.model.record import decode_record
 from rmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
@@ -19,7 +20,6 @@ from rmq.remoting.headers import (
     UpdateConsumerOffsetRequest,
     WipeWritePermOfBrokerRequest,
 )
-from rmq.store.record import decode_record
 from tests.e2e.golden_cluster import BROKER
 from tests.e2e.wire_capture import answers, rows
 from tests.e2e.wire_peer import connected

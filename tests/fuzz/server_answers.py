@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from rmq.errors import RmqError
 from rmq.model.properties import decode_properties
+from rmq.model.record import parse_message_id
 from rmq.remoting.bodies import RESPONSE_BODIES, decode_batch
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
@@ -17,7 +18,6 @@ from rmq.remoting.headers import (
     SendMessageRequestV2,
     SendMessageResponse,
 )
-from rmq.store.record import parse_message_id
 
 if TYPE_CHECKING:
     from rmq.remoting.command import Command

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.broker.handlers.pull import FLAG_SUBSCRIPTION
 from rmq.model.queues import MessageQueue
+from rmq.model.record import NewMessage
 from rmq.remoting.bodies import (
     BatchMessage,
     CheckClientRequestBody,
@@ -25,7 +26,6 @@ from rmq.remoting.bodies import (
     encode_batch,
 )
 from rmq.remoting.codes import RequestCode
-from rmq.store.record import NewMessage
 from tests.fuzz.server_pools import GROUPS
 
 if TYPE_CHECKING:

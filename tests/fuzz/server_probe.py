@@ -14,6 +14,7 @@ import trio
 from rmq.broker.config import BrokerRole
 from rmq.broker.handlers.pull import FLAG_SUBSCRIPTION
 from rmq.errors import RmqError
+from rmq.model.record import decode_records
 from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig, TopicRouteData
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
@@ -26,7 +27,6 @@ from rmq.remoting.headers import (
     SendMessageResponse,
     ViewMessageRequest,
 )
-from rmq.store.record import decode_records
 from tests.fuzz.server_rig import HOST
 
 if TYPE_CHECKING:

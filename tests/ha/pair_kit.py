@@ -20,6 +20,7 @@ import trio
 
 from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.model.record import decode_records
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
 from rmq.remoting.bodies import HaStatusBody
@@ -32,7 +33,6 @@ from rmq.remoting.headers import (
     PullMessageResponse,
     SendMessageRequestV2,
 )
-from rmq.store.record import decode_records
 from tests.broker.broker_kit import NEVER_FULL, SMALL_STORE
 from tests.port_shares import own_share
 

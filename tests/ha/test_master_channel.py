@@ -26,7 +26,7 @@ from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import ReplicationMode
 from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.store_log import LogReader, StoreLog
-from rmq.store.record import NewMessage
+from rmq.model.record import NewMessage
 from rmq.store.store import MessageStore, open_store
 from tests.ha.protocol.kit_master import HOST, KIB, MIB, master_settings, settled, store_config
 

@@ -11,9 +11,9 @@ import trio
 
 from rmq.ha.protocol.wire import PREAMBLE
 from rmq.ha.slave_status import FollowerState
+from rmq.model.record import decode_records
 from rmq.remoting.client import open_client
 from rmq.remoting.codes import RequestCode
-from rmq.store.record import decode_records
 from rmq.testing.storage import MemoryStorage
 from tests.ha.following import Hands, following, node
 from tests.ha.scripted_masters import HEADER, OFFSET, CoreMaster, StockMaster, stock_questions

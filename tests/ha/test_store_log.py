@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rmq.ha.store_log import READ_AHEAD_BYTES, LogReader, ReadAhead, StoreLog
-from rmq.store.record import NewMessage
+from rmq.model.record import NewMessage
 from rmq.store.store import MessageStore, open_store
 from tests.ha.protocol.kit_master import (
     KIB,

@@ -10,10 +10,10 @@ import pytest
 from interop.support.cases import MismatchError
 from interop.support.spark import flip_a_bit, last_object
 from rmq.errors import CorruptStoreError
+from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
-from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
     from pathlib import Path

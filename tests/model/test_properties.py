@@ -23,7 +23,7 @@ from rmq.model.properties import (
     find_tags,
     find_unique_key,
 )
-from rmq.store.layout import Record
+from rmq.model.record_layout import Record
 from tests.store.golden import stores as golden
 
 FINDERS: Final = {

@@ -9,10 +9,10 @@ import pytest
 import trio
 
 from rmq.errors import ConfigError, RefusedError, StorageError
+from rmq.files import ConfigFile
 from rmq.nameserver import kv
 from rmq.nameserver.kv import KvTable
 from rmq.nameserver.kv_keeper import Delete, KvKeeper, Put
-from rmq.store.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Records made with the declared layout, and what the declaration makes of any bytes.
 
-Tests hold the fast reading in `rmq.store.record` against this plain one.
+Tests hold the fast reading in `rmq.model.record` against this plain one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any, Final
 import construct
 from hypothesis import strategies as st
 
-from rmq.model import flags
-from rmq.store import layout
-from rmq.store.record import RecordHead
+from rmq.model import flags, record_layout
+from rmq.model.record import RecordHead
 
 HOST_VARIANTS: Final = {
     0: "IPv4",
@@ -36,10 +35,10 @@ def build_record(
     **others: int | bytes,
 ) -> bytes:
     """Return a record whose sizes and CRC are right, unless `others` says otherwise."""
-    size = layout.RECORD_HEADS[hosts].size + len(body) + 1 + len(topic) + 2 + len(properties)
+    size = record_layout.RECORD_HEADS[hosts].size + len(body) + 1 + len(topic) + 2 + len(properties)
     fields = {
         "total_size": size,
-        "magic": layout.MESSAGE_MAGIC,
+        "magic": record_layout.MESSAGE_MAGIC,
         "body_crc": zlib.crc32(body) & 0x7FFFFFFF,
         "queue_id": 3,
         "flag": 7,
@@ -59,7 +58,7 @@ def build_record(
         "properties_length": len(properties),
         "properties": properties,
     }
-    return layout.Record.build(fields | others)
+    return record_layout.Record.build(fields | others)
 
 
 def _host(host: str, *, v6: bool) -> bytes:
@@ -77,7 +76,7 @@ def drawn_records(draw: st.DrawFn) -> bytes:
         body=draw(st.binary(max_size=60)),
         topic=draw(st.binary(max_size=127)),
         properties=draw(st.binary(max_size=60)),
-        sys_flag=draw(int32s) & ~layout.HOST_FLAGS | hosts,
+        sys_flag=draw(int32s) & ~record_layout.HOST_FLAGS | hosts,
         **{name: draw(int32s) for name in ("queue_id", "flag", "reconsume_times")},
         **{
             name: draw(int64s)
@@ -99,8 +98,8 @@ def plain(parsed: construct.Container[Any]) -> dict[str, Any]:
 
 def length_places(record: bytes) -> dict[str, tuple[int, int]]:
     """Return position and size of the four fields of a sound record that say how long it is."""
-    fields = layout.Record.parse(record)
-    body_at = layout.RECORD_HEADS[fields.sys_flag & layout.HOST_FLAGS].size
+    fields = record_layout.Record.parse(record)
+    body_at = record_layout.RECORD_HEADS[fields.sys_flag & record_layout.HOST_FLAGS].size
     topic_length_at = body_at + fields.body_length
     return {
         "total_size": (0, 4),
@@ -116,13 +115,13 @@ def declared_head(data: bytes, *, verify_crc: bool = True) -> RecordHead | None:
     Nothing here is fast or clever: the declaration is parsed, and what it leaves open is checked.
     """
     stream = io.BytesIO(data)
-    if data[4:8] == layout.Blank.build({"length": 0})[4:]:
+    if data[4:8] == record_layout.Blank.build({"length": 0})[4:]:
         return BLANK_HEAD
     try:
-        fields = layout.Record.parse_stream(stream)
+        fields = record_layout.Record.parse_stream(stream)
     except construct.StreamError:
         return None
-    if fields.magic != layout.MESSAGE_MAGIC or fields.total_size != stream.tell():
+    if fields.magic != record_layout.MESSAGE_MAGIC or fields.total_size != stream.tell():
         return None
     if verify_crc and fields.body and zlib.crc32(fields.body) & 0x7FFFFFFF != fields.body_crc:
         return None

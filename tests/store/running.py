@@ -16,9 +16,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.model.properties import KEYS, TAGS, encode_properties
+from rmq.model.record import NewMessage, decode_records
 from rmq.store.config import KIB, FlushMode, StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, decode_records
 from rmq.store.store import THREADS, MessageStore
 from rmq.testing.storage import MemoryStorage
 

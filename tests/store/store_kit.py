@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq.model.record import NewMessage, StoredRecord, decode_records
 from rmq.store.append import AppendResult, AppendStatus
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, StoredRecord, decode_records
 from rmq.testing.storage import MemoryStorage
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from rmq.model import flags
-from rmq.store import layout
+from rmq.files import storage_error
+from rmq.model import flags, record_layout
+from rmq.model.record import NewMessage, decode_records, pack_host
 from rmq.store.append import JOIN_BYTES_MAX, AppendStatus
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, decode_records, pack_host
-from rmq.store.storage import storage_error
 from rmq.testing.storage import MemoryFile, MemoryStorage
 from tests.store.store_kit import (
     INDEX_SLOTS,
@@ -94,9 +93,9 @@ def test_the_address_bits_follow_the_addresses_whatever_the_caller_says(
     core = StoreCore(
         small_config(), storage=storage, store_host=pack_host(store, 1), now_ms=Clock()
     )
-    for claimed in (0, layout.HOST_FLAGS):
+    for claimed in (0, record_layout.HOST_FLAGS):
         (result,) = put(core, [message(sys_flag=claimed, born_host=pack_host(born, 2))])
-        record = layout.Record.parse(
+        record = record_layout.Record.parse(
             bytes(core.log.view(result.physical_offset, result.size) or b"")
         )
         assert bool(record.sys_flag & flags.BORN_HOST_V6) is (":" in born)

@@ -27,7 +27,7 @@ from tests.store.store_kit import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmq.store.record import NewMessage
+    from rmq.model.record import NewMessage
 
 Entry = tuple[int, bytes, bytes]
 

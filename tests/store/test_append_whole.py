@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from rmq.model.record import NewMessage
 from rmq.store.append import JOIN_BYTES_MAX
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,10 +18,10 @@ from rmq.errors import StorageError
 from rmq.model import flags
 from rmq.model.java import string_hash
 from rmq.model.names import SCHEDULE_TOPIC
+from rmq.model.record import NewMessage
 from rmq.store.append import AppendStatus
 from rmq.store.core import Refusal
 from rmq.store.dispatcher import BadLogError, Dispatched, QueueGapError
-from rmq.store.record import NewMessage
 from rmq.testing.storage import MemoryStorage
 from tests.store.built_records import build_record
 from tests.store.store_kit import (

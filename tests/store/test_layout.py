@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.model import flags
+from rmq.model import flags, record_layout
 from rmq.model.java import string_hash
 from rmq.store import layout
 from tests.store.built_records import HOST_VARIANTS, plain
@@ -30,10 +30,10 @@ examples = settings(max_examples=60)
 derived = pytest.mark.parametrize(
     ("declared", "packed"),
     [
-        pytest.param(layout.RecordPrefix, layout.RECORD_PREFIX, id="record prefix"),
+        pytest.param(record_layout.RecordPrefix, record_layout.RECORD_PREFIX, id="record prefix"),
         pytest.param(
-            construct.Struct(layout.Record.properties_length),
-            layout.PROPERTIES_LENGTH,
+            construct.Struct(record_layout.Record.properties_length),
+            record_layout.PROPERTIES_LENGTH,
             id="properties length",
         ),
         pytest.param(layout.QueueEntry, layout.QUEUE_ENTRY, id="queue entry"),
@@ -46,7 +46,7 @@ derived = pytest.mark.parametrize(
 marked = pytest.mark.parametrize(
     "declared",
     [
-        pytest.param(layout.Blank, id="blank"),
+        pytest.param(record_layout.Blank, id="blank"),
         pytest.param(layout.RecoveryPoint, id="recovery point"),
         pytest.param(layout.LiveMark, id="live mark"),
     ],
@@ -87,7 +87,7 @@ def values(declared: construct.Struct) -> SearchStrategy[dict[str, Any]]:
 
 VECTORS = [
     pytest.param(
-        layout.Blank,
+        record_layout.Blank,
         {"length": 454},
         "000001C6 CBD43194",
         id="blank",
@@ -192,20 +192,20 @@ def test_what_has_a_magic_is_refused_when_it_is_cut(declared: construct.Struct) 
 @examples
 @given(length=st.integers(-(1 << 31), (1 << 31) - 1))
 def test_the_struct_of_a_blank_is_that_of_its_declaration(length: int) -> None:
-    built = layout.Blank.build({"length": length})
-    assert layout.BLANK.pack(length, layout.BLANK_MAGIC) == built
-    assert layout.BLANK.unpack(built) == (length, layout.BLANK_MAGIC)
+    built = record_layout.Blank.build({"length": length})
+    assert record_layout.BLANK.pack(length, record_layout.BLANK_MAGIC) == built
+    assert record_layout.BLANK.unpack(built) == (length, record_layout.BLANK_MAGIC)
 
 
 def test_sizes_are_those_of_the_formats() -> None:
-    assert {hosts: head.size for hosts, head in layout.RECORD_HEADS.items()} == {
+    assert {hosts: head.size for hosts, head in record_layout.RECORD_HEADS.items()} == {
         0x00: 88,
         0x10: 100,
         0x20: 100,
         0x30: 112,
     }
-    assert layout.RECORD_BYTES_MIN == 91
-    assert layout.BLANK_BYTES == 8
+    assert record_layout.RECORD_BYTES_MIN == 91
+    assert record_layout.BLANK_BYTES == 8
     assert layout.QUEUE_ENTRY_BYTES == 20
     assert layout.INDEX_HEADER_BYTES == 40
     assert layout.INDEX_SLOT_BYTES == 4
@@ -228,10 +228,14 @@ def test_the_parts_of_the_recovery_point_file_do_not_overlap() -> None:
 def record_fields(draw: st.DrawFn, hosts: int) -> dict[str, Any]:
     """Draw the fields of a record whose lengths agree; nothing else in it has to make sense."""
     variable = ("body", "topic", "properties")
-    born = layout.HOST_V6_BYTES if hosts & flags.BORN_HOST_V6 else layout.HOST_V4_BYTES
-    store = layout.HOST_V6_BYTES if hosts & flags.STORE_HOST_V6 else layout.HOST_V4_BYTES
+    born = (
+        record_layout.HOST_V6_BYTES if hosts & flags.BORN_HOST_V6 else record_layout.HOST_V4_BYTES
+    )
+    store = (
+        record_layout.HOST_V6_BYTES if hosts & flags.STORE_HOST_V6 else record_layout.HOST_V4_BYTES
+    )
     fields: dict[str, Any] = {}
-    for field in layout.Record.subcons:
+    for field in record_layout.Record.subcons:
         name = str(field.name)
         if name in variable:
             fields[name] = draw(st.binary(max_size=127))
@@ -242,7 +246,7 @@ def record_fields(draw: st.DrawFn, hosts: int) -> dict[str, Any]:
             fields[name] = draw(field_values(field))
     for name in variable:
         fields[f"{name}_length"] = len(fields[name])
-    fields["sys_flag"] = fields["sys_flag"] & ~layout.HOST_FLAGS | hosts
+    fields["sys_flag"] = fields["sys_flag"] & ~record_layout.HOST_FLAGS | hosts
     return fields
 
 
@@ -253,31 +257,31 @@ def test_the_head_of_a_record_is_packed_as_declared_whatever_the_hosts(
     hosts: int, data: st.DataObject
 ) -> None:
     fields = data.draw(record_fields(hosts))
-    built = layout.Record.build(fields)
-    assert plain(layout.Record.parse(built)) == fields
+    built = record_layout.Record.build(fields)
+    assert plain(record_layout.Record.parse(built)) == fields
 
-    head = layout.RECORD_HEADS[hosts]
+    head = record_layout.RECORD_HEADS[hosts]
     fixed = list(fields.values())[: list(fields).index("body")]
     assert head.pack(*fixed) == built[: head.size]
     assert list(head.unpack_from(built)) == fixed
-    assert layout.RECORD_PREFIX.unpack_from(built) == (fields["total_size"], fields["magic"])
+    assert record_layout.RECORD_PREFIX.unpack_from(built) == (fields["total_size"], fields["magic"])
 
 
 @hosts_of_records
 @settings(examples, max_examples=5)
 @given(data=st.data())
 def test_a_record_is_refused_when_it_is_cut(hosts: int, data: st.DataObject) -> None:
-    built = layout.Record.build(data.draw(record_fields(hosts)))
+    built = record_layout.Record.build(data.draw(record_fields(hosts)))
     for length in range(len(built)):
         with pytest.raises(construct.StreamError):
-            layout.Record.parse(built[:length])
+            record_layout.Record.parse(built[:length])
 
 
 # --- the documentation ----------------------------------------------------------------------
 
 DOCUMENTED: Final = {
-    "Record": layout.Record,
-    "Blank": layout.Blank,
+    "Record": record_layout.Record,
+    "Blank": record_layout.Blank,
     "ConsumeQueue": layout.QueueEntry,
     "IndexFile header": layout.IndexHeader,
     "IndexFile slot": layout.IndexSlot,
@@ -298,7 +302,7 @@ def declared_rows(declared: construct.Struct) -> Iterator[tuple[str, str, str]]:
     for field in declared.subcons:
         base = unwrapped(field)
         base = unwrapped(base.subcon) if isinstance(base, construct.Const) else base
-        length = layout.HOST_V4_BYTES
+        length = record_layout.HOST_V4_BYTES
         size = ""
         if isinstance(base, construct.FormatField):
             length = base.sizeof()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.store import layout
+from rmq.model import record_layout
 from rmq.store.config import MIB
 from rmq.store.log_scan import CHUNK_BYTES, LogScan
 from rmq.testing.storage import MemoryStorage
@@ -209,7 +209,7 @@ def test_a_record_says_what_dispatch_needs_to_know() -> None:
     record = build_record(physical_offset=0, sys_flag=0)
     core.append_raw(0, record)
     (head,) = LogScan(core.log.segments, 0, len(record), verify_crc=True)
-    fields = layout.Record.parse(record)
+    fields = record_layout.Record.parse(record)
     assert head.size == len(record)
     assert (head.topic, head.properties) == (fields.topic, fields.properties)
     assert (head.queue_id, head.queue_offset, head.store_ms, head.sys_flag) == (

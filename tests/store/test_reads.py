@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.model.java import string_hash
+from rmq.model.record import decode_records
 from rmq.store.config import KIB
 from rmq.store.reads import SCAN_ENTRIES_MIN, GetResult, GetStatus
-from rmq.store.record import decode_records
 from rmq.store.storage import DiskStorage
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.model.record import decode_records
 from rmq.store.key_hash import TopicKeys
-from rmq.store.record import decode_records
 from rmq.testing.storage import MemoryStorage
 from tests.store.built_records import build_record
 from tests.store.store_kit import (

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.errors import CorruptStoreError
+from rmq.model.record import decode_records
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.core import StoreCore
 from rmq.store.index_file import IndexState
 from rmq.store.layout import INDEX_HEADER
-from rmq.store.record import decode_records
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
     ROOT,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.errors import CorruptStoreError, StoreLockedError, StoreUnavailableError
+from rmq.model.record import NewMessage, decode_record
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, decode_record
 from rmq.store.repair import cut_log
 
 if TYPE_CHECKING:

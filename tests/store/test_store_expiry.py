@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rmq.model.record import decode_record
 from rmq.store.append import AppendStatus
 from rmq.store.core import Refusal, StoreCore
 from rmq.store.reads import GetStatus
-from rmq.store.record import decode_record
 from rmq.store.store import open_store
 from rmq.testing.storage import MemoryStorage
 from tests.store.running import (

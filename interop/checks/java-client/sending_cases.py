@@ -16,7 +16,7 @@ from interop.support.expectations import (
 )
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing, Queue
-from rmq.store.record import parse_message_id
+from rmq.model.record import parse_message_id
 
 if TYPE_CHECKING:
     from client_session import ClientSession

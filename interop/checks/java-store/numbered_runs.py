@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from interop.support.cases import MismatchError, expect
 from rmq.model.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
-from rmq.store.record import NewMessage, pack_host
+from rmq.model.record import NewMessage, pack_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,11 +16,11 @@ from numbered_runs import is_batch, new_messages
 from stored_message import from_record
 
 from interop.support.cases import MismatchError, expect, expect_true
+from rmq.model.record import decode_records
+from rmq.model.record_layout import BLANK_BYTES
 from rmq.store.append import AppendStatus
 from rmq.store.core import StoreCore
-from rmq.store.layout import BLANK_BYTES
 from rmq.store.reader import Reader
-from rmq.store.record import decode_records
 from rmq.store.segments import segment_name
 from rmq.store.verify import verify
 from rmq.store.verify.finding import Severity

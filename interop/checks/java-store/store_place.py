@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmq.model.record import pack_host
 from rmq.store.config import GIB, MIB, StoreConfig
-from rmq.store.record import pack_host
 
 if TYPE_CHECKING:
     from pathlib import Path

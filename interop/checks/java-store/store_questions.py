@@ -10,7 +10,7 @@ from stored_message import expect_same_messages, from_java, from_record
 from varied_messages import EVENTS, LONG_NAME, ORDERS, QUIET, ROCKET_KEY, STEP_MS
 
 from interop.support.cases import expect, expect_true
-from rmq.store.record import parse_message_id
+from rmq.model.record import parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from interop.support.cases import MismatchError, expect
 from rmq.model import flags
 from rmq.model.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from rmq.store.record import born_flag, message_id, unpack_host
+from rmq.model.record import born_flag, message_id, unpack_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from rmq.model.record import NewMessage, StoredRecord
     from rmq.store.append import AppendResult
-    from rmq.store.record import NewMessage, StoredRecord
 
     Address = tuple[str, int]
     """A topic and one of its queues."""

@@ -20,8 +20,8 @@ from stored_message import by_queue, from_append
 
 from rmq.model import flags
 from rmq.model.properties import DELAY, KEYS, TAGS, UNIQ_KEY, encode_properties
+from rmq.model.record import NewMessage, pack_host
 from rmq.store.layout import QUEUE_ENTRY_BYTES
-from rmq.store.record import NewMessage, pack_host
 from rmq.store.segments import segment_name
 
 if TYPE_CHECKING:

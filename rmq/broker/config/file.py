@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import ConfigError, StorageError
+from rmq.files import storage_error, sync_directory, write_synced
 from rmq.model.properties_file import with_changes
 from rmq.model.settings import decode_settings
-from rmq.store.config_file import sync_directory, write_synced
-from rmq.store.storage import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

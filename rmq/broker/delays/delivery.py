@@ -30,17 +30,17 @@ from rmq.broker.delays.file import SavedDelays
 from rmq.broker.sending.properties import REAL_QUEUE_ID, REAL_TOPIC
 from rmq.broker.tables.progress_trail import ProgressTrail
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.record import NewMessage
 from rmq.remoting.bodies import DelayOffsetSerializeWrapper
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rmq.broker.stats.broker import BrokerStats
     from rmq.broker.stats.store import StoreStats
+    from rmq.model.record import StoredRecord
     from rmq.store.consume_queue import ConsumeQueue
-    from rmq.store.record import StoredRecord
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from rmq.broker.tables.offsets_body import LOG_END_FIELD
 from rmq.broker.tables.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
+from rmq.model.record import parse_message_id
 from rmq.remoting.bodies import QueryCorrectionOffsetBody
 from rmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.remoting.headers import (
@@ -27,7 +28,6 @@ from rmq.remoting.headers import (
     QueryCorrectionOffsetRequest,
     ResetOffsetRequest,
 )
-from rmq.store.record import parse_message_id
 
 if TYPE_CHECKING:
     from rmq.broker.clients.calls import ConsumerCalls

@@ -26,6 +26,7 @@ from rmq.model.names import OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
 from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.queues import MessageQueue
+from rmq.model.record import NewMessage
 from rmq.model.topic_flags import (
     PERM_READ,
 )
@@ -37,7 +38,6 @@ from rmq.remoting.headers import EmptyHeader, PullMessageRequest, PullMessageRes
 from rmq.store.append import AppendStatus
 from rmq.store.queue_table import is_legal_topic
 from rmq.store.reads import GetResult, GetStatus
-from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

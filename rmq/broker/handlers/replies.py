@@ -25,6 +25,7 @@ from rmq.broker.sending.topics import SendTopics
 from rmq.errors import ClientError, ProtocolError, RefusedError
 from rmq.model import flags
 from rmq.model.properties import decode_properties, encode_properties
+from rmq.model.record import NewMessage, message_id, unpack_host
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.headers import (
@@ -34,7 +35,6 @@ from rmq.remoting.headers import (
     SendMessageResponse,
 )
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage, message_id, unpack_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable

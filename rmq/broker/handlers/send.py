@@ -25,13 +25,13 @@ from rmq.broker.sending.topics import SendTopics
 from rmq.errors import RefusedError
 from rmq.model.named_master import MASTER_FIELD
 from rmq.model.names import RETRY_PREFIX
+from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import reply_all
 from rmq.remoting.groups import SEND
 from rmq.remoting.headers import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

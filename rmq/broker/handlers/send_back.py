@@ -17,12 +17,12 @@ from rmq.broker.sending.topics import SendTopics
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import SEND
 from rmq.remoting.headers import ConsumerSendMsgBackRequest
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
     from rmq.broker.config import LiveConfig
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from rmq.broker.stats.store import StoreStats
     from rmq.broker.tables.groups import GroupTable
     from rmq.broker.tables.topics import TopicTable
+    from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import SubscriptionGroupConfig
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.append import AppendResult
-    from rmq.store.record import StoredRecord
     from rmq.store.store import MessageStore
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"

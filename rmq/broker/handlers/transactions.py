@@ -15,20 +15,20 @@ from rmq.broker.transactions import half
 from rmq.errors import RefusedError
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
+from rmq.model.record import parse_message_id
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.headers import EndTransactionRequest, ResumeCheckHalfMessageRequest
 from rmq.store.append import AppendStatus
-from rmq.store.record import parse_message_id
 
 if TYPE_CHECKING:
     from rmq.broker.config import LiveConfig
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.stats.store import StoreStats
     from rmq.broker.transactions.decisions import Decisions
+    from rmq.model.record import StoredRecord
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
-    from rmq.store.record import StoredRecord
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from rmq.broker.pulling.sql.errors import EvaluationError, SqlSyntaxError
 from rmq.broker.pulling.sql.evaluator import compile_condition
 from rmq.broker.pulling.sql.parser import parse_expression
 from rmq.model.properties import PropertyFinder, decode_properties, decode_text
-from rmq.store.layout import HOST_FLAGS, PROPERTIES_LENGTH, RECORD_HEADS
+from rmq.model.record_layout import HOST_FLAGS, PROPERTIES_LENGTH, RECORD_HEADS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,10 +24,10 @@ from rmq.errors import RefusedError
 from rmq.model import flags
 from rmq.model.names import RETRY_PREFIX, dlq_topic
 from rmq.model.properties import PAIR, decode_properties, encode_properties
+from rmq.model.record import NewMessage, pack_host
 from rmq.remoting.bodies import BatchError, TopicFilterType, decode_batch
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import SendMessageRequest, SendMessageRequestV2
-from rmq.store.record import NewMessage, pack_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ from rmq.model.properties import (
 )
 
 if TYPE_CHECKING:
-    from rmq.store.record import NewMessage
+    from rmq.model.record import NewMessage
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"

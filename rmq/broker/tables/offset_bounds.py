@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.store.layout import RECORD_BYTES_MIN
+from rmq.model.record_layout import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
     from rmq.store.core import StoreCore

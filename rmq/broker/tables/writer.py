@@ -17,7 +17,7 @@ from rmq.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmq.store.config_file import ConfigFile
+    from rmq.files import ConfigFile
 
 logger = logging.getLogger(__name__)
 

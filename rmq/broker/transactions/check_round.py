@@ -32,18 +32,18 @@ from rmq.broker.transactions import half
 from rmq.broker.transactions.question import question
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import find_tags
+from rmq.model.record import BadRecordError, decode_record, decode_records
 from rmq.store.append import AppendStatus
 from rmq.store.reads import GetStatus
-from rmq.store.record import BadRecordError, decode_record, decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
+    from rmq.model.record import NewMessage, StoredRecord
     from rmq.store.append import AppendResult
     from rmq.store.reads import GetResult, MessageReads
-    from rmq.store.record import NewMessage, StoredRecord
 
 logger = logging.getLogger(__name__)
 

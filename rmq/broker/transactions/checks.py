@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from rmq.broker.tables.topics import TopicTable
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
+    from rmq.model.record import NewMessage
     from rmq.store.append import AppendResult
     from rmq.store.reads import MessageReads
-    from rmq.store.record import NewMessage
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)

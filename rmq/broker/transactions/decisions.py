@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from rmq.broker.stats.store import StoreStats
     from rmq.broker.transactions.check_round import Store
     from rmq.broker.transactions.copies import HalfCopies
+    from rmq.model.record import StoredRecord
     from rmq.remoting.headers import EndTransactionRequest
     from rmq.store.append import AppendResult
-    from rmq.store.record import StoredRecord
 
 logger = logging.getLogger(__name__)
 

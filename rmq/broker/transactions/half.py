@@ -23,12 +23,12 @@ from rmq.broker.tables.topic_names import validate_topic
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import TAGS, encode_properties
-from rmq.store.record import NewMessage
+from rmq.model.record import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group under which the broker reads half and op messages."""

@@ -16,14 +16,14 @@ from rmq.broker.sending import properties as inbound
 from rmq.broker.transactions.half import CHECK_TIMES, PRODUCER_GROUP
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import UNIQ_KEY, encode_properties
+from rmq.model.record import PROPERTIES_BYTES_MAX, message_id
+from rmq.model.record_layout import HOST_FLAGS, MESSAGE_MAGIC, PROPERTIES_LENGTH, RECORD_HEADS
 from rmq.remoting.headers import CheckTransactionStateRequest
-from rmq.store.layout import HOST_FLAGS, MESSAGE_MAGIC, PROPERTIES_LENGTH, RECORD_HEADS
-from rmq.store.record import PROPERTIES_BYTES_MAX, message_id
 
 if TYPE_CHECKING:
     from rmq.broker.transactions.half import Home
+    from rmq.model.record import StoredRecord
     from rmq.store.append import AppendResult
-    from rmq.store.record import StoredRecord
 
 
 class Question(NamedTuple):

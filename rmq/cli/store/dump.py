@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmq.errors import CorruptStoreError
 from rmq.model.properties import KEYS, TAGS, UNIQ_KEY
+from rmq.model.record import unpack_host
 from rmq.store.reader import has_key
 from rmq.store.reader.body import plain_body
-from rmq.store.record import unpack_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmq.model.record import StoredRecord
     from rmq.store.reader import Reader
     from rmq.store.reader.log import OnBad
-    from rmq.store.record import StoredRecord
 
 _NOT_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 # Allowed in JSON, but a terminal obeys some of them, and some programs break lines at others.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rmq.client.core.routes import TopicRoute
     from rmq.model.queues import MessageQueue
+    from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import (
         ConsumeMessageDirectlyResult,
         ConsumerData,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         ProducerData,
     )
     from rmq.remoting.headers import CheckTransactionStateRequest
-    from rmq.store.record import StoredRecord
 
 
 class Member(Protocol):

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
-from rmq.client.core.compression import DecompressError, decompressed
 from rmq.errors import RmqError
 from rmq.model import flags
+from rmq.model.compression import DecompressError, decompressed
+from rmq.model.crc import crc32
 from rmq.model.names import retry_topic
 from rmq.model.properties import (
     KEY_SEPARATOR,
@@ -32,9 +33,8 @@ from rmq.model.properties import (
     find_unique_key,
 )
 from rmq.model.queues import MessageQueue
-from rmq.remoting.addresses import format_address
-from rmq.store.crc import crc32
-from rmq.store.layout import (
+from rmq.model.record import TOPIC_BYTES_MAX, BadRecordError, message_id, unpack_host
+from rmq.model.record_layout import (
     HOST_FLAGS,
     MESSAGE_MAGIC,
     PROPERTIES_LENGTH,
@@ -43,14 +43,14 @@ from rmq.store.layout import (
     RECORD_HEADS,
     Record,
 )
-from rmq.store.record import TOPIC_BYTES_MAX, BadRecordError, message_id, unpack_host
+from rmq.remoting.addresses import format_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import NoReturn
 
+    from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import SubscriptionData
-    from rmq.store.record import StoredRecord
 
 
 class UnreadableBodyError(RmqError):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rmq.errors import BadAnswerError
 from rmq.model.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from rmq.model.record import parse_message_id
 from rmq.remoting.headers import EndTransactionRequest
-from rmq.store.record import parse_message_id
 
 if TYPE_CHECKING:
     from rmq.client.core.messages import SendResult

@@ -15,6 +15,7 @@ from rmq.client.core.members import ConsumerMember, TransactionMember
 from rmq.client.trio.task_stacks import task_stacks
 from rmq.errors import ProtocolError, RefusedError
 from rmq.model.properties import PropertyFinder, decode_text
+from rmq.model.record import BadRecordError, decode_record
 from rmq.remoting.bodies import GetConsumerStatusBody
 from rmq.remoting.bodies.offsets import decode_reset_offset
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -28,14 +29,13 @@ from rmq.remoting.headers import (
     PushReplyMessageRequest,
     ResetOffsetRequest,
 )
-from rmq.store.record import BadRecordError, decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmq.client.core.members import Member
+    from rmq.model.record import StoredRecord
     from rmq.remoting.request import Request
-    from rmq.store.record import StoredRecord
 
 logger = logging.getLogger(__name__)
 

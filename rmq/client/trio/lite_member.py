@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from rmq.client.trio.client import Client
     from rmq.client.trio.lite_reader import LiteReader
     from rmq.model.queues import MessageQueue
+    from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import (
         ConsumeMessageDirectlyResult,
         ConsumerData,
         ConsumerRunningInfo,
     )
-    from rmq.store.record import StoredRecord
 
 logger = logging.getLogger(__name__)
 

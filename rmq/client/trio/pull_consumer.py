@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from rmq.client.core.routes import TopicRoute
     from rmq.client.trio.client import Client
     from rmq.model.queues import MessageQueue
+    from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import (
         ConsumeMessageDirectlyResult,
         ConsumerData,
         ConsumerRunningInfo,
     )
-    from rmq.store.record import StoredRecord
 
 T = TypeVar("T")
 

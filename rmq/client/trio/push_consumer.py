@@ -58,12 +58,12 @@ if TYPE_CHECKING:
     from rmq.client.trio.listener_pool import Listener
     from rmq.client.trio.offset_keeping import OffsetKeeper
     from rmq.model.queues import MessageQueue
+    from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import (
         ConsumeMessageDirectlyResult,
         ConsumerData,
         ConsumerRunningInfo,
     )
-    from rmq.store.record import StoredRecord
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmq.client.trio.assigned_queue import AssignedQueue
     from rmq.client.trio.listener_pool import Listener
     from rmq.model.queues import MessageQueue
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
 
 logger = logging.getLogger(__name__)
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from rmq.client.core.routes import TopicRoute
     from rmq.client.core.tracer import Tracer
     from rmq.client.trio.client import Client
+    from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import ProducerData
     from rmq.remoting.headers import CheckTransactionStateRequest, EndTransactionRequest
-    from rmq.store.record import StoredRecord
 
 logger = logging.getLogger(__name__)
 

@@ -10,5 +10,5 @@
     records      `RecordDecoder`, which puts them together to a batch of the chosen columns
 
 Everything that happens per record happens in numpy or Arrow. What is right is defined by the
-readers of `rmq.store.record` and `rmq.model.properties`; they also say what is wrong with a record.
+readers of `rmq.model.record` and `rmq.model.properties`; they also say what is wrong with a record.
 """

@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.client.core.compression import COMPRESSION_MASK, Compression, DecompressError, decompressed
 from rmq.model import flags
+from rmq.model.compression import COMPRESSION_MASK, Compression, DecompressError, decompressed
+from rmq.model.crc import crc32
 from rmq.spark.decoding.spans import binary_spans
-from rmq.store.crc import crc32
 from rmq.store.reader.body import PLAIN_BYTES_MAX
 
 if TYPE_CHECKING:

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from rmq.spark.decoding.fixed import dtype_of, structures_at
-from rmq.store.layout import (
+from rmq.model.record import BadRecordError
+from rmq.model.record_layout import (
     BLANK_MAGIC,
     MESSAGE_MAGIC,
     RECORD_BYTES_MIN,
     RECORD_PREFIX,
     RecordPrefix,
 )
-from rmq.store.record import BadRecordError
+from rmq.spark.decoding.fixed import dtype_of, structures_at
 
 if TYPE_CHECKING:
     from collections.abc import Container

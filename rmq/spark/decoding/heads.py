@@ -4,7 +4,7 @@
 host makes the fixed part longer, which the sysFlag says; records are grouped by these two bits, and
 nearly always there is one group only.
 
-Every length of every record is checked, by the rules of `rmq.store.record.read_head`.
+Every length of every record is checked, by the rules of `rmq.model.record.read_head`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rmq.spark.decoding.fixed import dtype_of, structures_at
-from rmq.spark.decoding.spans import binary_spans
-from rmq.store.layout import (
+from rmq.model.record import TOPIC_BYTES_MAX, BadRecordError, read_head
+from rmq.model.record_layout import (
     HOST_FLAGS,
     MESSAGE_MAGIC,
     PROPERTIES_LENGTH,
@@ -25,7 +24,8 @@ from rmq.store.layout import (
     RECORD_HEADS,
     Record,
 )
-from rmq.store.record import TOPIC_BYTES_MAX, BadRecordError, read_head
+from rmq.spark.decoding.fixed import dtype_of, structures_at
+from rmq.spark.decoding.spans import binary_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

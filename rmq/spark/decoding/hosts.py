@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
+from rmq.model.record import unpack_host
+from rmq.model.record_layout import HOST_V4_BYTES
 from rmq.remoting.addresses import format_address
-from rmq.store.layout import HOST_V4_BYTES
-from rmq.store.record import unpack_host
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class HostNames:
 
 
 def offset_message_ids(heads: Heads) -> pa.StringArray:
-    """Return the offset message id of all records, see `rmq.store.record.message_id`."""
+    """Return the offset message id of all records, see `rmq.model.record.message_id`."""
     parts = []
     for group in heads.groups:
         count = len(group.heads)

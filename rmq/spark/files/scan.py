@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rmq.errors import ConfigError, CorruptStoreError
+from rmq.model.record import BadRecordError, NeedMoreDataError, read_head
+from rmq.model.record_layout import RECORD_PREFIX
 from rmq.spark.decoding.boundaries import find_chain
 from rmq.spark.decoding.heads import Heads, UnsoundRecordError
-from rmq.store.layout import RECORD_PREFIX
-from rmq.store.record import BadRecordError, NeedMoreDataError, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,6 +25,8 @@ from rmq.errors import (
     RmqError,
 )
 from rmq.model.properties import TAGS
+from rmq.model.record import BadRecordError
+from rmq.model.record_layout import MESSAGE_MAGIC
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.expressions import build_subscription
 from rmq.spark.decoding.boundaries import chained
@@ -34,8 +36,6 @@ from rmq.spark.decoding.records import RecordDecoder
 from rmq.spark.wire.clients import PAUSE_S, borrowed_consumer
 from rmq.spark.wire.data_loss import DataLossError, Loss
 from rmq.spark.wire.positions import name_of
-from rmq.store.layout import MESSAGE_MAGIC
-from rmq.store.record import BadRecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.model import flags
 
 if TYPE_CHECKING:
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
 
 COMPRESSION_MASK: Final = 0x700
 COMPRESSION_ZLIB: Final = 0x300

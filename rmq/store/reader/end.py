@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import CorruptStoreError
-from rmq.store.layout import BLANK_MAGIC, RECORD_PREFIX
+from rmq.model.record_layout import BLANK_MAGIC, RECORD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmq.model.record import RecordHead
     from rmq.store.reader.log import LogFiles
     from rmq.store.reader.state import StoreState
-    from rmq.store.record import RecordHead
 
 _CRASH_SEGMENTS: Final = 3
 

@@ -13,14 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from rmq.errors import CorruptStoreError
-from rmq.store.layout import (
-    BLANK_MAGIC,
-    MESSAGE_MAGIC,
-    RECORD_BYTES_MIN,
-    RECORD_PREFIX,
-)
-from rmq.store.reader.files import FileGoneError, FilePool, SegmentFile, list_segments
-from rmq.store.record import (
+from rmq.model.record import (
     BadRecordError,
     NeedMoreDataError,
     RecordHead,
@@ -28,6 +21,8 @@ from rmq.store.record import (
     decode_record,
     read_head,
 )
+from rmq.model.record_layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_BYTES_MIN, RECORD_PREFIX
+from rmq.store.reader.files import FileGoneError, FilePool, SegmentFile, list_segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

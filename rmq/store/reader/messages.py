@@ -15,8 +15,8 @@ from rmq.store.reader.queue import QueueEntry, QueueFiles, is_gone
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmq.model.record import RecordHead, StoredRecord
     from rmq.store.reader.log import LogFiles, OnBad
-    from rmq.store.record import RecordHead, StoredRecord
 
 
 class QueueBounds(NamedTuple):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rmq.errors import CorruptStoreError, StorageError
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY, decode_text
+from rmq.model.record import RecordHead, StoredRecord, parse_message_id
 from rmq.store.key_hash import TopicKeys
 from rmq.store.reader.end import find_end
 from rmq.store.reader.files import (
@@ -33,7 +34,6 @@ from rmq.store.reader.log import LogFiles
 from rmq.store.reader.messages import QueueBounds, QueueReader
 from rmq.store.reader.queue import QueueEntry, QueueFiles
 from rmq.store.reader.state import StoreState, read_state
-from rmq.store.record import RecordHead, StoredRecord, parse_message_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

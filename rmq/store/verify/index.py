@@ -26,9 +26,9 @@ from rmq.store.verify.finding import DamagedRanges, Findings, Kind, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rmq.model.record import RecordHead
     from rmq.store.reader import Reader
     from rmq.store.reader.index import IndexEntry, IndexView
-    from rmq.store.record import RecordHead
 
 
 class _Item(NamedTuple):

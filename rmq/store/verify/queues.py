@@ -24,8 +24,8 @@ from rmq.store.verify.finding import DamagedRanges, Findings, Kind, Severity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rmq.model.record import RecordHead
     from rmq.store.reader import Reader
-    from rmq.store.record import RecordHead
 
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _LIGHT_QUEUE_PREFIX: Final = "%LMQ%"

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.errors import CorruptStoreError
+    from rmq.model.record import RecordHead
     from rmq.store.reader import Reader
-    from rmq.store.record import RecordHead
 
     OnProgress = Callable[["Progress"], None]
 

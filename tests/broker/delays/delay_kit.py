@@ -13,10 +13,10 @@ from rmq.broker.stats.broker import BrokerStats
 from rmq.broker.stats.store import StoreStats
 from rmq.model.names import SCHEDULE_TOPIC
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage, StoredRecord, decode_records
 from rmq.store.append import AppendStatus
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, StoredRecord, decode_records
 from rmq.store.store import THREADS, MessageStore
 from rmq.testing.storage import MemoryStorage
 from tests.broker.send_kit import START_MS, WallClock

@@ -13,7 +13,7 @@ from rmq.broker.delays.delivery import RETRY_MS
 from rmq.errors import StorageError
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
-from rmq.store.record import NewMessage, decode_record, pack_host, tags_code
+from rmq.model.record import NewMessage, decode_record, pack_host, tags_code
 from tests.broker.delays.delay_kit import QUEUE_ENTRIES, TOPIC, Delays
 from tests.broker.send_kit import START_MS
 from tests.remoting.server_kit import Logs
@@ -21,7 +21,7 @@ from tests.store.golden import stores as golden
 from tests.store.running import is_of_log
 
 if TYPE_CHECKING:
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
 
 # --- when ------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.model.queues import MessageQueue
+from rmq.model.record import message_id
 from rmq.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
@@ -31,7 +32,6 @@ from rmq.remoting.headers import (
     QueryCorrectionOffsetRequest,
     ResetOffsetRequest,
 )
-from rmq.store.record import message_id
 from tests.broker.broker_frames import (
     GROUP,
     START_MS,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rmq.model.record import decode_record
 from rmq.remoting.codes import FLAG_RESPONSE, RequestCode
-from rmq.store.record import decode_record
 from tests.broker.golden_broker import (
     BEFORE_MQADMIN,
     BEFORE_PULL,

@@ -10,8 +10,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.config import BrokerRole
 from rmq.model.properties import decode_properties
+from rmq.model.record import decode_records
 from rmq.remoting.codes import ResponseCode
-from rmq.store.record import decode_records
 from tests.broker.broker_frames import GROUP, TOPIC, bodies_of, consumer, ext, pull, subscription
 from tests.broker.broker_kit import STORE_HOST, part_broker
 

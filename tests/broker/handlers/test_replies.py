@@ -8,12 +8,12 @@ import pytest
 
 from rmq.broker.handlers.replies import PUSH_TIMEOUT_S
 from rmq.errors import StorageError
+from rmq.files import ConfigFile
 from rmq.model.properties import decode_properties
+from rmq.model.record import decode_record, unpack_host
 from rmq.remoting.bodies import HeartbeatData, ProducerData
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import encode_frame
-from rmq.store.config_file import ConfigFile
-from rmq.store.record import decode_record, unpack_host
 from tests.broker.send_kit import (
     BORN_MS,
     BROKER_IP,

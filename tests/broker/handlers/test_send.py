@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.model import flags
+from rmq.model.record import pack_host, parse_message_id, unpack_host
 from rmq.remoting.bodies import TopicFilterType
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
-from rmq.store.record import pack_host, parse_message_id, unpack_host
 from tests.broker.send_kit import (
     BORN_MS,
     START_MS,

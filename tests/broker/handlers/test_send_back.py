@@ -9,13 +9,13 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.errors import StorageError
+from rmq.files import ConfigFile
 from rmq.model import flags
 from rmq.model.names import SCHEDULE_TOPIC
+from rmq.model.record import pack_host
 from rmq.remoting.bodies import SubscriptionGroupConfig
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
 from rmq.remoting.headers import ConsumerSendMsgBackRequest
-from rmq.store.config_file import ConfigFile
-from rmq.store.record import pack_host
 from tests.broker.send_kit import (
     START_MS,
     TOPIC,

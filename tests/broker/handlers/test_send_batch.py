@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rmq.model import flags
 from rmq.model.properties import decode_properties, encode_properties
+from rmq.model.record import parse_message_id
 from rmq.remoting.bodies import BatchMessage, encode_batch
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
-from rmq.store.record import parse_message_id
 from tests.broker.send_kit import (
     BORN_MS,
     TOPIC,

@@ -12,9 +12,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.errors import StorageError
+from rmq.files import ConfigFile
 from rmq.remoting.bodies import BatchMessage, TopicConfig, TopicFilterType, encode_batch
 from rmq.remoting.codes import ResponseCode
-from rmq.store.config_file import ConfigFile
 from tests.broker.send_kit import TOPIC, batch_frame, ext, send_broker, send_frame, text
 from tests.remoting.server_kit import Logs
 

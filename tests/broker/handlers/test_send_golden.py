@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from rmq.model.properties import decode_properties
+from rmq.model.record import StoredRecord, decode_record, parse_message_id, unpack_host
 from rmq.remoting.bodies import TopicConfig
 from rmq.remoting.codes import RequestCode
-from rmq.store.record import StoredRecord, decode_record, parse_message_id, unpack_host
 from rmq.testing.storage import MemoryStorage
 from tests.broker.send_kit import SendBroker, WallClock, ext, send_broker
 from tests.remoting.frames import WIRE

@@ -9,6 +9,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.tables.topics import TopicTable
+from rmq.files import ConfigFile
 from rmq.model.java import string_hash
 from rmq.remoting.bodies import (
     QueryConsumeQueueResponseBody,
@@ -24,7 +25,6 @@ from rmq.remoting.headers import (
     GetMaxOffsetRequest,
     QueryConsumeQueueRequest,
 )
-from rmq.store.config_file import ConfigFile
 from tests.broker.broker_frames import (
     GROUP,
     TOPIC,

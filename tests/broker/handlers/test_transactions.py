@@ -8,9 +8,9 @@ import pytest
 
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.record import NewMessage, message_id, unpack_host
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import EndTransactionRequest, ResumeCheckHalfMessageRequest
-from rmq.store.record import NewMessage, message_id, unpack_host
 from tests.broker.send_kit import (
     BORN_MS,
     STORE_HOST,
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from rmq.model.record import StoredRecord
     from rmq.store.append import AppendResult
-    from rmq.store.record import StoredRecord
     from tests.broker.send_kit import SendBroker
     from tests.remoting.server_kit import Frame
 

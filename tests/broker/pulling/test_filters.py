@@ -8,8 +8,8 @@ from rmq.broker.pulling.filters import ConditionFilter, check_expression, filter
 from rmq.broker.pulling.sql_filter import SqlSyntaxError
 from rmq.model.java import string_hash
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage
 from rmq.remoting.bodies import SubscriptionData
-from rmq.store.record import NewMessage
 from rmq.testing.storage import MemoryStorage
 from tests.broker.broker_frames import subscription
 from tests.store.store_kit import open_core, put

@@ -11,8 +11,8 @@ import pytest
 
 from rmq.broker.pulling.sql_filter import SqlFilter, compile_sql
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage, decode_records
 from rmq.store.reads import GetStatus
-from rmq.store.record import NewMessage, decode_records
 from rmq.testing.storage import MemoryStorage
 from tests.store.built_records import HOST_VARIANTS, build_record
 from tests.store.store_kit import HEAD_BYTES, TOPIC, open_core, put

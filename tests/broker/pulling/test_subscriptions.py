@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rmq.broker.pulling.subscriptions import TagFilter, filter_of
 from rmq.errors import RefusedError
 from rmq.model.java import string_hash
+from rmq.model.record import decode_records
 from rmq.remoting.bodies import SubscriptionData
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.expressions import TAGS_CHARS_MAX, build_subscription, is_tag_type
-from rmq.store.record import decode_records
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import TOPIC, message, open_core, put
 

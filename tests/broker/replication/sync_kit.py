@@ -18,6 +18,7 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from rmq.broker.replication.metadata_sync import MetadataSync
 from rmq.broker.sending import properties as inbound
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage
 from rmq.remoting.bodies import (
     DelayOffsetSerializeWrapper,
     KVTable,
@@ -32,7 +33,6 @@ from rmq.remoting.codes import FLAG_RESPONSE, RequestCode
 from rmq.remoting.command import encode_frame
 from rmq.remoting.transport import StreamTransport, Transport
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage
 from tests.broker.broker_frames import TOPIC
 from tests.broker.broker_kit import PartBroker, part_broker
 from tests.remoting.server_kit import Frame, Peer

@@ -12,7 +12,7 @@ from rmq.broker.sending import properties as inbound
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import decode_properties, encode_properties
-from rmq.store.record import NewMessage
+from rmq.model.record import NewMessage
 
 CLUSTER_PAIR: Final = inbound.cluster_pair("c")
 

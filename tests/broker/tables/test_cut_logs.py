@@ -14,6 +14,7 @@ from rmq.broker.sending import properties as inbound
 from rmq.broker.transactions.half import GROUP as CHECKER
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     HaDemoteRequest,
@@ -24,7 +25,6 @@ from rmq.remoting.headers import (
     UpdateConsumerOffsetRequest,
 )
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage
 from rmq.store.truncation import Truncation, request_truncation
 from tests.broker.transactions.transactions_kit import half_message
 from tests.ha.pair_kit import TOPIC, pair

@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmq.broker.tables.writer import RETRY_S, Keeper
 from rmq.errors import DiskFullError, StorageError
-from rmq.store.storage import storage_error
+from rmq.files import storage_error
 from tests.broker.tables.writer_kit import Table, WatchedFile, full
 
 if TYPE_CHECKING:

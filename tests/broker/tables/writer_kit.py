@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.store.config_file import ConfigFile
-from rmq.store.storage import storage_error
+from rmq.files import ConfigFile, storage_error
 
 if TYPE_CHECKING:
     from pathlib import Path

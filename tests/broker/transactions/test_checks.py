@@ -13,14 +13,14 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.broker.transactions.checks import STOP_SAVE_S
 from rmq.broker.transactions.half import GROUP
 from rmq.errors import StorageError
+from rmq.files import ConfigFile
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from rmq.model.names import TRANSACTION_CHECK_MAX_TOPIC as GIVEN_UP
+from rmq.model.record import decode_record
 from rmq.remoting.bodies import HeartbeatData, ProducerData
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode
 from rmq.remoting.command import encode_frame
 from rmq.remoting.headers import EndTransactionRequest
-from rmq.store.config_file import ConfigFile
-from rmq.store.record import decode_record
 from tests.broker.send_kit import (
     TOPIC,
     WallClock,

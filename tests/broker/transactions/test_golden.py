@@ -13,9 +13,9 @@ import msgspec
 
 from rmq.broker.transactions.half import GROUP
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.record import StoredRecord, decode_record, pack_host, parse_message_id
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode
 from rmq.remoting.headers import CheckTransactionStateRequest, EndTransactionRequest
-from rmq.store.record import StoredRecord, decode_record, pack_host, parse_message_id
 from tests.broker.send_kit import STORE_HOST, WallClock, ext, frame, send_broker
 from tests.remoting.frames import captured, receive
 from tests.store.golden import stores as golden

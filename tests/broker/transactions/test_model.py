@@ -18,7 +18,7 @@ from rmq.broker.transactions import half
 from rmq.broker.transactions.check_round import Progress
 from rmq.errors import RefusedError
 from rmq.model.names import HALF_TOPIC
-from rmq.store.record import decode_record
+from rmq.model.record import decode_record
 from tests.broker.transactions.transactions_kit import ROUND_MS, Transactions, half_message
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from rmq.broker.transactions.check_round import Progress
 from rmq.broker.transactions.half import op_message
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from rmq.model.properties import encode_properties
-from rmq.store.record import NewMessage
+from rmq.model.record import NewMessage
 from tests.broker.transactions.transactions_kit import ROUND_MS, STORE_HOST, Transactions
 from tests.store.store_kit import START_MS, small_config
 
 if TYPE_CHECKING:
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
 
 
 def record_of_op(broker: Transactions) -> StoredRecord:

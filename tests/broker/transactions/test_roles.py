@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
     from tests.broker.broker_kit import PartBroker
     from tests.broker.replication.sync_kit import Pair
     from tests.remoting.server_kit import Frame, Peer

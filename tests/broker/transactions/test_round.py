@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rmq.broker.transactions.check_round import ROUND_MS_MAX, CheckRules, Progress
-from rmq.store.record import decode_record, parse_message_id
+from rmq.model.record import decode_record, parse_message_id
 from tests.broker.transactions.transactions_kit import (
     BORN_HOST,
     GROUP,

@@ -18,9 +18,9 @@ from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.remoting.headers import EndTransactionRequest
 from rmq.store.append import AppendResult, AppendStatus
-from rmq.store.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import START_MS, Clock, open_core, small_config
 

@@ -13,12 +13,12 @@ from rmq.cli.app import main
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.dev.demo_traffic import BURST_S, CLICKS_PER_S, click_rate
 from rmq.cli.pipeline.demo import copy_damaged
+from rmq.model.record import NewMessage
 from rmq.spark.pipelines.catalogue import PIPELINES
 from rmq.spark.pipelines.verdict import Outcome
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
-from rmq.store.record import NewMessage
 
 NAMES = ("report", "archive", "audit", "dlq", "replay", "duplicates", "verify", "forecast")
 

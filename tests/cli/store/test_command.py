@@ -15,9 +15,9 @@ import pytest
 from rmq.cli import main
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.store.inspect import shown, time_text
+from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage
 from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:

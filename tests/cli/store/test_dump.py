@@ -14,7 +14,7 @@ import pytest
 from rmq.cli import main
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.store.dump import json_line, record_fields, time_argument
-from rmq.store.record import StoredRecord, pack_host
+from rmq.model.record import StoredRecord, pack_host
 from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:

@@ -11,19 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.client.core.compression import Compression, DecompressError, decompressed, use_decompressor
 from rmq.client.core.received import (
     BadMessagesError,
     UnreadableBodyError,
     decode_messages,
     received,
 )
-from rmq.model import flags
+from rmq.model import flags, record_layout
+from rmq.model.compression import Compression, DecompressError, decompressed, use_decompressor
 from rmq.model.properties import decode_properties, decode_text
 from rmq.model.queues import MessageQueue
+from rmq.model.record import BadRecordError, decode_record, decode_records
 from rmq.remoting.expressions import build_subscription
-from rmq.store import layout
-from rmq.store.record import BadRecordError, decode_record, decode_records
 from tests.store.built_records import HOST_VARIANTS, build_record, drawn_records, length_places
 from tests.store.golden import stores as golden
 
@@ -80,7 +79,7 @@ def test_every_field_is_what_the_declared_layout_says(records: list[bytes]) -> N
     messages = decode_messages(b"".join(records), QUEUE)
     assert len(messages) == len(records)
     for message, record in zip(messages, records, strict=True):
-        fields = layout.Record.parse(record)
+        fields = record_layout.Record.parse(record)
         assert message.queue is QUEUE
         assert message.topic == decode_text(fields.topic)
         assert message.queue_offset == fields.queue_offset
@@ -382,7 +381,7 @@ def test_a_small_body_that_stands_for_a_huge_one_is_not_inflated() -> None:
     ("record", "reason"),
     [
         pytest.param(build_record(magic=1), "magic 0x00000001", id="magic"),
-        pytest.param(build_record(magic=layout.BLANK_MAGIC), "magic 0xCBD43194", id="blank"),
+        pytest.param(build_record(magic=record_layout.BLANK_MAGIC), "magic 0xCBD43194", id="blank"),
         pytest.param(build_record(total_size=90), "size 90", id="too small"),
         pytest.param(build_record(total_size=0), "size 0", id="zero"),
         pytest.param(build_record(total_size=-1), "size -1", id="negative"),

@@ -15,8 +15,8 @@ from rmq.client.core.consuming.subscription_set import SubscriptionSet
 from rmq.client.trio.assigned_queue import AssignedQueue
 from rmq.client.trio.status import ConsumeStatistics, consume_directly, running_info
 from rmq.model.queues import MessageQueue
+from rmq.model.record import decode_record
 from rmq.remoting.bodies import CMResult, ConsumerRunningInfo, ConsumeStatus
-from rmq.store.record import decode_record
 from tests.store.built_records import build_record
 
 if TYPE_CHECKING:

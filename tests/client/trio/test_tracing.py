@@ -38,7 +38,7 @@ from rmq.errors import RequestTimeoutError
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.queues import MessageQueue
-from rmq.store.record import StoredRecord, pack_host
+from rmq.model.record import StoredRecord, pack_host
 from tests.client.admin_kit import WAIT_S
 from tests.client.cluster_kit import cluster
 

@@ -19,6 +19,7 @@ from rmq.client.trio.transactions import (
 )
 from rmq.errors import BadAnswerError, SendFailedError
 from rmq.model.queues import MessageQueue
+from rmq.model.record import decode_record
 from rmq.remoting.codes import FLAG_ONEWAY, LanguageCode, RequestCode, ResponseCode
 from rmq.remoting.command import encode_frame
 from rmq.remoting.headers import (
@@ -26,7 +27,6 @@ from rmq.remoting.headers import (
     EndTransactionRequest,
     SendMessageRequestV2,
 )
-from rmq.store.record import decode_record
 from tests.client.cluster_kit import cluster
 from tests.client.producer_kit import (
     TOPIC,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.client.core.received import ReceivedMessage
+    from rmq.model.record import StoredRecord
     from rmq.remoting.request import Request
-    from rmq.store.record import StoredRecord
     from tests.client.cluster_kit import Cluster
 
 COMMIT: Final = TransactionState.COMMIT

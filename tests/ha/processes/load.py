@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmq.errors import ClientError, RmqError
+from rmq.model.record import decode_records
 from rmq.remoting.bodies import HaStatusBody, TopicConfigSerializeWrapper
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
@@ -19,7 +20,6 @@ from rmq.remoting.headers import (
     SendMessageRequestV2,
     SendMessageResponse,
 )
-from rmq.store.record import decode_records
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -28,8 +28,8 @@ from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.server import HaServer, HaServerConfig, ReplicationWait
 from rmq.ha.store_log import StoreLog
+from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
-from rmq.store.record import NewMessage
 from rmq.store.segments import is_segment_name
 from rmq.store.store import MessageStore, open_store
 

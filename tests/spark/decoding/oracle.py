@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rmq.model.record import decode_record, unpack_host
 from rmq.remoting.addresses import format_address
-from rmq.store.record import decode_record, unpack_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

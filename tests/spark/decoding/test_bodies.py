@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rmq.client.core.compression import DecompressError
+from rmq.model.compression import DecompressError
 from rmq.spark.decoding.bodies import BodiesTooLongError, plain_body
 from rmq.spark.decoding.heads import UnsoundRecordError
 from rmq.spark.decoding.records import RecordDecoder

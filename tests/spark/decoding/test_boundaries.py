@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq.model.record import BadRecordError
+from rmq.model.record_layout import MESSAGE_MAGIC, RECORD_BYTES_MIN
 from rmq.spark.decoding.boundaries import LANES_BYTES_MIN, chained, find_chain, find_lanes
-from rmq.store.layout import MESSAGE_MAGIC, RECORD_BYTES_MIN
-from rmq.store.record import BadRecordError
 from tests.spark.decoding.oracle import starts_of
 from tests.store.built_records import build_record, drawn_records
 from tests.store.golden import stores as golden

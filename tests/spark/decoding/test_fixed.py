@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from rmq.model import record_layout
 from rmq.spark.decoding.fixed import dtype_of, structures_at
 from rmq.spark.decoding.heads import HEAD_DTYPES
-from rmq.store import layout
 from tests.store.built_records import HOST_VARIANTS, build_record, drawn_records
 
 
 def test_the_dtypes_have_the_sizes_of_the_declared_heads() -> None:
     assert HEAD_DTYPES.keys() == HOST_VARIANTS.keys()
     for bits, dtype in HEAD_DTYPES.items():
-        assert dtype.itemsize == layout.RECORD_HEADS[bits].size
+        assert dtype.itemsize == record_layout.RECORD_HEADS[bits].size
 
 
 @given(drawn_records())
 @settings(max_examples=100)
 def test_a_head_reads_as_construct_reads_it(record: bytes) -> None:
-    declared = layout.Record.parse(record)
-    dtype = HEAD_DTYPES[declared.sys_flag & layout.HOST_FLAGS]
+    declared = record_layout.Record.parse(record)
+    dtype = HEAD_DTYPES[declared.sys_flag & record_layout.HOST_FLAGS]
     (head,) = structures_at(record, np.array([0]), dtype)
     assert dtype.names is not None
     assert len(dtype.names) == 15

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmq.model.record import BadRecordError, pack_host, read_head
 from rmq.spark.decoding.boundaries import chained
 from rmq.spark.decoding.heads import UnsoundRecordError
 from rmq.spark.decoding.records import RecordDecoder
 from rmq.spark.schema import BODY, COLUMNS, arrow_schema
-from rmq.store.record import BadRecordError, pack_host, read_head
 from tests.spark.decoding.oracle import rows, rows_of, starts_of, time_of
 from tests.store.built_records import (
     HOST_VARIANTS,

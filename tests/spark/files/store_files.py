@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.model import flags
+from rmq.model.record import NewMessage, pack_host
 from rmq.spark.files.query import open_store, plan
 from rmq.spark.files.reading import read_part
 from rmq.spark.files.settings import store_options
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
-from rmq.store.record import NewMessage, pack_host
 from tests.spark.decoding.oracle import row_of, rows
 from tests.store.store_kit import START_MS, Clock, message, small_config
 

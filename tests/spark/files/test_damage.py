@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import CorruptStoreError
+from rmq.model.record_layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_PREFIX
 from rmq.spark.files.scan import LOGGED_MAX
-from rmq.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_PREFIX
 from rmq.store.reader import Reader
 from tests.spark.files.store_files import (
     build_store,

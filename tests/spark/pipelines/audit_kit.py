@@ -6,11 +6,11 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmq.model.record_layout import BLANK_BYTES, BLANK_MAGIC, RECORD_PREFIX
 from rmq.spark.jobs.audit.compare import compare_stretches
 from rmq.spark.jobs.audit.ends import look_at, open_pair
 from rmq.spark.jobs.audit.naming import Task, name_differences
 from rmq.spark.jobs.audit.plan import Plan, by_segment, make_plan, merged, stretches
-from rmq.store.layout import BLANK_BYTES, BLANK_MAGIC, RECORD_PREFIX
 from rmq.store.segments import segment_name
 from tests.store.built_records import build_record
 

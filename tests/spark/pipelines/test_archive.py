@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.errors import ConfigError
+from rmq.model.record import NewMessage
 from rmq.spark.jobs.archive.manifest import Gap, Queue, parse_manifest
 from rmq.spark.jobs.archive.table import find_gaps, prove, read_archive
 from rmq.spark.pipelines.archive import PIPELINE
@@ -16,7 +17,6 @@ from rmq.spark.schema import COLUMNS
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
-from rmq.store.record import NewMessage
 
 if TYPE_CHECKING:
     from pathlib import Path

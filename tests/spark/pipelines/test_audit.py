@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import ConfigError, StorageError
+from rmq.model.record_layout import Record
 from rmq.spark.jobs import outputs
 from rmq.spark.jobs.audit.compare import differing
 from rmq.spark.jobs.audit.ends import SETTLE_S, look_at, open_pair
@@ -27,7 +28,6 @@ from rmq.spark.jobs.audit.plan import (
 from rmq.spark.jobs.audit.records import field_places, head_of
 from rmq.spark.pipelines.audit import PIPELINE
 from rmq.spark.pipelines.job import main
-from rmq.store.layout import Record
 from rmq.store.reader.state import LockHolder
 from rmq.store.segments import segment_name
 from tests.spark.pipelines.audit_kit import (

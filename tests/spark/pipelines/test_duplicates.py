@@ -11,6 +11,7 @@ import pytest
 
 from rmq.errors import ConfigError
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage, pack_host
 from rmq.spark.jobs import outputs
 from rmq.spark.jobs.copy_names import COPY_KEY, COPY_OF
 from rmq.spark.jobs.duplicates.causes import Cause
@@ -20,7 +21,6 @@ from rmq.spark.pipelines.arguments import amount, moment_ms, names, natural, pos
 from rmq.spark.pipelines.duplicates import PIPELINE, make_verdict
 from rmq.spark.pipelines.verdict import Outcome
 from rmq.spark.schema import spark_schema
-from rmq.store.record import NewMessage, pack_host
 from tests.spark.pipelines.pipeline_cluster import run_json
 from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store, patch, write_store
 

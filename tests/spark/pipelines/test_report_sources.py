@@ -10,12 +10,12 @@ import pytest
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message
+from rmq.model.record import NewMessage
 from rmq.spark.jobs.report import sources
 from rmq.spark.jobs.report.lag import by_group, skews
 from rmq.spark.jobs.report.sources import cluster_progress, store_progress
 from rmq.spark.jobs.report.store_topics import topic_queues
 from rmq.store.reader import Reader
-from rmq.store.record import NewMessage
 from tests.spark.pipelines.pipeline_cluster import pipeline_cluster
 from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store, patch
 from tests.store.golden import stores as golden

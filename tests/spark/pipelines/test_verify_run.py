@@ -13,6 +13,7 @@ import pytest
 from rmq.errors import CorruptStoreError
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage
 from rmq.spark.jobs import outputs
 from rmq.spark.jobs.store_offsets import delay_offsets, group_offsets
 from rmq.spark.jobs.verify import pending as verify_pending
@@ -22,7 +23,6 @@ from rmq.spark.pipelines.verify import PIPELINE
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
-from rmq.store.record import NewMessage
 from tests.spark.pipelines.verify_kit import (
     INDEX_ENTRIES,
     INDEX_SLOTS,

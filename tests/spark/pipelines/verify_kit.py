@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage
 from rmq.spark.jobs.verify import exact
 from rmq.spark.jobs.verify.job import Check
 from rmq.store.config import DEFAULT_DELAY_LEVELS, StoreConfig, parse_delay_levels
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
-from rmq.store.record import NewMessage
 from rmq.store.verify import Verifier
 
 if TYPE_CHECKING:

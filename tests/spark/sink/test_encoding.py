@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.client.blocking import BlockingProducer
-from rmq.client.core.compression import decompressed
 from rmq.client.core.messages import RESERVED, SendResult
 from rmq.client.core.producing.selection import by_hash
 from rmq.errors import IllegalMessageError
+from rmq.model.compression import decompressed
 from rmq.model.flags import COMPRESSED
 from rmq.model.properties import decode_properties
 from rmq.remoting.bodies.batch import decode_batch, encode_batch

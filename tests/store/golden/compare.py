@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rmq.model import flags
+from rmq.model import flags, record_layout
+from rmq.model.record import NewMessage, StoredRecord, decode_record, decode_records, pack_host
 from rmq.store import layout
 from rmq.store.checkpoint import CheckpointTimes
 from rmq.store.config import GIB, StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.reads import GetStatus
-from rmq.store.record import NewMessage, StoredRecord, decode_record, decode_records, pack_host
 from rmq.store.storage import DiskStorage
 from rmq.testing.storage import MemoryStorage
 from tests.store.golden import stores as golden
@@ -262,7 +262,7 @@ def new_message(record: StoredRecord) -> NewMessage:
         body=record.body,
         properties=record.properties_bytes,
         flag=record.flag,
-        sys_flag=record.sys_flag & ~layout.HOST_FLAGS,
+        sys_flag=record.sys_flag & ~record_layout.HOST_FLAGS,
         born_ms=record.born_ms,
         born_host=record.born_host,
         reconsume_times=record.reconsume_times,

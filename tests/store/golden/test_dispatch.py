@@ -17,20 +17,20 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from rmq.model import flags
+from rmq.model import flags, record_layout
 from rmq.model.java import string_hash
+from rmq.model.record import NewMessage, decode_record, pack_host
 from rmq.store import layout
 from rmq.store.append import JOIN_BYTES_MAX, AppendStatus
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.record import NewMessage, decode_record, pack_host
 from rmq.testing.storage import MemoryStorage
 from tests.store.golden.compare import Clock, Place, below, index_contents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 SEGMENT_BYTES: Final = 40_000
@@ -129,7 +129,7 @@ def records_in(files: dict[str, bytes]) -> list[StoredRecord]:
         position = 0
         while size := int.from_bytes(segment[position : position + 4]):
             data = segment[position : position + size]
-            if layout.RECORD_PREFIX.unpack_from(data)[1] == layout.BLANK_MAGIC:
+            if record_layout.RECORD_PREFIX.unpack_from(data)[1] == record_layout.BLANK_MAGIC:
                 break
             found.append(decode_record(data))
             position += size

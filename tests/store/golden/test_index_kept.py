@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.model.record import NewMessage, decode_record
 from rmq.store import layout
-from rmq.store.record import NewMessage, decode_record
 from tests.store.golden import stores as golden
 from tests.store.golden.compare import FOREVER_MS, assert_finds_keys, choose_place
 

@@ -12,9 +12,10 @@ from typing import Any, Final
 import construct
 import pytest
 
+from rmq.model import record_layout
 from rmq.model.java import string_hash
+from rmq.model.record import StoredRecord, decode_record
 from rmq.store import layout
-from rmq.store.record import StoredRecord, decode_record
 from tests.store.built_records import plain
 from tests.store.golden import stores as golden
 
@@ -69,8 +70,8 @@ def test_behind_the_records_of_a_segment_there_is_a_blank_or_nothing(store: str)
         rest = segment[ends[name] :]
         if any(rest):
             blanks += 1
-            assert rest == layout.Blank.build({"length": len(rest)}).ljust(len(rest), b"\0")
-            assert layout.BLANK.unpack_from(rest) == (len(rest), layout.BLANK_MAGIC)
+            assert rest == record_layout.Blank.build({"length": len(rest)}).ljust(len(rest), b"\0")
+            assert record_layout.BLANK.unpack_from(rest) == (len(rest), record_layout.BLANK_MAGIC)
     assert blanks == (1 if store in (golden.CLEAN_MASTER, golden.CLEAN_SLAVE) else 3)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.model.record import decode_record, parse_message_id
 from rmq.store.reads import GetStatus
-from rmq.store.record import decode_record, parse_message_id
 from tests.store.golden import stores as golden
 from tests.store.golden.compare import (
     FOREVER_MS,
@@ -28,8 +28,8 @@ from tests.store.golden.compare import (
 )
 
 if TYPE_CHECKING:
+    from rmq.model.record import StoredRecord
     from rmq.store.core import StoreCore
-    from rmq.store.record import StoredRecord
     from tests.store.golden.compare import Place
 
 ENTRIES_PER_SEGMENT = golden.QUEUE_SEGMENT_BYTES // 20

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rmq.model.record import NewMessage, decode_record
 from rmq.store import layout
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage, decode_record
 from tests.store.golden import stores as golden
 from tests.store.golden.compare import (
     FOREVER_MS,

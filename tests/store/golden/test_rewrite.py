@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from rmq.store import layout
+from rmq.model import record_layout
+from rmq.model.record import NewMessage
 from rmq.store.append import AppendStatus
-from rmq.store.record import NewMessage
 from tests.store.golden import stores as golden
 from tests.store.golden.compare import (
     POINT_FILE,
@@ -34,9 +34,9 @@ from tests.store.golden.compare import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rmq.model.record import StoredRecord
     from rmq.store.append import AppendResult
     from rmq.store.core import StoreCore
-    from rmq.store.record import StoredRecord
     from tests.store.golden.compare import Place
 
     Write = Callable[[StoreCore, Sequence[StoredRecord]], list[AppendResult]]
@@ -177,7 +177,7 @@ def test_a_record_goes_to_the_next_segment_unless_a_blank_fits_behind_it(
     written = [record for record in records if record.physical_offset < golden.SEGMENT_BYTES]
     end = written[-1].physical_offset + written[-1].size
     room = golden.SEGMENT_BYTES - end
-    empty = layout.RECORD_BYTES_MIN + len("GoldenFill")
+    empty = record_layout.RECORD_BYTES_MIN + len("GoldenFill")
     with place.opened() as core:
         write_one_by_one(core, written)
         (result,) = core.append([NewMessage("GoldenFill", 0, bytes(room - spared - empty))])
@@ -185,7 +185,7 @@ def test_a_record_goes_to_the_next_segment_unless_a_blank_fits_behind_it(
         assert result.physical_offset == (golden.SEGMENT_BYTES if is_rolled else end)
     first = next(iter(below(place.files(), "commitlog").values()))
     if is_rolled:
-        assert first[end:] == layout.Blank.build({"length": room}).ljust(room, b"\0")
+        assert first[end:] == record_layout.Blank.build({"length": room}).ljust(room, b"\0")
     else:
         assert not any(first[-spared:])
 

@@ -14,9 +14,9 @@ import msgspec
 
 from rmq.errors import StoreError
 from rmq.model.properties import UNIQ_KEY
+from rmq.model.record import StoredRecord, decode_record, decode_records
 from rmq.store.reader import Reader
 from rmq.store.reads import GetStatus
-from rmq.store.record import StoredRecord, decode_record, decode_records
 from rmq.store.verify import Verifier
 from rmq.store.verify.finding import Severity
 from tests.store.kill.workload import Ack, Geometry, MessageName, Workload

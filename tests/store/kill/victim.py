@@ -30,7 +30,7 @@ from rmq.store.store import open_store
 from tests.store.kill.workload import Ack, Geometry, MessageName, Workload
 
 if TYPE_CHECKING:
-    from rmq.store.record import NewMessage
+    from rmq.model.record import NewMessage
     from rmq.store.store import MessageStore
 
 OPENING: Final = "opening"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from rmq.model.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from rmq.model.record import NewMessage, pack_host
 from rmq.store.config import KIB, FlushMode, StoreConfig
-from rmq.store.record import NewMessage, pack_host
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.model.java import string_hash
-from rmq.store.layout import (
-    BLANK_MAGIC,
-    INDEX_ENTRY,
-    INDEX_HEADER_BYTES,
-    INDEX_SLOT,
-    QUEUE_ENTRY_BYTES,
-    RECORD_PREFIX,
-)
+from rmq.model.record_layout import BLANK_MAGIC, RECORD_PREFIX
+from rmq.store.layout import INDEX_ENTRY, INDEX_HEADER_BYTES, INDEX_SLOT, QUEUE_ENTRY_BYTES
 from rmq.store.reads import GetResult, GetStatus
 from tests.store.model.messages import QUEUES, SHARED_KEYS
 from tests.store.model.world import EVERYTHING, MEMORY_BYTES

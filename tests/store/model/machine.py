@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rmq.errors import StorageError
+from rmq.model.record_layout import BLANK_BYTES
 from rmq.store.append import AppendResult, AppendStatus
-from rmq.store.layout import BLANK_BYTES
 from tests.store.model import checks
 from tests.store.model.messages import QUEUES, SHARED_KEYS, Sketch, sketches
 from tests.store.model.plain_list import Listed
@@ -35,8 +35,8 @@ from tests.store.model.world import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from rmq.model.record import NewMessage
     from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan
-    from rmq.store.record import NewMessage
     from rmq.testing.disk_model import Choose
     from rmq.testing.faults import Operation
     from tests.store.model.plain_list import QueueKey

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rmq.model import flags
 from rmq.model.properties import encode_properties
-from rmq.store.layout import MESSAGE_MAGIC
-from rmq.store.record import NewMessage, pack_host
+from rmq.model.record import NewMessage, pack_host
+from rmq.model.record_layout import MESSAGE_MAGIC
 
 QUEUES: Final = (("a", 0), ("a", 1), ("b", 0), ("SCHEDULE_TOPIC_XXXX", 2))
 SHARED_KEYS: Final = ("Aa", "BB", "k")

@@ -15,12 +15,13 @@ from zlib import crc32
 from rmq.model import flags
 from rmq.model.java import string_hash
 from rmq.model.properties import decode_properties
+from rmq.model.record import decode_record, pack_host
+from rmq.model.record_layout import MESSAGE_MAGIC, PROPERTIES_LENGTH, RECORD_HEADS
 from rmq.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from rmq.store.layout import MESSAGE_MAGIC, PROPERTIES_LENGTH, QUEUE_ENTRY, RECORD_HEADS
-from rmq.store.record import decode_record, pack_host
+from rmq.store.layout import QUEUE_ENTRY
 
 if TYPE_CHECKING:
-    from rmq.store.record import NewMessage
+    from rmq.model.record import NewMessage
 
 QueueKey = tuple[str, int]
 STORE_HOST: Final = pack_host("127.0.0.1", 10911)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 from hypothesis import strategies as st
 
+from rmq.files import storage_error
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
-from rmq.store.storage import storage_error
 from rmq.testing.faults import PHRASES, Operation
 from rmq.testing.storage import MemoryStorage
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
 from rmq.store.reader.state import LockHolder, lock_holder, read_state
-from rmq.store.record import NewMessage
 from rmq.store.verify import verify
 from tests.store.golden import stores as golden
 

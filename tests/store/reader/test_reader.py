@@ -18,7 +18,7 @@ from tests.store.golden import stores as golden
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
     from tests.store.golden.stores import GoldenMessage
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.model.java import string_hash
+from rmq.model.record_layout import RECORD_HEADS
 from rmq.store.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_BYTES,
@@ -17,7 +18,6 @@ from rmq.store.layout import (
     INDEX_SLOT,
     INDEX_SLOT_BYTES,
     QUEUE_ENTRY,
-    RECORD_HEADS,
 )
 from rmq.store.reader import Reader
 from rmq.store.verify import verify

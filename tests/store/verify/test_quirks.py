@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.model.properties import encode_properties
+from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.layout import QUEUE_ENTRY
 from rmq.store.reader import Reader
-from rmq.store.record import NewMessage
 from rmq.store.verify import Verifier, verify
 from rmq.store.verify.finding import Finding, Kind, Severity
 from tests.store.golden import stores as golden

@@ -25,6 +25,7 @@ from rmq.client.core.received import received
 from rmq.client.core.routes import MASTER_ID, Address
 from rmq.errors import BadAnswerError, ClientError, IllegalMessageError, NoBrokerError
 from rmq.model.properties import KEY_SEPARATOR, decode_text, find_keys, find_unique_key
+from rmq.model.record import BadRecordError, decode_records, parse_message_id, unpack_host
 from rmq.remoting.addresses import format_address
 from rmq.remoting.bodies import SUBSCRIBE_ALL
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -35,7 +36,6 @@ from rmq.remoting.headers import (
     ResumeCheckHalfMessageRequest,
     ViewMessageRequest,
 )
-from rmq.store.record import BadRecordError, decode_records, parse_message_id, unpack_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rmq.client.core.nameservers import Nameservers
     from rmq.client.core.received import ReceivedMessage
     from rmq.model.queues import MessageQueue
-    from rmq.store.record import StoredRecord
+    from rmq.model.record import StoredRecord
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 """The group that every broker has for tools that read."""

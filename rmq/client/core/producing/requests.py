@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.client.core.producing.outbound import OutboundMessage, compressed, joined_properties
 from rmq.client.core.received import received
 from rmq.errors import ConfigError, IllegalMessageError, TooManyRequestsError
+from rmq.model.crc import crc32
 from rmq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import UNIQ_KEY, PropertyFinder, decode_text
+from rmq.model.record import StoredRecord, pack_host
 from rmq.remoting.addresses import parse_address
 from rmq.remoting.codes import RequestCode
-from rmq.store.crc import crc32
-from rmq.store.record import StoredRecord, pack_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable

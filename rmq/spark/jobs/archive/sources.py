@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rmq.client.core.config import ClientConfig
+    from rmq.model.record import StoredRecord
     from rmq.spark.jobs.archive.manifest import Manifest
     from rmq.spark.jobs.archive.plan import Plan
-    from rmq.store.record import StoredRecord
 
 
 @final

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.model.properties import decode_text
+from rmq.model.record_layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_PREFIX
 from rmq.spark.jobs.audit.compare import require_here
 from rmq.spark.jobs.audit.plan import Range, merged, overlaps, without
 from rmq.spark.jobs.audit.records import (
@@ -21,7 +22,6 @@ from rmq.spark.jobs.audit.records import (
     unique_key,
     unsound_reason,
 )
-from rmq.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_PREFIX
 from rmq.store.reader.files import FilePool
 from rmq.store.reader.log import LogFiles, offset_of
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.errors import CorruptStoreError
-    from rmq.store.record import RecordHead
+    from rmq.model.record import RecordHead
 
 MASTER: Final = "master"
 SLAVE: Final = "slave"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rmq.model.properties import UNIQ_KEY, decode_properties
+from rmq.model.record import BadRecordError, NeedMoreDataError, RecordHead, read_head
+from rmq.model.record_layout import HOST_FLAGS, RECORD_HEADS, Record
 from rmq.spark.decoding.fixed import dtype_of
-from rmq.store.layout import HOST_FLAGS, RECORD_HEADS, Record
-from rmq.store.record import BadRecordError, NeedMoreDataError, RecordHead, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

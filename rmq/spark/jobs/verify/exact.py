@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rmq.model.properties import decode_text
+from rmq.model.record import NeedMoreDataError, read_head
 from rmq.spark.decoding.boundaries import find_chain
 from rmq.spark.decoding.heads import Heads
 from rmq.store.reader import Reader
-from rmq.store.record import NeedMoreDataError, read_head
 from rmq.store.verify import known_topics
 from rmq.store.verify.finding import Severity
 from rmq.store.verify.index import IndexCheck
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from rmq.model.record import RecordHead
     from rmq.store.reader.log import LogFiles
-    from rmq.store.record import RecordHead
     from rmq.store.verify.finding import DamagedRanges, Finding
 
     Queue = tuple[str, int]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rmq.model.record import StoredRecord
     from rmq.store.reader import Reader
     from rmq.store.reader.queue import QueueEntry
-    from rmq.store.record import StoredRecord
 
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group under which brokers read half and op messages."""

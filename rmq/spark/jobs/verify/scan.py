@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rmq.errors import CorruptStoreError, StorageError
+from rmq.model.record import RecordHead, read_head
+from rmq.model.record_layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_BYTES_MIN, RECORD_PREFIX
 from rmq.spark.decoding.bodies import stored_bodies
 from rmq.spark.decoding.boundaries import find_chain
 from rmq.spark.decoding.heads import Heads, UnsoundRecordError
 from rmq.spark.jobs.verify.expected import Expectation
 from rmq.spark.jobs.verify.sums import QUEUE_SUMS, QueueSum, RowSum
-from rmq.store.layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_BYTES_MIN, RECORD_PREFIX
 from rmq.store.reader.files import FileGoneError
 from rmq.store.reader.log import offset_of
-from rmq.store.record import RecordHead, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ from rmq.client.core.nameservers import Nameservers
 from rmq.client.core.trace import SendTrace, encode_trace
 from rmq.client.trio.admin import open_admin
 from rmq.errors import BadAnswerError, BrokersFailedError, IllegalMessageError, NoBrokerError
+from rmq.model.record import message_id, pack_host, parse_message_id
 from rmq.remoting.bodies import BrokerData, ClusterInfo, ConsumeType, QueueData, TopicRouteData
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import QueryMessageResponse
-from rmq.store.record import message_id, pack_host, parse_message_id
 from tests.client.admin_kit import KitConsumer, joined, queue, register, send, until
 from tests.client.cluster_kit import cluster
 from tests.client.flow_kit import Script, reply

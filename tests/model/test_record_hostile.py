@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rmq.store import layout
-from rmq.store.record import (
+from rmq.model import record_layout
+from rmq.model.record import (
     BadRecordError,
     NeedMoreDataError,
     RecordHead,
@@ -201,14 +201,14 @@ def test_the_error_says_what_is_wrong(data: bytes, reason: str) -> None:
 @example(data=b"\xff" * 300, size=91)
 def test_random_bytes_are_read_as_declared(data: bytes, size: int | None) -> None:
     if size is not None:
-        data = layout.RECORD_PREFIX.pack(size, layout.MESSAGE_MAGIC) + data
+        data = record_layout.RECORD_PREFIX.pack(size, record_layout.MESSAGE_MAGIC) + data
     assert head_of(data) == declared_head(data)
     assert head_of(data, verify_crc=False) == declared_head(data, verify_crc=False)
 
 
 @pytest.mark.parametrize("length", [0, 8, 454, -1, 1 << 30])
 def test_a_blank_ends_the_segment_whatever_its_length(length: int) -> None:
-    blank = layout.Blank.build({"length": length})
+    blank = record_layout.Blank.build({"length": length})
     assert head_of(blank) == head_of(blank + bytes(100)) == BLANK_HEAD
     with pytest.raises(BadRecordError):
         decode_record(blank)
@@ -268,7 +268,7 @@ def test_more_data_changes_nothing_but_a_request_for_it(data: st.DataObject) -> 
 @given(data=st.binary(max_size=300), prefixed=st.booleans())
 def test_decoders_raise_only_their_own_error(data: bytes, prefixed: bool) -> None:
     if prefixed:
-        data = layout.RECORD_PREFIX.pack(8 + len(data), layout.MESSAGE_MAGIC) + data
+        data = record_layout.RECORD_PREFIX.pack(8 + len(data), record_layout.MESSAGE_MAGIC) + data
     for decode in (decode_record, lambda content: list(decode_records(content))):
         try:
             decode(data)

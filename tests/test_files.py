@@ -10,7 +10,7 @@ import pytest
 
 from rmq.broker.tables.topics import TopicTable
 from rmq.errors import ConfigError, DiskFullError, StorageError
-from rmq.store.config_file import ConfigFile
+from rmq.files import ConfigFile
 from tests.broker.tables.table_kit import Clock, Settings, golden_files, topic_table
 from tests.store.file_steps import Killed, Steps, power_cuts
 from tests.store.golden import stores as golden

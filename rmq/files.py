@@ -1,4 +1,5 @@
-"""Small text files that must be whole, for tables and settings of brokers and nameservers.
+"""Small text files that must be whole, for tables and settings of brokers and nameservers; and the
+names that errors of the operating system get.
 
 A `ConfigFile` is written so that the end of the process or of the machine at any moment leaves
 either what was there before or what was to be written, whole, for the next `load`:
@@ -16,12 +17,12 @@ server, nothing that cannot be read is ever replaced silently: a damaged file is
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq.errors import ConfigError, RmqError
-from rmq.store.storage import storage_error
+from rmq.errors import ConfigError, DiskFullError, RmqError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,3 +140,36 @@ def sync_directory(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+# --- what errors of the operating system are called ---
+
+LOCK_IN_MEMORY: Final = "lock in memory"
+
+_HINTS_BY_OPERATION: Final = {
+    LOCK_IN_MEMORY: "raise the limit of locked memory (ulimit -l, LimitMEMLOCK) or turn off"
+    " warmMapedFileEnable",
+}
+_HINTS: Final = {
+    errno.ENOSPC: "free room on the device, or lower fileReservedTime or diskMaxUsedSpaceRatio",
+    errno.EDQUOT: "raise the quota, or lower fileReservedTime",
+    errno.EACCES: "let the user that runs rmq own the store directory",
+    errno.EPERM: "let the user that runs rmq own the store directory",
+    errno.EROFS: "the file system is mounted read-only: mount it for writing",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f, LimitFSIZE), or use smaller segments",
+    errno.ENOTDIR: "a file stands where a directory belongs: move it away, or choose another path",
+    errno.EISDIR: "a directory stands where a file belongs: move it away, or choose another path",
+    errno.EMFILE: "raise the limit of open files (ulimit -n, LimitNOFILE)",
+    errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
+    errno.ENOMEM: "raise vm.max_map_count, or give the machine more memory",
+    errno.EIO: "the device reports errors: see the kernel log, and restore from the slave",
+}
+
+
+def storage_error(operation: str, path: Path, exc: OSError) -> StorageError:
+    """Return what an error of the operating system is called outside this module."""
+    code = exc.errno or 0
+    kind = DiskFullError if code in (errno.ENOSPC, errno.EDQUOT) else StorageError
+    reason = os.strerror(code) if code else str(exc)
+    hint = _HINTS_BY_OPERATION.get(operation) or _HINTS.get(code)
+    return kind(operation, str(path), reason, hint=hint)

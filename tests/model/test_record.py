@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.model import flags
+from rmq.model import flags, record_layout
 from rmq.model.offsets import PhysicalOffset, QueueOffset
-from rmq.store import layout
-from rmq.store.record import (
+from rmq.model.record import (
     NO_HOST,
     BadRecordError,
     StoredRecord,
@@ -52,7 +51,7 @@ examples = settings(max_examples=100)
 
 def declared_record(data: bytes) -> dict[str, Any]:
     """Return the fields of a record by the declared layout, named as in `StoredRecord`."""
-    fields = plain(layout.Record.parse(data))
+    fields = plain(record_layout.Record.parse(data))
     for name in ("magic", "body_length", "topic_length", "properties_length"):
         del fields[name]
     fields["size"] = fields.pop("total_size")
@@ -150,8 +149,8 @@ def test_a_record_is_read_the_same_wherever_it_lies(
 @pytest.mark.parametrize("store", [golden.CLEAN_MASTER, golden.CRASHED])
 def test_every_golden_record_is_read_as_declared_and_built_again(store: str) -> None:
     for physical_offset, data in golden.records(store):
-        fields = layout.Record.parse(data)
-        assert layout.Record.build(fields) == data
+        fields = record_layout.Record.parse(data)
+        assert record_layout.Record.build(fields) == data
         assert zlib.crc32(fields.body) & 0x7FFFFFFF == fields.body_crc
         record = decode_record(data)
         assert record.physical_offset == physical_offset

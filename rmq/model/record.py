@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from rmq.model import flags
+from rmq.model.crc import crc32
 from rmq.model.java import string_hash
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import decode_properties, decode_text, find_tags
-from rmq.store.crc import crc32
-from rmq.store.layout import (
+from rmq.model.record_layout import (
     BLANK_MAGIC,
     HOST_FLAGS,
     MESSAGE_MAGIC,

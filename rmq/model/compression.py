@@ -68,7 +68,7 @@ def decompressed(data: bytes, sys_flag: int, *, bytes_max: int = INFLATED_BYTES_
             way = f"in a way that is not known (sysFlag {sys_flag:#x})"
         raise DecompressError(
             f"it is compressed {way}",
-            hint="name a function that reads it with rmq.client.core.compression.use_decompressor,"
+            hint="name a function that reads it with rmq.model.compression.use_decompressor,"
             " or let the producer compress with ZLIB",
         )
     return _inflated(data, bytes_max)
