@@ -15,7 +15,6 @@ The log itself is read only. A slave appends nothing that does not continue its 
 from __future__ import annotations
 
 import enum
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -40,6 +39,7 @@ from rmq.ha.protocol.wire import (
     Verdict,
     WelcomeBody,
 )
+from rmq.model.crc import crc32
 from rmq.model.in_sync_record import RECORD_BYTES_MAX, read_record
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ class SlaveLink:
         self.body_left -= size
         self.frame_offset += size
         if self._body_crc is not None:
-            self._crc = zlib.crc32(content, self._crc)
+            self._crc = crc32(content, self._crc)
             if not self.body_left and self._crc != self._body_crc:
                 self._end(
                     EndKind.DAMAGED,
@@ -490,6 +490,6 @@ class SlaveLink:
 
 def _whole(down: DownHeader, body: bytes) -> bytes:
     """Return a body that has arrived as it was sent."""
-    if zlib.crc32(body) != down.body_crc:
+    if crc32(body) != down.body_crc:
         raise RemoteProtocolError("the checksum of a replication frame is wrong")
     return body

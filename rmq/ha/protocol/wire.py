@@ -21,7 +21,6 @@ that repeat it: `SlaveLink` tells it from a native one by that, or by its silenc
 from __future__ import annotations
 
 import enum
-import zlib
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import construct
@@ -38,6 +37,7 @@ from construct import (
 )
 
 from rmq.errors import RemoteProtocolError
+from rmq.model.crc import crc32
 from rmq.packing import struct_of
 
 if TYPE_CHECKING:
@@ -279,25 +279,25 @@ class WelcomeBody(msgspec.Struct, frozen=True):
 def pack_down(header: DownHeader) -> bytes:
     """Return a header with its checksum."""
     packed = DOWN.pack(*header, 0)[: -_CRC.size]
-    return packed + _CRC.pack(zlib.crc32(packed))
+    return packed + _CRC.pack(crc32(packed))
 
 
 def with_body_crc(packed: bytes, body: bytes | bytearray | memoryview) -> bytes:
     """Return a packed `Down` header with the checksum of the body that follows it."""
-    packed = packed[: -2 * _CRC.size] + _CRC.pack(zlib.crc32(body))
-    return packed + _CRC.pack(zlib.crc32(packed))
+    packed = packed[: -2 * _CRC.size] + _CRC.pack(crc32(body))
+    return packed + _CRC.pack(crc32(packed))
 
 
 def pack_up(header: UpHeader) -> bytes:
     """Return a header with its checksum."""
     packed = UP.pack(*header, 0)[: -_CRC.size]
-    return packed + _CRC.pack(zlib.crc32(packed))
+    return packed + _CRC.pack(crc32(packed))
 
 
 def read_down(data: bytes | bytearray | memoryview) -> DownHeader:
     """Read a header; raise `RemoteProtocolError` if its checksum is wrong."""
     *fields, crc = DOWN.unpack(data)
-    if zlib.crc32(data[: -_CRC.size]) != crc:
+    if crc32(data[: -_CRC.size]) != crc:
         raise RemoteProtocolError("the checksum of a replication header is wrong")
     return DownHeader(*fields)
 
@@ -305,7 +305,7 @@ def read_down(data: bytes | bytearray | memoryview) -> DownHeader:
 def read_up(data: bytes | bytearray | memoryview) -> UpHeader:
     """Read a header; raise `RemoteProtocolError` if its checksum is wrong."""
     *fields, crc = UP.unpack(data)
-    if zlib.crc32(data[: -_CRC.size]) != crc:
+    if crc32(data[: -_CRC.size]) != crc:
         raise RemoteProtocolError("the checksum of a replication header is wrong")
     return UpHeader(*fields)
 

@@ -23,6 +23,7 @@ import msgspec
 
 from rmq.errors import LocalProtocolError, MalformedJsonError
 from rmq.model import fastjson
+from rmq.model.crc import crc32
 from rmq.packing import struct_of
 from rmq.remoting.bodies.base import Body, BodyError
 from rmq.remoting.bodies.topics import (
@@ -40,7 +41,7 @@ DECOMPRESSED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 def body_crc32(data: bytes) -> int:
     """Return what header field `bodyCrc32` must be for a body; there 0 means that nobody checks."""
-    return zlib.crc32(data) & 0x7FFFFFFF
+    return crc32(data) & 0x7FFFFFFF
 
 
 class RegisterBrokerBody(Body, frozen=True, kw_only=True):
