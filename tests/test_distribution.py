@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.distribution import LONG, TOGETHER, deal_order, unit_of
+from tests.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.mark.parametrize("unit", sorted({*LONG, *TOGETHER}))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from inspect import signature
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+from tests.paths import DOCS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("page", ["remoting.md", "store.md"])

@@ -6,13 +6,15 @@ import ast
 import re
 import subprocess
 import tomllib
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import rmq
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Put together here so that this file does not contain them itself.
 MACHINE_PATHS = [f"/{folder}/".encode() for folder in ("work", "root", "tmp", "home", "Users")]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import trio
 
 from tests.client.cluster_kit import cluster
+from tests.paths import DOCS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "client.md"
+PAGE: Final = DOCS / "client.md"
 ADDRESS: Final = "127.0.0.1:9876"
 _EXAMPLE: Final = re.compile(
     r"^##+ (?P<title>[^\n]+)\n(?:(?!^##).)*?```python\n(?P<code>.*?)```\n```\n(?P<output>.*?)```",

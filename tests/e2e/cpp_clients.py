@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
@@ -26,11 +25,13 @@ from tests.e2e.cpp_orders import (
     Stop,
 )
 from tests.e2e.waiting import DEADLINE_S, wait_until
+from tests.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
-_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+_ROOT: Final = ROOT
 _ANSWER_S: Final = 60.0
 _READ_BYTES: Final = 64 * 1024
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -22,16 +21,18 @@ from rmq.remoting.client import open_client
 from rmq.remoting.codes import LanguageCode
 from tests.e2e.admin import Admin
 from tests.e2e.waiting import wait_until
+from tests.paths import ROOT
 from tests.port_shares import own_share
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
 HOST: Final = "127.0.0.1"
 DELAY_LEVELS: Final = "1s 3s 1s 1s 1s 1s"
 """The first two are told apart by tests of delays; retries begin with the third."""
 
-_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+_ROOT: Final = ROOT
 _STOP_S: Final = 10.0
 """A broker has that long to stop after SIGTERM."""
 

@@ -8,18 +8,19 @@ there; everything else has to come by itself.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.ha.protocol.wire import REPORT, TRANSFER, CatchUp
 from tests.ha.protocol.kit_master import serving, settled, stock_slave
+from tests.paths import DATA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import trio.testing
 
-FOLDER: Final = Path(__file__).parent.parent / "data" / "ha"
+FOLDER: Final = DATA / "ha"
 FROM_SLAVE: Final = (FOLDER / "slave-to-master.bin").read_bytes()
 FROM_MASTER: Final = (FOLDER / "master-to-slave.bin").read_bytes()
 SILENCE_S: Final = 5.0

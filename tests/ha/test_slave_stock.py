@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -17,13 +16,14 @@ from rmq.remoting.codes import RequestCode
 from rmq.testing.storage import MemoryStorage
 from tests.ha.following import Hands, following, node
 from tests.ha.scripted_masters import HEADER, OFFSET, CoreMaster, StockMaster, stock_questions
+from tests.paths import DATA
 from tests.remoting.client_kit import address_of, serving
 from tests.store.running import bodies_of, is_of_log
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-CAPTURED: Final = Path(__file__).parent.parent / "data" / "ha"
+CAPTURED: Final = DATA / "ha"
 """Both directions of one connection between a Java master and its slave."""
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.ha.processes.rounds_account import Account
+from tests.paths import ROOT
 
 if TYPE_CHECKING:
     import pytest
 
-CHECK = Path(__file__).resolve().parents[2] / "interop" / "checks" / "java-rounds"
+CHECK = ROOT / "interop" / "checks" / "java-rounds"
 
 
 def test_lines_of_the_stock_producer_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-RUN = Path(__file__).resolve().parents[2] / "interop" / "run"
+from tests.paths import ROOT
+
+RUN = ROOT / "interop" / "run"
 EXIT_USAGE = 2
 
 

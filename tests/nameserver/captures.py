@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from tests.paths import DATA
 from tests.remoting.server_kit import Frame, parse_frame
 
-WIRE: Final = Path(__file__).parent.parent / "data" / "wire"
+WIRE: Final = DATA / "wire"
 
 
 class Exchange(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,11 +13,14 @@ from rmq.nameserver.registration import RouteLimits
 from rmq.nameserver.server import Nameserver
 from rmq.remoting.codes import RequestCode
 from tests.nameserver.kit import config_for
+from tests.paths import DOCS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmq.model.settings import Setting
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "nameserver.md").read_text()
+PAGE = (DOCS / "nameserver.md").read_text()
 COUNTS = {Effect.NOW: "at once", Effect.RESTART: "after a restart", Effect.IGNORED: "never"}
 
 

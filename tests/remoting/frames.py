@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.layout import FRAME_BYTES_MAX, FRAME_PREFIX, SERIALIZATION_SHIFT
+from tests.paths import DATA
 
 if TYPE_CHECKING:
     from rmq.errors import RemoteProtocolError
     from rmq.remoting.command import Command
 
-WIRE: Final = Path(__file__).parent.parent / "data" / "wire"
+WIRE: Final = DATA / "wire"
 RUNS: Final = sorted(path.stem for path in WIRE.glob("*.jsonl"))
 
 

@@ -8,8 +8,7 @@ no header and an empty one are all those of the original.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pytest
@@ -19,8 +18,12 @@ from rmq.remoting.command import Command, encode_frame
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.header import EmptyHeader, Header
 from rmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS
+from tests.paths import DATA
 
-WIRE: Final = Path(__file__).parent.parent / "data" / "wire"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WIRE: Final = DATA / "wire"
 FILES: Final = sorted(WIRE.glob("*.jsonl"))
 
 UNDECLARED: Final = {"ReqT"}

@@ -5,19 +5,20 @@ of options.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.spark.option_docs import page
 from rmq.spark.pipelines.catalogue import PIPELINES
 from rmq.spark.wire.clients import close_clients
+from tests.paths import DOCS
 from tests.spark.wire.wire_cluster import wire_cluster
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
     from pyspark.sql import SparkSession
 
-DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 PAGE: Final = (DOCS / "spark.md").read_text()
 ADDRESS: Final = "127.0.0.1:9876"
 STORE: Final = "/var/lib/rocketmq/store"

@@ -16,8 +16,9 @@ from rmq.spark.pipelines.catalogue import PIPELINES
 from rmq.spark.pipelines.metrics import PREFIX, verdict_registry
 from rmq.spark.pipelines.printing import Run
 from rmq.spark.pipelines.verdict import Outcome, Verdict
+from tests.paths import ROOT
 
-OPS: Final = Path(__file__).resolve().parents[2] / "ops"
+OPS: Final = ROOT / "ops"
 DASHBOARD: Final[dict[str, Any]] = json.loads((OPS / "grafana" / "pipelines.json").read_text())
 ALERTS: Final = (OPS / "prometheus" / "pipeline-alerts.yml").read_text()
 _METRIC: Final = re.compile(rf"\b({PREFIX}\w+)")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import struct
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import construct
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from rmq.model import flags, record_layout
 from rmq.model.java import string_hash
 from rmq.store import layout
+from tests.paths import DOCS
 from tests.store.built_records import HOST_VARIANTS, plain
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from construct import Construct
     from hypothesis.strategies import SearchStrategy
 
-DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "formats" / "store.md"
+DOCUMENT: Final = DOCS / "formats" / "store.md"
 
 examples = settings(max_examples=60)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rmq.broker.config.docs import BEGIN, END, main, settings_tables, with_tables
 from rmq.broker.config.schema import SCHEMA
+from tests.paths import DOCS
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "broker-config.md"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = DOCS / "broker-config.md"
 
 
 def test_the_tables_in_the_documentation_are_up_to_date() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from itertools import combinations
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -20,11 +19,11 @@ from tests.broker.metrics.metrics_kit import (
     scraped,
     slave_status,
 )
+from tests.paths import DOCS, ROOT
 
-ROOT: Final = Path(__file__).resolve().parents[3]
 DASHBOARD: Final = ROOT / "ops" / "grafana" / "replication.json"
 ALERTS: Final = ROOT / "ops" / "prometheus" / "replication-alerts.yml"
-PAGE: Final = ROOT / "docs" / "metrics.md"
+PAGE: Final = DOCS / "metrics.md"
 
 Labels = dict[str, str]
 

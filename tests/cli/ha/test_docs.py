@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,11 +13,12 @@ from rmq.broker.config.replication import ReplicationSettings
 from rmq.cli.ha import command as ha
 from rmq.ha.slave_status import FollowerState
 from rmq.model.settings import Effect, format_value
+from tests.paths import DOCS
 
 if TYPE_CHECKING:
     from rmq.model.settings import Setting
 
-GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "ha.md").read_text()
+GUIDE = (DOCS / "ha.md").read_text()
 SETTINGS = [attribute.setting for attribute in attributes(ReplicationSettings)]
 
 

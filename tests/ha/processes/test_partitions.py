@@ -6,18 +6,18 @@ import json
 import select
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from tests.ha.processes.cluster import NOT_ALLOWED
 from tests.ha.processes.partitions import READY
+from tests.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROJECT: Final = Path(__file__).resolve().parents[3]
+PROJECT: Final = ROOT
 ANSWER_S: Final = 60.0
 
 

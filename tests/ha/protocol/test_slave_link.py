@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -24,6 +23,7 @@ from rmq.ha.protocol.wire import (
     read_hello,
     read_up,
 )
+from tests import paths
 from tests.ha.protocol.link_kit import (
     filled_log,
     packed_challenge,
@@ -33,7 +33,7 @@ from tests.ha.protocol.link_kit import (
 )
 from tests.ha.simulation.disk import SimLog
 
-DATA: Final = Path(__file__).parent.parent / "data" / "ha"
+DATA: Final = paths.DATA / "ha"
 
 
 def feed(link: SlaveLink, log: SimLog, data: bytes, now: float = 0.0) -> None:

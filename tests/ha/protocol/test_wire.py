@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,13 +11,14 @@ from hypothesis import strategies as st
 
 from rmq.errors import RemoteProtocolError
 from rmq.ha.protocol import wire
+from tests import paths
 
 if TYPE_CHECKING:
     import struct
 
     import construct
 
-DATA: Final = Path(__file__).parent.parent / "data" / "ha"
+DATA: Final = paths.DATA / "ha"
 
 int8u = st.integers(0, 2**8 - 1)
 int16u = st.integers(0, 2**16 - 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -11,11 +10,12 @@ import msgspec
 from rmq.remoting import layout
 from rmq.remoting.bodies import REQUEST_BODIES, RESPONSE_BODIES
 from rmq.remoting.codes import RequestCode
+from tests.paths import DATA
 
 if TYPE_CHECKING:
     from rmq.remoting.bodies import Body
 
-WIRE: Final = Path(__file__).parent.parent.parent / "data" / "wire"
+WIRE: Final = DATA / "wire"
 
 
 class CapturedBody(NamedTuple):

@@ -15,16 +15,18 @@ import io
 import lzma
 import tarfile
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from tests import paths
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-DATA: Final = Path(__file__).parents[2] / "data" / "store"
+DATA: Final = paths.DATA / "store"
 
 CLEAN_MASTER: Final = "clean-master"
 CLEAN_SLAVE: Final = "clean-slave"

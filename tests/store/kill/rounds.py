@@ -35,12 +35,13 @@ import msgspec
 
 from rmq.errors import StoreError
 from rmq.store.core import StoreCore
+from tests.paths import ROOT
 from tests.store.kill.fate import Executioner, Fate
 from tests.store.kill.ledger import Ledger, LostError
 from tests.store.kill.victim import ACK, CLOSED, TROUBLE, Order
 from tests.store.kill.workload import Ack, Geometry
 
-PROJECT: Final = Path(__file__).resolve().parents[3]
+PROJECT: Final = ROOT
 
 _ROUNDS_PER_STORE_MAX: Final = 8
 _REBUILT: Final = ("recovery-point", "checkpoint", "consumequeue", "index")

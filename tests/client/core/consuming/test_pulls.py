@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -31,14 +30,17 @@ from rmq.remoting.layout import FRAME_PREFIX
 from tests.client.broker_messages import store
 from tests.client.cluster_kit import cluster
 from tests.client.flow_kit import Reply, Script, reply, routes_of
+from tests.paths import DATA
 from tests.store.built_records import build_record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmq.client.core.flows import Flow
     from rmq.client.core.routes import RouteTable
     from rmq.client.trio.client import Client
 
-WIRE: Final = Path(__file__).parents[3] / "data" / "wire"
+WIRE: Final = DATA / "wire"
 QUEUE: Final = MessageQueue(topic="T", broker_name="broker-a", queue_id=1)
 ALL: Final = build_subscription("T", "*", version=77)
 

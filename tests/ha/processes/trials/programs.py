@@ -9,18 +9,19 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from tests.ha.processes.cluster import READY, STOP_S
 from tests.ha.processes.surroundings import NotAllowedError, Surroundings
+from tests.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-TODAY: Final = Path(__file__).resolve().parents[4]
+TODAY: Final = ROOT
 """The checkout that this file is in."""
 COMMAND_S: Final = 60.0
 START_S: Final = 60.0
