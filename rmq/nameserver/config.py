@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Final, Self, final
 
 from rmq.errors import ConfigError, RefusedError
 from rmq.files import ConfigFile
-from rmq.model.properties_file import with_changes
-from rmq.model.settings import Change, Effect, Rule, Schema, Setting, Values, decode_settings
-from rmq.model.settings import change as change_settings
-from rmq.model.settings import load as load_settings
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.server import ServerConfig
 from rmq.remoting.tls_settings import tls_server_config, tls_server_settings
+from rmq.settings.properties_file import with_changes
+from rmq.settings.schema import Change, Effect, Rule, Schema, Setting, Values, decode_settings
+from rmq.settings.schema import change as change_settings
+from rmq.settings.schema import load as load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmq.model.settings import Value
     from rmq.remoting.tls_config import TlsServerConfig
+    from rmq.settings.schema import Value
 
 OWN_KEYS: Final = frozenset(
     ("bindAddress", "serverConnectionsMax", "scanNotActiveBrokerInterval", "brokerExpiredTime")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq.model.settings import Effect, Setting, format_value
 from rmq.remoting.tls_config import ClientAuth, TlsMode, TlsServerConfig
+from rmq.settings.schema import Effect, Setting, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmq.model.settings import Value, Values
+    from rmq.settings.schema import Value, Values
 
 
 def tls_server_settings(whose: str) -> tuple[Setting, ...]:

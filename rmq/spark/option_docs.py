@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from rmq.model.settings import format_value
+from rmq.settings.schema import format_value
 from rmq.spark.files.settings import SCHEMA as STORE
 from rmq.spark.options import CLUSTER_SETTINGS, COLUMN_SETTINGS
 from rmq.spark.schema import COLUMNS
@@ -20,7 +20,7 @@ from rmq.spark.wire.settings import SCHEMA as WIRE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmq.model.settings import Setting
+    from rmq.settings.schema import Setting
 
 _HEAD: Final = """\
 # Options of the Spark formats

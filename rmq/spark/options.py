@@ -1,6 +1,6 @@
 """The options of both formats: what Spark hands over as text, checked and typed.
 
-Options are settings (`rmq.model.settings`): declared once, with a default, limits and a sentence
+Options are settings (`rmq.settings.schema`): declared once, with a default, limits and a sentence
 for the documentation. Spark keeps their names in lower case, so any case is accepted; a name that
 nobody knows is an error with the nearest one that exists.
 
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.signing import Credentials
 from rmq.errors import ConfigError
-from rmq.model.settings import Schema, Setting, Values, load
 from rmq.remoting.tls_config import TlsClientConfig
+from rmq.settings.schema import Schema, Setting, Values, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

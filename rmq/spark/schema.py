@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from rmq.errors import ConfigError
-from rmq.model.setting import nearest_word
+from rmq.settings.setting import nearest_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

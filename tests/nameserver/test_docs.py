@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.model.settings import Effect, format_value
 from rmq.nameserver.config import OWN_KEYS, SCHEMA
 from rmq.nameserver.registration import RouteLimits
 from rmq.nameserver.server import Nameserver
 from rmq.remoting.codes import RequestCode
+from rmq.settings.schema import Effect, format_value
 from tests.nameserver.kit import config_for
 from tests.paths import DOCS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmq.model.settings import Setting
+    from rmq.settings.schema import Setting
 
 PAGE = (DOCS / "nameserver.md").read_text()
 COUNTS = {Effect.NOW: "at once", Effect.RESTART: "after a restart", Effect.IGNORED: "never"}

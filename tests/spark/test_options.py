@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.errors import ConfigError
-from rmq.model.settings import Schema
+from rmq.settings.schema import Schema
 from rmq.spark.options import CLUSTER_SETTINGS, COLUMN_SETTINGS, client_config, read_options
 
 if TYPE_CHECKING:

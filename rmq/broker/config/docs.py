@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.broker.config.schema import SCHEMA, SECTIONS
-from rmq.model.settings import Effect, Kind, Setting, format_value
+from rmq.settings.schema import Effect, Kind, Setting, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.errors import ConfigError, StorageError
 from rmq.files import storage_error, sync_directory, write_synced
-from rmq.model.properties_file import with_changes
-from rmq.model.settings import decode_settings
+from rmq.settings.properties_file import with_changes
+from rmq.settings.schema import decode_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rmq.model.settings import LONG_MAX, Effect, Setting
+from rmq.settings.schema import LONG_MAX, Effect, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rmq.model.settings import Value
+    from rmq.settings.schema import Value
 
 
 @dataclass(frozen=True, slots=True)

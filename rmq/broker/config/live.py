@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.broker.config.file import change_file
 from rmq.broker.config.schema import SCHEMA, adjusted, build_config
 from rmq.errors import ConfigError, RefusedError
-from rmq.model.settings import Effect, change, format_value
 from rmq.remoting.bodies import DataVersion
 from rmq.remoting.codes import ResponseCode
+from rmq.settings.schema import Effect, change, format_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmq.broker.config.loading import LoadedConfig
     from rmq.broker.config.service import BrokerRole
     from rmq.broker.config.values import BrokerConfig
-    from rmq.model.settings import Value, Values
+    from rmq.settings.schema import Value, Values
 
 BLACK_LIST_REMARK: Final = "Can not update config in black list."
 POOL_REASON: Final = (

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 from rmq.broker.config.machine import machine_defaults
 from rmq.broker.config.schema import SCHEMA, adjusted, adjustments, build_config
 from rmq.errors import ConfigError
-from rmq.model.settings import Problem, SettingsError, decode_settings, load
+from rmq.settings.schema import Problem, SettingsError, decode_settings, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmq.broker.config.values import BrokerConfig
-    from rmq.model.settings import Values
+    from rmq.settings.schema import Values
 
 KEPT_FILE: Final = Path("config") / "broker.properties"
 """Within `storePathRootDir`: where changes are kept when no file was given."""

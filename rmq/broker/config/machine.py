@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmq.model.settings import Value
+    from rmq.settings.schema import Value
 
 _ANY_FAR_ADDRESS: Final = ("203.0.113.1", 9)
 """Of a network that is kept free for documentation; nothing is sent there."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rmq.broker.config.declaration import NOW, RESTART, setting, split_list
-from rmq.model.settings import LONG_MAX
+from rmq.settings.declaration import NOW, RESTART, setting, split_list
+from rmq.settings.schema import LONG_MAX
 
 DEFAULT_BLACK_LIST: Final = "configBlackList;brokerConfigPath"
 

@@ -9,9 +9,9 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from rmq.broker.config.declaration import NOW, RESTART, check_host_port, setting, split_list
 from rmq.errors import ConfigError
-from rmq.model.settings import LONG_MAX
+from rmq.settings.declaration import NOW, RESTART, check_host_port, setting, split_list
+from rmq.settings.schema import LONG_MAX
 
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq.broker.config.declaration import attributes
 from rmq.broker.config.ignored import ignored_settings
 from rmq.broker.config.store import STORE_KEYS, pool_is_possible, split_paths, store_config
 from rmq.broker.config.tls import TLS_SETTINGS, tls_client_config, tls_replication_config
 from rmq.broker.config.values import BrokerConfig
-from rmq.model.settings import Rule, Schema, Setting
 from rmq.remoting.tls_settings import tls_server_config
+from rmq.settings.declaration import attributes
+from rmq.settings.schema import Rule, Schema, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rmq.model.settings import Value, Values
+    from rmq.settings.schema import Value, Values
 
 SECTIONS: Final = ("broker", "server", "client", "store", "system", "tls", "rmq")
 """The classes of a Java broker, in the order in which it prints them; then what else it takes."""

@@ -10,7 +10,8 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmq.broker.config.declaration import (
+from rmq.errors import ConfigError
+from rmq.settings.declaration import (
     NOW,
     RESTART,
     check_host_port,
@@ -18,11 +19,10 @@ from rmq.broker.config.declaration import (
     setting,
     split_list,
 )
-from rmq.errors import ConfigError
-from rmq.model.settings import LONG_MAX
+from rmq.settings.schema import LONG_MAX
 
 if TYPE_CHECKING:
-    from rmq.model.settings import Effect, Value
+    from rmq.settings.schema import Effect, Value
 
 
 class BrokerRole(enum.Enum):

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.errors import ConfigError
-from rmq.model.settings import INT_MAX, Effect, Setting
+from rmq.settings.schema import INT_MAX, Effect, Setting
 from rmq.store.config import DEFAULT_DELAY_LEVELS, FlushMode, StoreConfig, parse_delay_levels
 from rmq.store.layout import QUEUE_ENTRY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmq.model.settings import Value, Values
+    from rmq.settings.schema import Value, Values
 
 NOW: Final = Effect.NOW
 RESTART: Final = Effect.RESTART

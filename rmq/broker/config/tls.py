@@ -8,7 +8,7 @@ from rmq.remoting.tls_config import TlsClientConfig
 from rmq.remoting.tls_settings import texts, tls_server_settings, tls_setting
 
 if TYPE_CHECKING:
-    from rmq.model.settings import Values
+    from rmq.settings.schema import Values
 
 
 def tls_client_config(values: Values) -> TlsClientConfig | None:

@@ -1,6 +1,6 @@
 r"""Settings as text, `key=value` by line: bodies of the config requests 25, 26, 318 and 319.
 
-Reading follows `java.util.Properties` (`rmq.model.properties_file`). The last of several lines for
+Reading follows `java.util.Properties` (`rmq.settings.properties_file`). The last of several lines for
 a key counts.
 
 Writing follows RocketMQ 4.9.8 MixAll, which escapes nothing: a value with a backslash reads back
@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import LocalProtocolError
-from rmq.model.properties_file import read_members
 from rmq.remoting.bodies.base import BodyError
+from rmq.settings.properties_file import read_members
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmq.errors import ConfigError
 from rmq.model.names import ALWAYS_SYSTEM_TOPICS, SYSTEM_TOPIC_PREFIX
-from rmq.model.setting import nearest_word
+from rmq.settings.setting import nearest_word
 from rmq.spark.files.planning import LogPart, bounds, gaps, parts
 from rmq.spark.files.scan import Damage, Scan, check_boundary
 from rmq.store.reader import Reader

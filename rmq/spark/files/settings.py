@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.errors import ConfigError
-from rmq.model.settings import INT_MAX, LONG_MAX, Rule, Schema, Setting
+from rmq.settings.schema import INT_MAX, LONG_MAX, Rule, Schema, Setting
 from rmq.spark.options import COLUMN_SETTINGS, read_options
 from rmq.spark.schema import chosen_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmq.model.settings import Values
+    from rmq.settings.schema import Values
 
 SPLIT_BYTES: Final = 64 * 1024**2
 _NOT_SET: Final = -1

@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import ConfigError
-from rmq.model.settings import Schema
+from rmq.settings.schema import Schema
 from rmq.spark.options import (
     ACCESS_KEY_VARIABLE,
     CLUSTER_SETTINGS,

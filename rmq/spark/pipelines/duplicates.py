@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import ConfigError
-from rmq.model.setting import nearest_word
 from rmq.model.words import count_text
+from rmq.settings.setting import nearest_word
 from rmq.spark.jobs.duplicates.causes import Cause
 from rmq.spark.pipelines.arguments import moment_ms, names
 from rmq.spark.pipelines.cluster import cluster_options, cluster_target

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.errors import ConfigError
-from rmq.model.setting import nearest_word
+from rmq.settings.setting import nearest_word
 from rmq.spark import schema
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ from rmq.client.core.messages import BODY_BYTES_MAX, SendStatus, check_group, ch
 from rmq.client.core.producing.config import ProducerConfig
 from rmq.client.core.producing.outbound import UNSENDABLE_TOPICS
 from rmq.errors import ConfigError, IllegalMessageError
-from rmq.model.settings import Schema, Setting
+from rmq.settings.schema import Schema, Setting
 from rmq.spark.options import CLUSTER_SETTINGS, client_config, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmq.client.core.config import ClientConfig
-    from rmq.model.settings import Values
+    from rmq.settings.schema import Values
 
 OK: Final = "ok"
 STORED: Final = "stored"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rmq.model.queues import MessageQueue
-    from rmq.model.settings import Schema
+    from rmq.settings.schema import Schema
     from rmq.spark.sink.columns import ChosenColumn
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rmq.model.queues import MessageQueue
-    from rmq.model.settings import Values
+    from rmq.settings.schema import Values
 
 CHOICE_KEYS: Final = ("assign", "subscribe", "subscribePattern")
 """The options, of which exactly one must be given."""

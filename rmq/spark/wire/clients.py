@@ -23,7 +23,7 @@ from rmq.spark.options import client_config
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rmq.model.settings import Values
+    from rmq.settings.schema import Values
 
 logger = logging.getLogger(__name__)
 

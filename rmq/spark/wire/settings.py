@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.client.core.messages import check_group
 from rmq.client.core.nameservers import parse_nameservers
 from rmq.errors import ConfigError, IllegalMessageError, RefusedError
-from rmq.model.settings import LONG_MAX, Rule, Schema, Setting, Values
 from rmq.remoting.bodies import SUBSCRIBE_ALL
 from rmq.remoting.expressions import build_subscription
+from rmq.settings.schema import LONG_MAX, Rule, Schema, Setting, Values
 from rmq.spark.options import CLUSTER_SETTINGS, COLUMN_SETTINGS, read_options
 from rmq.spark.schema import chosen_columns
 from rmq.spark.wire.choice import CHOICE_KEYS, chosen_queues

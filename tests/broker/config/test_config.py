@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.broker.config import BrokerConfig, BrokerRole, LoadedConfig, load_broker_config
-from rmq.broker.config.declaration import attributes
 from rmq.broker.config.machine import local_address
 from rmq.broker.config.schema import SCHEMA, SECTIONS
 from rmq.broker.config.store import STORE_KEYS
 from rmq.errors import ConfigError
-from rmq.model.settings import Effect
 from rmq.remoting.tls_config import ClientAuth, TlsMode
+from rmq.settings.declaration import attributes
+from rmq.settings.schema import Effect
 from rmq.store.config import FlushMode, StoreConfig
 
 

@@ -10,12 +10,12 @@ import pytest
 from rmq.broker.config import BrokerRole, load_broker_config
 from rmq.broker.config.schema import SCHEMA
 from rmq.errors import ConfigError
-from rmq.model.settings import Effect, format_value
+from rmq.settings.schema import Effect, format_value
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmq.model.settings import Setting
+    from rmq.settings.schema import Setting
 
 # The fields of the four classes that hold a broker's settings, with their defaults. A star is the
 # annotation ImportantField, a question mark a default that depends on the machine; fields without

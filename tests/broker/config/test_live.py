@@ -14,9 +14,9 @@ from rmq.broker.config import BrokerRole, LiveConfig, load_broker_config
 from rmq.broker.config.schema import SCHEMA
 from rmq.broker.config.store import STORE_KEYS
 from rmq.errors import ConfigError, RefusedError, StorageError
-from rmq.model.settings import Effect
 from rmq.remoting.bodies import DataVersion, parse_properties
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.settings.schema import Effect
 from rmq.store.config import FlushMode
 from rmq.store.core import FIXED_SETTINGS
 from tests.remoting.bodies.captures import captured_bodies

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.broker.config.declaration import attributes
 from rmq.broker.config.replication import ReplicationSettings
 from rmq.cli.ha import command as ha
 from rmq.ha.slave_status import FollowerState
-from rmq.model.settings import Effect, format_value
+from rmq.settings.declaration import attributes
+from rmq.settings.schema import Effect, format_value
 from tests.paths import DOCS
 
 if TYPE_CHECKING:
-    from rmq.model.settings import Setting
+    from rmq.settings.schema import Setting
 
 GUIDE = (DOCS / "ha.md").read_text()
 SETTINGS = [attribute.setting for attribute in attributes(ReplicationSettings)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmq.errors import ConfigError
-from rmq.model.settings import SettingsError
+from rmq.settings.schema import SettingsError
 from rmq.spark.files.settings import SPLIT_BYTES, store_options
 from rmq.spark.schema import COLUMNS
 

@@ -13,7 +13,7 @@ from rmq.client.blocking.admin import BlockingAdmin
 from rmq.client.blocking.consumer import BlockingConsumer
 from rmq.errors import ClientError, ConfigError, NoRouteError
 from rmq.model.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
-from rmq.model.setting import nearest_word
+from rmq.settings.setting import nearest_word
 from rmq.spark.jobs.topic_ranges import CONSUMER_GROUP
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmq.model.properties_file import format_member, read_members, with_changes
+from rmq.settings.properties_file import format_member, read_members, with_changes
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 KEY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4)

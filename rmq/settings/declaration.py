@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from rmq.errors import ConfigError
-from rmq.model.settings import INT_MAX, Effect, Setting
+from rmq.settings.schema import INT_MAX, Effect, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rmq.model.settings import Value
+    from rmq.settings.schema import Value
 
 NOW: Final = Effect.NOW
 RESTART: Final = Effect.RESTART

@@ -9,7 +9,7 @@ vanishes.
 layout of all other lines stay as they are. What it writes is ASCII with escapes, so that programs
 in Java, which take such a file for ISO 8859-1, read the same.
 
-Pure: text in, text out. Which keys exist and what they mean is `rmq.model.settings`.
+Pure: text in, text out. Which keys exist and what they mean is `rmq.settings.schema`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.errors import ConfigError
-from rmq.model.properties_file import read_members
-from rmq.model.setting import (
+from rmq.settings.properties_file import read_members
+from rmq.settings.setting import (
     INT_MAX,
     LONG_MAX,
     Effect,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.errors import ConfigError
-from rmq.model.properties_file import format_member
-from rmq.model.settings import (
+from rmq.settings.properties_file import format_member
+from rmq.settings.schema import (
     ADVICES_MAX,
     INT_MAX,
     LONG_MAX,
