@@ -20,6 +20,14 @@ from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.server import ServerConfig
 from rmq.remoting.tls_settings import tls_server_config, tls_server_settings
+from rmq.settings.declaration import (
+    NOW,
+    RESTART,
+    attributes,
+    read_attributes,
+    required_setting,
+    setting,
+)
 from rmq.settings.properties_file import with_changes
 from rmq.settings.schema import Change, Effect, Rule, Schema, Setting, Values, decode_settings
 from rmq.settings.schema import change as change_settings
@@ -54,79 +62,136 @@ def _makes_tls(values: Values) -> None:
     tls_server_config(values)
 
 
+def _black_list(text: str) -> frozenset[str]:
+    """Read `configBlackList`, and add what is always in it."""
+    return _BLACK_LIST.union(key for part in text.split(";") if (key := part.strip()))
+
+
+def _seconds(milliseconds: int) -> float:
+    return milliseconds / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameserverConfig:
+    """A nameserver's settings, checked. Made by `load_nameserver_config`."""
+
+    values: Values
+    """Every setting of the schema, as it is printed and answered."""
+    tls: TlsServerConfig
+    """`tls.server.*`."""
+    bind_address: str = setting(
+        "bindAddress", "0.0.0.0", "Address or host name to listen on.", RESTART, important=True
+    )
+    listen_port: int = setting(
+        "listenPort",
+        9876,
+        "Port to listen on; 0 takes a free one.",
+        RESTART,
+        maximum=65_535,
+        important=True,
+    )
+    kv_path: Path = required_setting(
+        "kvConfigPath",
+        "File of the KV config.",
+        RESTART,
+        read=Path,
+        unread=None,
+        default_text="$HOME/namesrv/kvConfig.json",
+        important=True,
+    )
+    file_path: Path = required_setting(
+        "configStorePath",
+        "File that run-time updates of these settings are written to.",
+        RESTART,
+        read=Path,
+        unread=None,
+        default_text="the file given with -c, else $HOME/namesrv/namesrv.properties",
+    )
+    order_topics: bool = setting(
+        "orderMessageEnable",
+        False,
+        "Whether the route of an ordered topic tells its queues per broker.",
+        NOW,
+    )
+    black_list: frozenset[str] = setting(
+        "configBlackList",
+        _BLACK_LIST,
+        "Keys that cannot be updated at run time, separated by semicolons.",
+        RESTART,
+        read=_black_list,
+        unread="configBlackList;configStorePath;kvConfigPath",
+    )
+    scan_interval_s: float = setting(
+        "scanNotActiveBrokerInterval",
+        10.0,
+        "Milliseconds between two searches for silent brokers.",
+        NOW,
+        read=_seconds,
+        unread=10_000,
+        minimum=10,
+    )
+    broker_expiry_s: float = setting(
+        "brokerExpiredTime",
+        120.0,
+        "Milliseconds after which a broker that has not registered again is removed.",
+        NOW,
+        read=_seconds,
+        unread=120_000,
+        minimum=10,
+    )
+    idle_timeout_s: int = setting(
+        "serverChannelMaxIdleTimeSeconds",
+        120,
+        "Seconds without a byte either way after which a connection is closed.",
+        RESTART,
+        minimum=1,
+    )
+    connections_max: int = setting(
+        "serverConnectionsMax",
+        50_000,
+        "Connections open at a time; one more is closed at once.",
+        RESTART,
+        minimum=1,
+    )
+    backlog: int = setting(
+        "serverSocketBacklog",
+        1024,
+        "Connections that may wait to be accepted.",
+        RESTART,
+        minimum=1,
+    )
+
+    @classmethod
+    def from_values(cls, values: Values) -> Self:
+        given = read_attributes(_ATTRIBUTES, values)
+        return cls(values=values, tls=tls_server_config(values), **given)
+
+    @property
+    def server(self) -> ServerConfig:
+        """Settings of the port."""
+        return ServerConfig(
+            host=self.bind_address,
+            port=self.listen_port,
+            backlog=self.backlog,
+            connections_max=self.connections_max,
+            channel=ChannelConfig(idle_timeout_s=self.idle_timeout_s, calls_max=10_000),
+        )
+
+    def as_properties(self) -> dict[str, str]:
+        """Every setting that has a value."""
+        return SCHEMA.as_properties(self.values)
+
+    def lines(self) -> list[str]:
+        """`key=value` of every setting, as `-p` prints them."""
+        return SCHEMA.format_lines(self.values)
+
+
+_ATTRIBUTES: Final = tuple(attributes(NameserverConfig, section="nameserver"))
 _TLS: Final = tls_server_settings("nameserver")
 
 SCHEMA: Final = Schema(
     [
-        Setting(
-            key="bindAddress",
-            default="0.0.0.0",
-            help="Address or host name to listen on.",
-            important=True,
-        ),
-        Setting(
-            key="listenPort",
-            default=9876,
-            maximum=65_535,
-            help="Port to listen on; 0 takes a free one.",
-            important=True,
-        ),
-        Setting(
-            key="kvConfigPath",
-            default=None,
-            default_text="$HOME/namesrv/kvConfig.json",
-            help="File of the KV config.",
-            important=True,
-        ),
-        Setting(
-            key="configStorePath",
-            default=None,
-            default_text="the file given with -c, else $HOME/namesrv/namesrv.properties",
-            help="File that run-time updates of these settings are written to.",
-        ),
-        Setting(
-            key="orderMessageEnable",
-            default=False,
-            effect=Effect.NOW,
-            help="Whether the route of an ordered topic tells its queues per broker.",
-        ),
-        Setting(
-            key="configBlackList",
-            default="configBlackList;configStorePath;kvConfigPath",
-            help="Keys that cannot be updated at run time, separated by semicolons.",
-        ),
-        Setting(
-            key="scanNotActiveBrokerInterval",
-            default=10_000,
-            minimum=10,
-            effect=Effect.NOW,
-            help="Milliseconds between two searches for silent brokers.",
-        ),
-        Setting(
-            key="brokerExpiredTime",
-            default=120_000,
-            minimum=10,
-            effect=Effect.NOW,
-            help="Milliseconds after which a broker that has not registered again is removed.",
-        ),
-        Setting(
-            key="serverChannelMaxIdleTimeSeconds",
-            default=120,
-            minimum=1,
-            help="Seconds without a byte either way after which a connection is closed.",
-        ),
-        Setting(
-            key="serverConnectionsMax",
-            default=50_000,
-            minimum=1,
-            help="Connections open at a time; one more is closed at once.",
-        ),
-        Setting(
-            key="serverSocketBacklog",
-            default=1024,
-            minimum=1,
-            help="Connections that may wait to be accepted.",
-        ),
+        *(each.setting for each in _ATTRIBUTES),
         *_TLS,
         Setting(
             key="clusterTest",
@@ -154,59 +219,6 @@ SCHEMA: Final = Schema(
         Rule(keys=tuple(setting.key for setting in _TLS), check=_makes_tls),
     ],
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameserverConfig:
-    """A nameserver's settings, checked. Made by `load_nameserver_config`."""
-
-    values: Values
-    """Every setting of the schema, as it is printed and answered."""
-    kv_path: Path
-    """`kvConfigPath`."""
-    file_path: Path
-    """`configStorePath`."""
-    order_topics: bool
-    """`orderMessageEnable`."""
-    black_list: frozenset[str]
-    """`configBlackList`, with what is always in it."""
-    scan_interval_s: float
-    """`scanNotActiveBrokerInterval`."""
-    broker_expiry_s: float
-    """`brokerExpiredTime`."""
-    server: ServerConfig
-    tls: TlsServerConfig
-    """`tls.server.*`."""
-
-    @classmethod
-    def from_values(cls, values: Values) -> Self:
-        listed = (key.strip() for key in values.text("configBlackList").split(";"))
-        idle_s = values.integer("serverChannelMaxIdleTimeSeconds")
-        return cls(
-            values=values,
-            kv_path=Path(values.text("kvConfigPath")),
-            file_path=Path(values.text("configStorePath")),
-            order_topics=values.flag("orderMessageEnable"),
-            black_list=_BLACK_LIST.union(filter(None, listed)),
-            scan_interval_s=values.integer("scanNotActiveBrokerInterval") / 1000,
-            broker_expiry_s=values.integer("brokerExpiredTime") / 1000,
-            server=ServerConfig(
-                host=values.text("bindAddress"),
-                port=values.integer("listenPort"),
-                backlog=values.integer("serverSocketBacklog"),
-                connections_max=values.integer("serverConnectionsMax"),
-                channel=ChannelConfig(idle_timeout_s=idle_s, calls_max=10_000),
-            ),
-            tls=tls_server_config(values),
-        )
-
-    def as_properties(self) -> dict[str, str]:
-        """Every setting that has a value."""
-        return SCHEMA.as_properties(self.values)
-
-    def lines(self) -> list[str]:
-        """`key=value` of every setting, as `-p` prints them."""
-        return SCHEMA.format_lines(self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,21 +1,22 @@
-"""How a setting of the broker is declared: at the attribute that holds it.
+"""How a setting is declared: at the attribute that holds its value.
 
-A declaration carries its own line of the settings table: the key in `broker.conf`, the default,
-what it means and when a new value counts. `attributes` finds the declarations of a class again.
+A declaration carries its own line of the settings table: the key in the settings file, the default,
+what it means and when a new value counts. `attributes` finds the declarations of a class again,
+`read_attributes` makes the attributes of values. Brokers, stores and nameservers declare so.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from rmq.errors import ConfigError
 from rmq.settings.schema import INT_MAX, Effect, Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from rmq.settings.schema import Value
+    from rmq.settings.schema import Value, Values
 
 NOW: Final = Effect.NOW
 RESTART: Final = Effect.RESTART
@@ -43,7 +44,7 @@ def setting(
     *,
     read: Callable[[Any], T] | None = None,
     unread: Value = None,
-    section: str = "broker",
+    section: str = "",
     minimum: float = 0,
     maximum: float = INT_MAX,
     choices: tuple[str, ...] = (),
@@ -53,7 +54,10 @@ def setting(
     effect_between: Callable[[Value, Value], Effect] | None = None,
     secret: bool = False,
 ) -> T:
-    """Declare an attribute of a dataclass; `unread` is what `read` made the default of."""
+    """Declare an attribute of a dataclass; `unread` is what `read` made the default of.
+
+    Without a section it is in that which `attributes` is told.
+    """
     declared = Setting(
         key=key,
         default=cast("Value", default) if read is None else unread,
@@ -73,12 +77,46 @@ def setting(
     return field(default=default, metadata={_METADATA_KEY: (declared, read)})
 
 
-def attributes(of: type) -> Iterator[Attribute]:
-    """The attributes of a dataclass that were declared with `setting`."""
+def required_setting(
+    key: str,
+    help: str,
+    effect: Effect,
+    *,
+    read: Callable[[Any], T],
+    unread: Value,
+    default_text: str,
+    important: bool = False,
+) -> T:
+    """Declare an attribute that has a default in files only: who makes the object gives it."""
+    declared = Setting(
+        key=key,
+        default=unread,
+        help=help,
+        effect=effect,
+        section="",
+        important=important,
+        default_text=default_text,
+    )
+    return cast("T", field(metadata={_METADATA_KEY: (declared, read)}))
+
+
+def attributes(of: type, *, section: str) -> Iterator[Attribute]:
+    """Return the attributes of a dataclass that were declared with `setting`."""
     for each in fields(of):
         if _METADATA_KEY in each.metadata:
             declared, read = each.metadata[_METADATA_KEY]
+            if not declared.section:
+                declared = replace(declared, section=section)
             yield Attribute(each.name, declared, read)
+
+
+def read_attributes(declared: Iterable[Attribute], values: Values) -> dict[str, Any]:
+    """Make the attributes of the values of their settings."""
+    given: dict[str, Any] = {}
+    for each in declared:
+        value = values[each.setting.key]
+        given[each.name] = value if each.read is None else each.read(value)
+    return given
 
 
 def split_list(text: str | None) -> tuple[str, ...]:

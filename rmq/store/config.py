@@ -1,19 +1,24 @@
-"""Settings of the store, each under the name it has in `broker.conf`.
+"""Settings of the store, each with the key that it has in `broker.conf`.
 
-Defaults are those of RocketMQ 4.9.8 MessageStoreConfig. What is ours says so.
+Defaults are those of RocketMQ 4.9.8 MessageStoreConfig and, in the section `system`, of the system
+properties a Java broker takes on its command line; the section `rmq` holds what is ours. Keys that
+take effect now do so because the store is given the new `StoreConfig` as a whole.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import ConfigError
+from rmq.settings.declaration import NOW, RESTART, required_setting, setting
+from rmq.settings.setting import INT_MAX
 from rmq.store.layout import QUEUE_ENTRY_BYTES
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from rmq.settings.setting import Value
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -31,91 +36,299 @@ class FlushMode(enum.Enum):
     SYNC = "SYNC_FLUSH"
 
 
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Read `messageDelayLevel`, delays such as 1s 5m 2h 1d separated by blanks."""
+    delays: list[int] = []
+    for word in text.split():
+        unit = _DELAY_UNITS_MS.get(word[-1:])
+        if unit is None or not word[:-1].isdecimal():
+            raise ConfigError("messageDelayLevel", f"{word!r} is not a delay such as 1s, 5m or 2h")
+        delays.append(int(word[:-1]) * unit)
+    if not delays:
+        raise ConfigError("messageDelayLevel", "names no delay")
+    return tuple(delays)
+
+
+def split_paths(text: Value) -> tuple[Path, ...]:
+    """Read `storePathCommitLog`, directories separated by commas."""
+    return tuple(Path(part.strip()) for part in str(text or "").split(",") if part.strip())
+
+
+def _hours(text: str) -> frozenset[int]:
+    """Read `deleteWhen`, hours separated by semicolons."""
+    hours: set[int] = set()
+    for part in text.split(";"):
+        hour = part.strip()
+        if not (hour.isascii() and hour.isdecimal() and len(hour) <= 2 and int(hour) < 24):
+            raise ConfigError("deleteWhen", f"{hour!r} is not an hour between 00 and 23")
+        hours.add(int(hour))
+    return frozenset(hours)
+
+
+def _share(percent: int) -> float:
+    return percent / 100
+
+
+def used_space_share(percent: int) -> float:
+    """`diskMaxUsedSpaceRatio` as it counts: from 10 to 95 percent."""
+    return max(10, min(percent, 95)) / 100
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreConfig:
     """Where a store is and how it behaves."""
 
-    root: Path
-    """`storePathRootDir`."""
-    commit_log_paths: tuple[Path, ...] = ()
-    """`storePathCommitLog`, several separated by commas; default: `commitlog` in the root."""
-    segment_bytes: int = GIB
-    """`mappedFileSizeCommitLog`: size of a CommitLog segment."""
-    queue_segment_bytes: int = 300_000 * QUEUE_ENTRY_BYTES
-    """`mappedFileSizeConsumeQueue`: size of a ConsumeQueue segment, rounded up to whole entries."""
-    index_enabled: bool = True
-    """`messageIndexEnable`."""
-    index_safe: bool = False
-    """`messageIndexSafe`: a stock recovery starts early enough to rebuild the index too."""
-    index_slots: int = 5_000_000
-    """`maxHashSlotNum`."""
-    index_entries: int = 20_000_000
-    """`maxIndexNum`."""
-    message_bytes_max: int = 4 * MIB
-    """`maxMessageSize`: largest body; a whole record may have 64 KiB more."""
-
-    flush_mode: FlushMode = FlushMode.ASYNC
-    """`flushDiskType`."""
-    flush_interval_ms: int = 500
-    """`flushIntervalCommitLog`: pause between two flushes in the background."""
-    flush_least_pages: int = 4
-    """`flushCommitLogLeastPages`: a flush in the background waits for this many new pages."""
-    flush_thorough_interval_ms: int = 10_000
-    """`flushCommitLogThoroughInterval`: after this long a flush waits for nothing."""
-    sync_flush_timeout_ms: int = 5_000
-    """`syncFlushTimeout`: how long an append waits for the disk."""
-    recovery_point_bytes: int = 128 * MIB
-    """`recoveryPointBytes`, ours: after this much log the queues and the index are synced, too.
-
-    It bounds what is read again after a crash. Less makes recovery faster and writes the slots of
-    the index more often. It stands in the place of `flushIntervalConsumeQueue` and its kin: what
-    queues hold is in the log, too, and needs no flush of its own between two points.
+    root: Path = required_setting(
+        "storePathRootDir",
+        "Directory of the store and of the tables the broker keeps.",
+        RESTART,
+        read=Path,
+        unread=None,
+        important=True,
+        default_text="directory store in the user's home",
+    )
+    commit_log_paths: tuple[Path, ...] = setting(
+        "storePathCommitLog",
+        (),
+        "Directories of CommitLog segments, several separated by commas.",
+        RESTART,
+        read=split_paths,
+        unread=None,
+        important=True,
+        default_text="directory commitlog in storePathRootDir",
+    )
+    segment_bytes: int = setting(
+        "mappedFileSizeCommitLog", GIB, "Bytes of a CommitLog segment.", RESTART, minimum=4096
+    )
+    queue_segment_bytes: int = setting(
+        "mappedFileSizeConsumeQueue",
+        300_000 * QUEUE_ENTRY_BYTES,
+        "Bytes of a ConsumeQueue segment, rounded up to whole entries of 20 bytes.",
+        RESTART,
+        minimum=1,
+        maximum=100_000_000 * QUEUE_ENTRY_BYTES,
+    )
+    index_enabled: bool = setting(
+        "messageIndexEnable", True, "Messages can be queried by key.", RESTART, important=True
+    )
+    index_safe: bool = setting(
+        "messageIndexSafe",
+        False,
+        "A recovery by a Java broker starts early enough to rebuild the index, too.",
+        RESTART,
+        important=True,
+    )
+    index_slots: int = setting(
+        "maxHashSlotNum", 5_000_000, "Hash slots of an index file.", RESTART, minimum=1
+    )
+    index_entries: int = setting(
+        "maxIndexNum", 20_000_000, "Keys in an index file.", RESTART, minimum=2
+    )
+    message_bytes_max: int = setting(
+        "maxMessageSize",
+        4 * MIB,
+        "Most bytes of a message's body.",
+        NOW,
+        minimum=1,
+        maximum=INT_MAX - 64 * 1024,
+    )
+    flush_mode: FlushMode = setting(
+        "flushDiskType",
+        FlushMode.ASYNC,
+        "Whether a send is answered before its message is on disk (ASYNC_FLUSH) or after "
+        "(SYNC_FLUSH).",
+        NOW,
+        read=FlushMode,
+        unread="ASYNC_FLUSH",
+        choices=tuple(mode.value for mode in FlushMode),
+        important=True,
+    )
+    flush_interval_ms: int = setting(
+        "flushIntervalCommitLog",
+        500,
+        "Milliseconds between two flushes in the background.",
+        NOW,
+        minimum=1,
+        important=True,
+    )
+    flush_least_pages: int = setting(
+        "flushCommitLogLeastPages",
+        4,
+        "Pages of 4 KiB that a flush in the background waits for.",
+        NOW,
+    )
+    flush_thorough_interval_ms: int = setting(
+        "flushCommitLogThoroughInterval",
+        10_000,
+        "Milliseconds after which a flush in the background waits for nothing.",
+        NOW,
+    )
+    sync_flush_timeout_ms: int = setting(
+        "syncFlushTimeout", 5_000, "Milliseconds that a send waits for the disk.", NOW, minimum=1
+    )
+    recovery_point_bytes: int = setting(
+        "recoveryPointBytes",
+        128 * MIB,
+        "After so many bytes of log the queues and the index are synced, too; bounds what is read "
+        "again after a crash.",
+        NOW,
+        section="rmq",
+        minimum=1,
+    )
+    """Less makes recovery faster and writes the slots of the index more often. It stands in for
+    `flushIntervalConsumeQueue` and its kin: what queues hold is in the log, too, and needs no flush
+    of its own between two points.
     """
-    recovery_point_interval_ms: int = 10_000
-    """`recoveryPointInterval`, ours: the same by time; an idle store has nothing to recover."""
-
-    transient_pool_enabled: bool = False
-    """`transientStorePoolEnable`: append to locked memory first; needs ASYNC_FLUSH."""
-    transient_pool_size: int = 5
-    """`transientStorePoolSize`: segments in the pool."""
-    commit_interval_ms: int = 200
-    """`commitIntervalCommitLog`: pause between two writes from the pool to the file."""
-    warm_up: bool = False
-    """`warmMapedFileEnable`: touch all of a new segment and lock it in memory."""
-
-    check_crc_on_recover: bool = True
-    """`checkCRCOnRecover`."""
-    reserved_hours: int = 72
-    """`fileReservedTime`: how long a segment is kept after its last write."""
-    delete_hours: frozenset[int] = frozenset({4})
-    """`deleteWhen`: local hours in which expired segments are deleted."""
-    disk_used_ratio_max: float = 0.75
-    """`diskMaxUsedSpaceRatio`: expired segments are deleted at any hour above this."""
-    disk_clean_ratio: float = 0.85
-    """`rocketmq.broker.diskSpaceCleanForciblyRatio`: segments go before their time above this."""
-    disk_full_ratio: float = 0.90
-    """`rocketmq.broker.diskSpaceWarningLevelRatio`: appends are refused above this."""
-    clean_forcibly: bool = True
-    """`cleanFileForciblyEnable`."""
-    clean_interval_ms: int = 10_000
-    """`cleanResourceInterval`."""
-    delete_batch_max: int = 10
-    """`deleteFileBatchMax`: segments deleted in one round."""
-
-    memory_ratio: float = 0.40
-    """`accessMessageInMemoryMaxRatio`: share of RAM within which messages count as in memory."""
-    transfer_bytes_in_memory: int = 256 * KIB
-    """`maxTransferBytesOnMessageInMemory`."""
-    transfer_count_in_memory: int = 32
-    """`maxTransferCountOnMessageInMemory`."""
-    transfer_bytes_on_disk: int = 64 * KIB
-    """`maxTransferBytesOnMessageInDisk`."""
-    transfer_count_on_disk: int = 8
-    """`maxTransferCountOnMessageInDisk`."""
-    query_count_max: int = 64
-    """`maxMsgsNumBatch`: most offsets one query of the index gives."""
-    delay_levels: str = DEFAULT_DELAY_LEVELS
-    """`messageDelayLevel`."""
+    recovery_point_interval_ms: int = setting(
+        "recoveryPointInterval",
+        10_000,
+        "Milliseconds after which the queues and the index are synced, too.",
+        NOW,
+        section="rmq",
+        minimum=1,
+    )
+    transient_pool_enabled: bool = setting(
+        "transientStorePoolEnable",
+        False,
+        "Messages are written to locked memory first; only for masters with ASYNC_FLUSH.",
+        RESTART,
+        important=True,
+    )
+    transient_pool_size: int = setting(
+        "transientStorePoolSize",
+        5,
+        "Segments in the memory of transientStorePoolEnable.",
+        RESTART,
+        minimum=1,
+    )
+    commit_interval_ms: int = setting(
+        "commitIntervalCommitLog",
+        200,
+        "Milliseconds between two writes from that memory to segments (transientStorePoolEnable).",
+        NOW,
+        minimum=1,
+        important=True,
+    )
+    warm_up: bool = setting(
+        "warmMapedFileEnable",
+        False,
+        "A new segment is touched as a whole and locked in memory.",
+        NOW,
+    )
+    check_crc_on_recover: bool = setting(
+        "checkCRCOnRecover", True, "A recovery compares messages with their checksums.", RESTART
+    )
+    reserved_hours: int = setting(
+        "fileReservedTime",
+        72,
+        "Hours that a segment is kept after its last write.",
+        NOW,
+        minimum=0,
+        important=True,
+    )
+    delete_hours: frozenset[int] = setting(
+        "deleteWhen",
+        frozenset({4}),
+        "Local hours in which expired segments are deleted, separated by semicolons.",
+        NOW,
+        read=_hours,
+        unread="04",
+        check=_hours,
+        important=True,
+    )
+    disk_used_ratio_max: float = setting(
+        "diskMaxUsedSpaceRatio",
+        0.75,
+        "Percent of the disk in use above which expired segments are deleted at any hour; below "
+        "10 counts as 10, above 95 as 95.",
+        NOW,
+        read=used_space_share,
+        unread=75,
+        maximum=100,
+    )
+    disk_clean_ratio: float = setting(
+        "rocketmq.broker.diskSpaceCleanForciblyRatio",
+        0.85,
+        "Share of the disk in use above which segments are deleted before their time.",
+        NOW,
+        section="system",
+        minimum=0.01,
+        maximum=1,
+    )
+    disk_full_ratio: float = setting(
+        "rocketmq.broker.diskSpaceWarningLevelRatio",
+        0.90,
+        "Share of the disk in use above which sends are refused.",
+        NOW,
+        section="system",
+        minimum=0.01,
+        maximum=1,
+    )
+    clean_forcibly: bool = setting(
+        "cleanFileForciblyEnable",
+        True,
+        "Segments may be deleted before their time.",
+        NOW,
+        important=True,
+    )
+    clean_interval_ms: int = setting(
+        "cleanResourceInterval",
+        10_000,
+        "Milliseconds between two looks for what can be deleted.",
+        NOW,
+        minimum=1,
+    )
+    delete_batch_max: int = setting(
+        "deleteFileBatchMax", 10, "Segments deleted in one round.", NOW, section="rmq", minimum=1
+    )
+    memory_ratio: float = setting(
+        "accessMessageInMemoryMaxRatio",
+        0.40,
+        "Percent of the machine's memory within which messages count as in memory.",
+        NOW,
+        read=_share,
+        unread=40,
+        maximum=100,
+        important=True,
+    )
+    transfer_bytes_in_memory: int = setting(
+        "maxTransferBytesOnMessageInMemory",
+        256 * KIB,
+        "Most bytes in the answer to a pull, from memory.",
+        NOW,
+        important=True,
+    )
+    transfer_count_in_memory: int = setting(
+        "maxTransferCountOnMessageInMemory",
+        32,
+        "Most messages in the answer to a pull, from memory.",
+        NOW,
+        important=True,
+    )
+    transfer_bytes_on_disk: int = setting(
+        "maxTransferBytesOnMessageInDisk",
+        64 * KIB,
+        "Most bytes in the answer to a pull, from disk.",
+        NOW,
+        important=True,
+    )
+    transfer_count_on_disk: int = setting(
+        "maxTransferCountOnMessageInDisk",
+        8,
+        "Most messages in the answer to a pull, from disk.",
+        NOW,
+        important=True,
+    )
+    query_count_max: int = setting(
+        "maxMsgsNumBatch", 64, "Most messages in the answer to a query by key.", NOW, minimum=1
+    )
+    delay_levels: str = setting(
+        "messageDelayLevel",
+        DEFAULT_DELAY_LEVELS,
+        "Delays of the levels 1, 2 and so on, with the units s, m, h and d.",
+        RESTART,
+        check=parse_delay_levels,
+    )
     delay_levels_ms: tuple[int, ...] = field(init=False)
     """The delay of level 1, level 2 and so on."""
 
@@ -171,16 +384,3 @@ class StoreConfig:
     def _require(self, key: str, holds: bool) -> None:
         if not holds:
             raise ConfigError(key, "is out of range", hint="see the settings table in the docs")
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Read `messageDelayLevel`, delays such as 1s 5m 2h 1d separated by blanks."""
-    delays: list[int] = []
-    for word in text.split():
-        unit = _DELAY_UNITS_MS.get(word[-1:])
-        if unit is None or not word[:-1].isdecimal():
-            raise ConfigError("messageDelayLevel", f"{word!r} is not a delay such as 1s, 5m or 2h")
-        delays.append(int(word[:-1]) * unit)
-    if not delays:
-        raise ConfigError("messageDelayLevel", "names no delay")
-    return tuple(delays)

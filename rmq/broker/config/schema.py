@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rmq.broker.config.ignored import ignored_settings
-from rmq.broker.config.store import STORE_KEYS, pool_is_possible, split_paths, store_config
+from rmq.broker.config.store import STORE_KEYS, pool_is_possible, store_config
 from rmq.broker.config.tls import TLS_SETTINGS, tls_client_config, tls_replication_config
 from rmq.broker.config.values import BrokerConfig
 from rmq.remoting.tls_settings import tls_server_config
-from rmq.settings.declaration import attributes
+from rmq.settings.declaration import attributes, read_attributes
 from rmq.settings.schema import Rule, Schema, Setting
+from rmq.store.config import split_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,24 +22,20 @@ if TYPE_CHECKING:
 SECTIONS: Final = ("broker", "server", "client", "store", "system", "tls", "rmq")
 """The classes of a Java broker, in the order in which it prints them; then what else it takes."""
 
-_ATTRIBUTES: Final = tuple(attributes(BrokerConfig))
+_ATTRIBUTES: Final = tuple(attributes(BrokerConfig, section="broker"))
 _RECORD_ROOM_BYTES: Final = 64 * 1024 + 8
 """What a record may have beside its body, and the blank at the end of a segment."""
 
 
 def build_config(values: Values, config_path: Path | None) -> BrokerConfig:
     """Make the attributes of values that the rules found nothing wrong with."""
-    given: dict[str, Any] = {}
-    for each in _ATTRIBUTES:
-        value = values[each.setting.key]
-        given[each.name] = value if each.read is None else each.read(value)
     return BrokerConfig(
         store=store_config(values),
         config_path=config_path,
         tls_server=tls_server_config(values),
         tls_client=tls_client_config(values),
         tls_replication=tls_replication_config(values),
-        **given,
+        **read_attributes(_ATTRIBUTES, values),
     )
 
 

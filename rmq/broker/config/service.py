@@ -130,7 +130,7 @@ class ServiceSettings:
         section="rmq",
         check=check_name("bindAddress"),
     )
-    role: BrokerRole = setting(  # noqa: RUF009 - it is a field, and an enum does not change
+    role: BrokerRole = setting(
         "brokerRole",
         BrokerRole.ASYNC_MASTER,
         "Whether a send waits for a slave (SYNC_MASTER) or not (ASYNC_MASTER), or SLAVE. From one "

@@ -1,7 +1,7 @@
 r"""Settings as text, `key=value` by line: bodies of the config requests 25, 26, 318 and 319.
 
-Reading follows `java.util.Properties` (`rmq.settings.properties_file`). The last of several lines for
-a key counts.
+Reading follows `java.util.Properties` (`rmq.settings.properties_file`). The last of several lines
+for a key counts.
 
 Writing follows RocketMQ 4.9.8 MixAll, which escapes nothing: a value with a backslash reads back
 without it. What would read back as other keys is refused.

@@ -37,7 +37,7 @@ def problems(text: str, folder: Path, /, **environ: str) -> list[str]:
 
 
 def test_every_setting_has_a_place_a_sentence_and_one_owner() -> None:
-    keys = [each.setting.key for each in attributes(BrokerConfig)]
+    keys = [each.setting.key for each in attributes(BrokerConfig, section="broker")]
     keys += [each.setting.key for each in STORE_KEYS]
     assert len(keys) == len(set(keys))
     for setting in SCHEMA:
@@ -49,7 +49,7 @@ def test_every_setting_has_a_place_a_sentence_and_one_owner() -> None:
 
 def test_every_field_of_the_stores_settings_has_a_key_with_the_same_default(tmp_path: Path) -> None:
     fields = {field.name for field in dataclasses.fields(StoreConfig) if field.init}
-    assert {each.attribute for each in STORE_KEYS} == fields
+    assert {each.name for each in STORE_KEYS} == fields
     loaded = load("", tmp_path)
     assert loaded.config.store == StoreConfig(root=tmp_path / "store")
 

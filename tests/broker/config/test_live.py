@@ -58,10 +58,10 @@ def test_what_can_take_effect_does_so_at_once_and_is_told(tmp_path: Path) -> Non
 
 
 def test_the_store_can_take_whatever_takes_effect_now() -> None:
-    now = {each.attribute for each in STORE_KEYS if each.setting.effect is Effect.NOW}
+    now = {each.name for each in STORE_KEYS if each.setting.effect is Effect.NOW}
     assert now
     assert now.isdisjoint(FIXED_SETTINGS)
-    keys = {each.attribute: each.setting.key for each in STORE_KEYS}
+    keys = {each.name: each.setting.key for each in STORE_KEYS}
     assert FIXED_SETTINGS.items() <= keys.items()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmq.settings.schema import Setting
 
 GUIDE = (DOCS / "ha.md").read_text()
-SETTINGS = [attribute.setting for attribute in attributes(ReplicationSettings)]
+SETTINGS = [attribute.setting for attribute in attributes(ReplicationSettings, section="broker")]
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.key)
