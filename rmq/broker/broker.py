@@ -295,7 +295,12 @@ class Broker:
             is_pending=lambda: self.replication.is_pending,
         )
         self.housekeeping = ClientHousekeeping(self.clients, self.locks)
-        self._parting = Parting(store, lambda: self.replication.parted_at, trio.current_time)
+        self._parting = Parting(
+            store,
+            lambda: self.replication.parted_at,
+            trio.current_time,
+            lambda: self.replication.is_following,
+        )
         self.pulls = PullHandlers(
             live,
             store,

@@ -85,7 +85,23 @@ def test_no_rule_is_broken(first: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [18138, 27319, 29823, 31169, 31283, 31370, 40552, 47436, 48904, 50246, 53155]
+    "seed",
+    [
+        18138,
+        27319,
+        29823,
+        31169,
+        31283,
+        31370,
+        40552,
+        47436,
+        48904,
+        50246,
+        53155,
+        91081,
+        96456,
+        98557,
+    ],
 )
 def test_what_was_found_once_stays_mended(seed: int) -> None:
     result = simulate(seed)

@@ -257,6 +257,8 @@ class PullHandlers:
                 group.which_broker_when_consume_slowly if result.suggests_slave else group.broker_id
             )
         is_slave = config.role is BrokerRole.SLAVE
+        if is_slave and header.sys_flag & (FLAG_SUSPEND | FLAG_COMMIT_OFFSET):
+            self._check_is_sure(header)
         if status is GetStatus.OFFSET_OVERFLOW_BADLY:
             if not is_slave and self._parting.is_other(
                 header.topic, header.queue_id, header.queue_offset
@@ -405,6 +407,15 @@ class PullHandlers:
         if self._parting.is_other(topic, queue_id, offset) or self._is_foreign(request, offset):
             return
         self._offsets.commit(request.channel.peer, header.consumer_group, topic, queue_id, offset)
+
+    def _check_is_sure(self, header: PullMessageRequest) -> None:
+        """Refuse a consumer that may have read another log: a stock one asks again after 3 s."""
+        if self._parting.is_unsure(header.topic, header.queue_id, header.queue_offset):
+            raise RefusedError(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"offset {header.queue_offset} of queue {header.queue_id} of {header.topic} may"
+                " have been read from a former master: ask the master, this broker is a slave now",
+            )
 
     def _is_foreign(self, request: Request[PullMessageRequest], offset: int) -> bool:
         """Tell whether a consumer has come to an offset by reading another log."""

@@ -9,9 +9,10 @@ in since.
 A position behind the end of its queue cannot have been read here. One within the queue can be told
 by a master that began the epoch itself, since it knows what it has given to whom (`served`): the
 position lies behind the beginning of the epoch, behind what the group has got here and behind the
-offset that is stored for it, and comes over a connection that was not served before. After a
-restart of that master, and from consumers whose pulls carry no offset to store (broadcasting, lite
-pull), positions within the queue are believed.
+offset that is stored for it, and comes over a connection that was not served before. A slave cannot
+tell: for some time after it has taken on an epoch it sends consumers behind its beginning to the
+master (`is_unsure`). After a restart of that master, and from consumers whose pulls carry no offset
+to store (broadcasting, lite pull), positions within the queue are believed.
 
 In the first epoch nothing can have parted, and everything is as in 4.9.8.
 """
@@ -47,9 +48,11 @@ class Parting:
         store: MessageStore,
         parted_at: Callable[[], int | None],
         clock: Callable[[], float] = lambda: 0.0,
+        is_following: Callable[[], bool] = lambda: False,
     ) -> None:
         """`parted_at` tells from which physical offset on the log may be another one than that of
-        the master before; None if there was no other.
+        the master before; None if there was no other. `is_following` tells whether this is a slave
+        with a link to its master.
         """
         self._queues = store.core.queues
         self._parted_at = parted_at
@@ -57,6 +60,9 @@ class Parting:
         self._began_at: float | None = None
         """When this broker began the present epoch; None if it did not."""
         self._served: dict[tuple[str, str, int], _Served] = {}
+        self._is_following = is_following
+        self._adopted_at = -math.inf
+        """When this broker took on the epoch of another master."""
 
     # --- a master that began the epoch itself ---
 
@@ -116,6 +122,22 @@ class Parting:
         if parted_at is None or queue is None:
             return None
         return min(queue.end_below(parted_at), queue.next_offset)
+
+    # --- a slave ---
+
+    def adopt(self) -> None:
+        """The slave follows a master of another epoch from now on."""
+        self._adopted_at = self._clock()
+
+    def is_unsure(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Tell whether a slave should leave a consumer with this position to the master.
+
+        Later it need not: consumers have been to the master by then.
+        """
+        if self._clock() >= self._adopted_at + UNHEARD_S or not self._is_following():
+            return False
+        begin = self._begin_of(topic, queue_id)
+        return begin is not None and offset > begin
 
     # --- any broker ---
 

@@ -74,6 +74,10 @@ class MasterDuties:
                 logger.warning("topic %s was not known, it has %d queues now", topic, queues)
                 self._topics.create_on_send_back(topic, queues)
 
+    def epoch_adopted(self) -> None:
+        """The broker is a slave, and its master is of another epoch than the one before."""
+        self._parting.adopt()
+
     def give_up(self) -> None:
         """Have done with being master: `run` was cancelled, the store is flushed."""
         self._parting.end()

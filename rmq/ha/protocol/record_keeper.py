@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+import msgspec
+
 from rmq.model.in_sync_record import InSyncRecord
 
 if TYPE_CHECKING:
@@ -233,7 +235,10 @@ class RecordKeeper:
             # It is being saved. What is wanted by then is wanted again.
             return
         if is_sync and not self._is_true(wanted, acknowledged, held):
-            return
+            if last is not None:
+                return
+            # The first record: with too few slaves it names none, so that there is one.
+            wanted = msgspec.structs.replace(wanted, members=(), rivals=())
         self._wanted = wanted
 
     def _rivals(self, members: frozenset[str]) -> tuple[str, ...]:

@@ -7,17 +7,20 @@ may be of the log of the former master.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
 import trio
 
+from rmq.broker.config import BrokerRole
 from rmq.broker.pulling.parting import UNHEARD_S
 from rmq.ha.identity import with_epoch
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import UpdateConsumerOffsetRequest
 from tests.broker.broker_frames import (
     GROUP,
+    START_MS,
     TOPIC,
     bodies_of,
     consumer,
@@ -51,6 +54,22 @@ async def new_master(root: Path) -> AsyncIterator[PartBroker]:
         replication.identity = with_epoch(replication.identity, 2, broker.core.log.written)
         broker.broker.duties.take_over()
         broker.put_many(END - BEGIN)
+        yield broker
+
+
+@asynccontextmanager
+async def new_slave(root: Path, *, is_following: bool = True) -> AsyncIterator[PartBroker]:
+    """Run a slave of a master that began epoch 2 behind its first five messages."""
+    async with part_broker(root, MASTER) as broker:
+        broker.put_many(BEGIN)
+        begin = broker.core.log.written
+        broker.put_many(END - BEGIN)
+        replication = broker.broker.replication
+        replication.identity = with_epoch(replication.identity, 2, begin)
+        parting = broker.broker._parting
+        parting._is_following = lambda: is_following
+        broker.broker.duties.epoch_adopted()
+        broker.live.assume_role(BrokerRole.SLAVE, 1, now_ms=START_MS)
         yield broker
 
 
@@ -166,3 +185,28 @@ async def test_a_pull_that_waited_is_served(tmp_path: Path) -> None:
         broker.put_many(1)
         assert len(bodies_of(await peer.read())) == 1
         assert stored(broker) == END
+
+
+# --- a slave --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("commit", "wait_ms"), [(8, None), (None, 15_000)], ids=["commit", "suspend"]
+)
+async def test_a_slave_of_a_new_master_leaves_doubtful_positions_to_it(
+    commit: int | None, wait_ms: int | None, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    flagged = partial(pull, commit=commit, wait_ms=wait_ms)
+    async with new_slave(tmp_path) as broker:
+        answer = await broker.ask(flagged(0, 8))
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "may have been read from a former master" in str(answer.remark)
+        assert len(bodies_of(await broker.ask(flagged(0, BEGIN)))) == END - BEGIN
+        assert len(bodies_of(await broker.ask(pull(0, 8)))) == 2, "a raw pull"
+        await trio.sleep(UNHEARD_S + 1)
+        assert len(bodies_of(await broker.ask(flagged(0, 8)))) == 2
+
+
+async def test_a_slave_without_a_master_serves_what_it_has(tmp_path: Path) -> None:
+    async with new_slave(tmp_path, is_following=False) as broker:
+        assert len(bodies_of(await broker.ask(pull(0, 8, wait_ms=15_000)))) == 2

@@ -81,6 +81,14 @@ def test_what_others_may_decide_by_counts_also_if_it_was_forgotten_here() -> Non
     assert keeper.is_async
 
 
+def test_the_first_record_of_a_master_with_too_few_slaves_names_none() -> None:
+    keeper = RecordKeeper(1, (), is_known=True)
+    record = want(keeper, S1, needed=2)
+    assert record is not None
+    assert (record.is_sync, record.needed, record.members) == (True, 2, ())
+    assert not keeper.allows(S1)
+
+
 def test_async_counts_when_most_nameservers_have_it() -> None:
     keeper = keeper_of(S1)
     record = go_async(keeper)

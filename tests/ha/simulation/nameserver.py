@@ -127,9 +127,10 @@ class Recording:
         node, world = self._node, self._node.world
         if not is_reachable(world, node, nameserver):
             return
-        # It is asked what it has, and told to keep this instead of that.
-        if not self._is_over() and not self._keeper.met(nameserver.record):
-            if self._keeper.overtaken_by is not None:
+        # It is asked what it has, and told to keep this instead of that: it compares itself, also
+        # when the writer is gone by then.
+        if not self._keeper.met(nameserver.record):
+            if self._keeper.overtaken_by is not None and not self._is_over():
                 world.clock.at(world.clock.now, world.overtaken, (node,), node)
             return
         if nameserver.put(record):
