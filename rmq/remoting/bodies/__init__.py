@@ -4,10 +4,10 @@ Classes have the names and members of their Java counterparts (those in `ha` hav
 Python names for the members: `group_name` is `groupName` on the wire. `Body.decode` reads the bytes
 of a command, `encode` writes them as a stock peer would.
 
-Reading order: `base` (what all JSON bodies share), `reading` (how tolerantly they are read),
-`tables` (which code has which body), then the bodies by subject. `batch`, `properties_text` and
-the compressed form in `registration` are the bodies that are not JSON. Nothing here does I/O or
-knows the time.
+Reading order: `base` (what all JSON bodies share), `reading` (how tolerantly they are read), then
+the bodies by subject; `rmq.remoting.protocol` says which request has which. `batch`,
+`properties_text` and the compressed form in `registration` are the bodies that are not JSON.
+Nothing here does I/O or knows the time.
 """
 
 from rmq.remoting.bodies.base import Body, BodyError
@@ -84,7 +84,6 @@ from rmq.remoting.bodies.subscriptions import (
     MessageModel,
     SubscriptionData,
 )
-from rmq.remoting.bodies.tables import REQUEST_BODIES, RESPONSE_BODIES
 from rmq.remoting.bodies.topics import (
     DataVersion,
     TopicConfig,
@@ -95,8 +94,6 @@ from rmq.remoting.bodies.topics import (
 
 __all__ = [
     "DECOMPRESSED_BYTES_MAX",
-    "REQUEST_BODIES",
-    "RESPONSE_BODIES",
     "SUBSCRIBE_ALL",
     "BatchError",
     "BatchMessage",

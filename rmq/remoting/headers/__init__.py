@@ -11,8 +11,8 @@ one is missing and mostly fails later; here reading the header fails and names t
 that the receiving side of 4.9.8 never reads, or checks for null, are optional here whatever their
 mark, and Java primitives that may be left out have Java's defaults.
 
-`REQUEST_HEADERS` and `RESPONSE_HEADERS` say which class belongs to which request code. Bodies are
-not here, nor is any knowledge of what a broker does with a field.
+`rmq.remoting.protocol` says which class belongs to which request code. Bodies are not here, nor is
+any knowledge of what a broker does with a field.
 """
 
 from rmq.remoting.header import EmptyHeader
@@ -106,7 +106,6 @@ from rmq.remoting.headers.send import (
     SendMessageRequestV2,
     SendMessageResponse,
 )
-from rmq.remoting.headers.tables import REQUEST_HEADERS, RESPONSE_HEADERS
 from rmq.remoting.headers.topics import (
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -121,8 +120,6 @@ from rmq.remoting.headers.transactions import (
 )
 
 __all__ = [
-    "REQUEST_HEADERS",
-    "RESPONSE_HEADERS",
     "AddWritePermOfBrokerRequest",
     "AddWritePermOfBrokerResponse",
     "CheckTransactionStateRequest",
