@@ -110,11 +110,6 @@ boolean_fields = fields_where(lambda info: kind_of(info) is bool)
 # --- the declarations -----------------------------------------------------------------------
 
 
-def test_all_request_codes_are_declared_in_their_order() -> None:
-    assert list(REQUESTS) == list(RequestCode)
-    assert all(vars(Requests)[code.name] is request for code, request in REQUESTS.items())
-
-
 def test_one_request_alone_is_sent_with_an_empty_header() -> None:
     found = [request for request in REQUESTS.values() if request.header is EmptyHeader]
     assert found == [Requests.GET_ALL_PRODUCER_INFO]

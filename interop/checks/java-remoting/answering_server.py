@@ -63,7 +63,9 @@ _UNUSED_HEADERS: Final = frozenset(
 _UNUSED_BODIES: Final = frozenset(("ClusterAclVersionInfo", "ConsumeByWho"))
 
 _HEADERS_BY_NAME: Final[dict[str, type[Header]]] = {
-    name.lower(): getattr(headers, name) for name in headers.__all__ if name[0].isupper()
+    name.lower(): exported
+    for name, exported in vars(headers).items()
+    if isinstance(exported, type) and issubclass(exported, Header)
 }
 
 _ROUTE: Final = bodies.TopicRouteData(
