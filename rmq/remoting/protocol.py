@@ -11,6 +11,8 @@ in 4.9.8 sends or serves have neither headers nor bodies.
 Bodies are the JSON ones. Not here, because they are no JSON: the batch of 320 (`bodies.batch`), the
 settings of 25, 26, 318 and 319 (`bodies.properties_text`), the messages of 10, 11, 12, 33, 39, 309,
 310 and 324 to 326, and the compressed form of 103 (`bodies.registration`).
+
+All files that a new request is written in are listed in docs/architecture.md, "Adding a request".
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,8 @@ from rmq.remoting.protocol import REQUESTS, Requests, RequestType
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def test_all_request_codes_are_declared_in_their_order() -> None:
@@ -65,3 +69,17 @@ def test_a_package_exports_every_class_that_a_module_of_it_defines(
     assert len(names) == len(set(names)), "two modules define the same name"
     assert [name for name in names if name in vars(package)] == names
     assert all(vars(package)[value.__name__] is value for value in defined)
+
+
+def test_a_request_is_written_in_the_six_files_that_the_architecture_page_names() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition("## Adding a request")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `(rmq/\S+\.py)` \|", section, re.MULTILINE)
+    assert len(named) == 6
+    traces = re.compile(r"QUERY_CONSUME_TIME_SPAN|QueryConsumeTimeSpan|\bgroup_times\b")
+    found = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "rmq").rglob("*.py")
+        if traces.search(path.read_text())
+    ]
+    assert sorted(found) == sorted(named)
