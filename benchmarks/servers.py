@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmq.remoting.channel import ChannelConfig
-from rmq.remoting.codes import LanguageCode, RequestCode
+from rmq.remoting.codes import LanguageCode
 from rmq.remoting.command import FrameEncoder
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.groups import SEND
 from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
+from rmq.remoting.protocol import Requests
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
@@ -66,9 +67,7 @@ class Acceptor:
 
 async def serve_rmq(config: ChannelConfig) -> None:
     table = HandlerTable()
-    table.add_batch(
-        RequestCode.SEND_MESSAGE_V2, Acceptor().handle, header=SendMessageRequestV2, group=SEND
-    )
+    table.add_batch(Requests.SEND_MESSAGE_V2, Acceptor().handle, group=SEND)
     server = RemotingServer(table, ServerConfig(host="127.0.0.1", channel=config))
     # What a broker does after start-up: objects that stay are not looked at again.
     gc.freeze()

@@ -21,7 +21,7 @@ from rmq.nameserver.registration import LeapError, Registration, StaleEpochError
 from rmq.remoting.bodies.properties_text import format_properties, parse_properties
 from rmq.remoting.bodies.registration import RegisterBrokerBody, body_crc32
 from rmq.remoting.bodies.topics import DataVersion, TopicConfigSerializeWrapper
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import (
     AddWritePermOfBrokerRequest,
     AddWritePermOfBrokerResponse,
@@ -41,6 +41,7 @@ from rmq.remoting.headers import (
     WipeWritePermOfBrokerRequest,
     WipeWritePermOfBrokerResponse,
 )
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,35 +88,24 @@ class RouteHandlers:
         self._now = now
 
     def add_to(self, table: HandlerTable) -> None:
-        code = RequestCode
-        table.add(code.REGISTER_BROKER, self._register, header=RegisterBrokerRequest)
-        table.add(code.UNREGISTER_BROKER, self._unregister, header=UnregisterBrokerRequest)
-        table.add(code.QUERY_DATA_VERSION, self._data_version, header=QueryDataVersionRequest)
-        table.add(code.GET_ROUTEINFO_BY_TOPIC, self._route, header=GetRouteInfoRequest)
-        table.add(
-            code.WIPE_WRITE_PERM_OF_BROKER,
-            self._wipe_write_perm,
-            header=WipeWritePermOfBrokerRequest,
-        )
-        table.add(
-            code.ADD_WRITE_PERM_OF_BROKER, self._add_write_perm, header=AddWritePermOfBrokerRequest
-        )
-        table.add(
-            code.DELETE_TOPIC_IN_NAMESRV, self._delete_topic, header=DeleteTopicFromNamesrvRequest
-        )
-        table.add(
-            code.GET_TOPICS_BY_CLUSTER, self._topics_of_cluster, header=GetTopicsByClusterRequest
-        )
+        table.add(Requests.REGISTER_BROKER, self._register)
+        table.add(Requests.UNREGISTER_BROKER, self._unregister)
+        table.add(Requests.QUERY_DATA_VERSION, self._data_version)
+        table.add(Requests.GET_ROUTEINFO_BY_TOPIC, self._route)
+        table.add(Requests.WIPE_WRITE_PERM_OF_BROKER, self._wipe_write_perm)
+        table.add(Requests.ADD_WRITE_PERM_OF_BROKER, self._add_write_perm)
+        table.add(Requests.DELETE_TOPIC_IN_NAMESRV, self._delete_topic)
+        table.add(Requests.GET_TOPICS_BY_CLUSTER, self._topics_of_cluster)
         answers = self._answers
-        for list_code, make in (
-            (code.GET_BROKER_CLUSTER_INFO, answers.cluster_info),
-            (code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, answers.topics),
-            (code.GET_SYSTEM_TOPIC_LIST_FROM_NS, answers.system_topics),
-            (code.GET_UNIT_TOPIC_LIST, answers.unit_topics),
-            (code.GET_HAS_UNIT_SUB_TOPIC_LIST, answers.unit_sub_topics),
-            (code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, answers.unit_sub_topics_not_unit),
+        for request, make in (
+            (Requests.GET_BROKER_CLUSTER_INFO, answers.cluster_info),
+            (Requests.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, answers.topics),
+            (Requests.GET_SYSTEM_TOPIC_LIST_FROM_NS, answers.system_topics),
+            (Requests.GET_UNIT_TOPIC_LIST, answers.unit_topics),
+            (Requests.GET_HAS_UNIT_SUB_TOPIC_LIST, answers.unit_sub_topics),
+            (Requests.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, answers.unit_sub_topics_not_unit),
         ):
-            table.add(list_code, _replying_with(make))
+            table.add(request, _replying_with(make))
 
     def _register(self, request: Request[RegisterBrokerRequest]) -> None:
         header = request.header
@@ -244,12 +234,10 @@ class KvHandlers:
         """The last refusal of a record; brokers try again every second."""
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(RequestCode.PUT_KV_CONFIG, self._put, header=PutKvConfigRequest)
-        table.add(RequestCode.GET_KV_CONFIG, self._get, header=GetKvConfigRequest)
-        table.add(RequestCode.DELETE_KV_CONFIG, self._delete, header=DeleteKvConfigRequest)
-        table.add(
-            RequestCode.GET_KVLIST_BY_NAMESPACE, self._list, header=GetKvListByNamespaceRequest
-        )
+        table.add(Requests.PUT_KV_CONFIG, self._put)
+        table.add(Requests.GET_KV_CONFIG, self._get)
+        table.add(Requests.DELETE_KV_CONFIG, self._delete)
+        table.add(Requests.GET_KVLIST_BY_NAMESPACE, self._list)
 
     def _put(self, request: Request[PutKvConfigRequest]) -> None:
         header = request.header
@@ -327,8 +315,8 @@ class ConfigHandlers:
         self._updating = trio.Lock()
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add_async(RequestCode.UPDATE_NAMESRV_CONFIG, self._update)
-        table.add(RequestCode.GET_NAMESRV_CONFIG, self._get)
+        table.add_async(Requests.UPDATE_NAMESRV_CONFIG, self._update)
+        table.add(Requests.GET_NAMESRV_CONFIG, self._get)
 
     def _get(self, request: Request[EmptyHeader]) -> None:
         request.reply(body=format_properties(self._config.current.as_properties()))

@@ -1,7 +1,7 @@
 """From request code to handler: the handler table and who hands requests on.
 
 There are three kinds of handler, all of them given a `Request` and all of them answering with
-`request.reply`:
+`request.reply`. Which header class a request is read with stands in `rmq.remoting.protocol`.
 
 - `add`: a plain function for one request. Runs at once, inside the step that read the request.
 - `add_batch`: a plain function for all consecutive requests of its code that one round of reading
@@ -29,7 +29,7 @@ from rmq.errors import HeaderError, RefusedError
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command, whole_header_decoder
 from rmq.remoting.groups import ADMIN, GroupState, GroupStatistics, HandlerGroup
-from rmq.remoting.header import READ_ERRORS, EmptyHeader, Header, json_decoder
+from rmq.remoting.header import READ_ERRORS, Header, json_decoder
 from rmq.remoting.layout import FRAME_PREFIX
 from rmq.remoting.request import Request, name_of, refuse
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from rmq.remoting.channel import Channel
+    from rmq.remoting.protocol import RequestType
 
 
 logger = logging.getLogger(__name__)
@@ -58,47 +59,46 @@ class HandlerTable:
 
     def add(
         self,
-        code: RequestCode,
+        request: RequestType[H],
         handler: Callable[[Request[H]], None],
         *,
-        header: type[H] = EmptyHeader,  # type: ignore[assignment]
         group: HandlerGroup = ADMIN,
     ) -> None:
-        """Serve `code` with a plain function."""
+        """Serve a request with a plain function."""
 
         def handle_each(requests: Sequence[Request[H]]) -> None:
             for request in requests:
                 _guarded(handler, request)
 
-        self._put(code, _Entry(header, group, handle_batch=handle_each))
+        self._put(request.code, _Entry(request.read_as, group, handle_batch=handle_each))
 
     def add_batch(
         self,
-        code: RequestCode,
+        request: RequestType[H],
         handler: Callable[[Sequence[Request[H]]], Sequence[Header | None] | None],
         *,
-        header: type[H] = EmptyHeader,  # type: ignore[assignment]
         group: HandlerGroup = ADMIN,
     ) -> None:
-        """Serve `code` with a plain function that takes many requests at once.
+        """Serve a request with a plain function that takes many requests at once.
 
         They may be of several connections, which may even have ended by now.
 
         Where it returns response headers, one per request, the requests are answered SUCCESS with
         them; None stands for a request that the handler has answered or deferred itself.
         """
-        self._put(code, _Entry(header, group, handle_batch=handler, comes_in_runs=True))
+        self._put(
+            request.code, _Entry(request.read_as, group, handle_batch=handler, comes_in_runs=True)
+        )
 
     def add_async(
         self,
-        code: RequestCode,
+        request: RequestType[H],
         handler: Callable[[Request[H]], Awaitable[None]],
         *,
-        header: type[H] = EmptyHeader,  # type: ignore[assignment]
         group: HandlerGroup = ADMIN,
     ) -> None:
-        """Serve `code` with a coroutine."""
-        self._put(code, _Entry(header, group, handle_async=handler))
+        """Serve a request with a coroutine."""
+        self._put(request.code, _Entry(request.read_as, group, handle_async=handler))
 
     def without(self, *codes: RequestCode) -> HandlerTable:
         """Return a table that serves all but `codes`, for a second port with fewer rights."""

@@ -17,6 +17,7 @@ from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.expressions import build_subscription
 from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
+from rmq.remoting.protocol import Requests, RequestType
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
@@ -164,11 +165,11 @@ class OddBroker:
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
-        table.add(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._answer_route)
-        table.add(RequestCode.HEART_BEAT, lambda request: request.reply())
-        table.add(RequestCode.UNREGISTER_CLIENT, lambda request: request.reply())
-        for code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
-            table.add(code, self._take_send, header=SendMessageRequestV2)
+        table.add(Requests.GET_ROUTEINFO_BY_TOPIC, self._answer_route)
+        table.add(Requests.HEART_BEAT, lambda request: request.reply())
+        table.add(Requests.UNREGISTER_CLIENT, lambda request: request.reply())
+        table.add(Requests.SEND_MESSAGE_V2, self._take_send)
+        table.add(Requests.SEND_BATCH_MESSAGE, self._take_send)
         return table
 
     def _answer_route(self, request: Request) -> None:  # type: ignore[type-arg]
@@ -227,7 +228,7 @@ async def odd_brokers(
     it = OddBroker(names, queues)
     table = it.table()
     for code, (handler, header) in (handlers or {}).items():
-        table.add(code, handler, header=header)
+        table.add(RequestType(header, code=code), handler)
     server = RemotingServer(table, ServerConfig(host="127.0.0.1"))
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run)

@@ -7,7 +7,7 @@ consumers ask for from its tables, and pulls with whatever the test gives it; it
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
@@ -32,6 +32,7 @@ from rmq.remoting.headers import (
     SendMessageRequestV2,
     SendMessageResponse,
 )
+from rmq.remoting.protocol import Requests
 from rmq.remoting.server import RemotingServer, ServerConfig
 from tests.store.built_records import build_record
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from rmq.client.trio.lite_pull import LitePullConsumer
     from rmq.errors import ClientError
     from rmq.remoting.command import Command
-    from rmq.remoting.header import EmptyHeader
     from rmq.remoting.request import Request
     from tests.client.cluster_kit import Cluster
 
@@ -147,7 +147,7 @@ class ScriptedBroker:
         self.members: tuple[str, ...] = ()
         """Who is in the group, beside whoever sent the last heartbeat."""
         self.forgets_heartbeats = False
-        self.on_heartbeat: Callable[[Request[EmptyHeader]], None] | None = None
+        self.on_heartbeat: Callable[[Request[Any]], None] | None = None
         """Takes heartbeats instead, if it is there."""
         self.on_pull: Callable[[Request[PullMessageRequest]], None] = no_new
         self.address = ""
@@ -166,18 +166,18 @@ class ScriptedBroker:
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
-        table.add(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._noted(self._route))
-        table.add(RequestCode.HEART_BEAT, self._noted(self._beat))
-        table.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self._noted(self._list))
-        table.add(RequestCode.QUERY_CONSUMER_OFFSET, self._noted(self._offset))
-        table.add(RequestCode.UPDATE_CONSUMER_OFFSET, self._noted(self._update))
-        table.add(RequestCode.UNREGISTER_CLIENT, self._noted(lambda request: request.reply()))
+        table.add(Requests.GET_ROUTEINFO_BY_TOPIC, self._noted(self._route))
+        table.add(Requests.HEART_BEAT, self._noted(self._beat))
+        table.add(Requests.GET_CONSUMER_LIST_BY_GROUP, self._noted(self._list))
+        table.add(Requests.QUERY_CONSUMER_OFFSET, self._noted(self._offset))
+        table.add(Requests.UPDATE_CONSUMER_OFFSET, self._noted(self._update))
+        table.add(Requests.UNREGISTER_CLIENT, self._noted(lambda request: request.reply()))
         table.add(
-            RequestCode.GET_MIN_OFFSET,
+            Requests.GET_MIN_OFFSET,
             self._noted(lambda request: request.reply(GetMinOffsetResponse(offset=0))),
         )
         table.add(
-            RequestCode.GET_MAX_OFFSET,
+            Requests.GET_MAX_OFFSET,
             self._noted(
                 lambda request: request.reply(GetMaxOffsetResponse(offset=self.max_offset))
             ),
@@ -187,23 +187,21 @@ class ScriptedBroker:
             self._note(request)
             self.on_pull(request)
 
-        table.add(RequestCode.PULL_MESSAGE, on_pull, header=PullMessageRequest)
+        table.add(Requests.PULL_MESSAGE, on_pull)
         return table
 
-    def _noted(
-        self, handler: Callable[[Request[EmptyHeader]], None]
-    ) -> Callable[[Request[EmptyHeader]], None]:
-        def handle(request: Request[EmptyHeader]) -> None:
+    def _noted(self, handler: Callable[[Request[Any]], None]) -> Callable[[Request[Any]], None]:
+        def handle(request: Request[Any]) -> None:
             self._note(request)
             handler(request)
 
         return handle
 
-    def _note(self, request: Request[EmptyHeader] | Request[PullMessageRequest]) -> None:
+    def _note(self, request: Request[Any]) -> None:
         command = request.command
         self.asked.append(Asked(command.code, command.ext_fields, command.body, command.is_oneway))
 
-    def _route(self, request: Request[EmptyHeader]) -> None:
+    def _route(self, request: Request[Any]) -> None:
         if self.asked[-1].fields["topic"] != TOPIC:
             request.reply(code=ResponseCode.TOPIC_NOT_EXIST, remark="no such topic")
             return
@@ -227,7 +225,7 @@ class ScriptedBroker:
         )
         request.reply(body=route.encode())
 
-    def _beat(self, request: Request[EmptyHeader]) -> None:
+    def _beat(self, request: Request[Any]) -> None:
         if not self.forgets_heartbeats:
             self._beaten = (HeartbeatData.decode(request.body).client_id,)
         if self.on_heartbeat is not None:
@@ -236,18 +234,18 @@ class ScriptedBroker:
         else:
             request.reply()
 
-    def _list(self, request: Request[EmptyHeader]) -> None:
+    def _list(self, request: Request[Any]) -> None:
         body = GetConsumerListByGroupResponseBody(consumer_id_list=self._beaten + self.members)
         request.reply(body=body.encode())
 
-    def _offset(self, request: Request[EmptyHeader]) -> None:
+    def _offset(self, request: Request[Any]) -> None:
         offset = self.offsets.get(int(self.asked[-1].fields["queueId"]))
         if offset is None:
             request.reply(code=ResponseCode.QUERY_NOT_FOUND)
         else:
             request.reply(QueryConsumerOffsetResponse(offset=offset))
 
-    def _update(self, request: Request[EmptyHeader]) -> None:
+    def _update(self, request: Request[Any]) -> None:
         fields = self.asked[-1].fields
         self.offsets[int(fields["queueId"])] = int(fields["commitOffset"])
         request.reply()

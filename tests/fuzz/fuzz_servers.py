@@ -33,7 +33,7 @@ import trio.testing
 from rmq.remoting.channel import Channel
 from rmq.remoting.client import open_client
 from rmq.remoting.codes import ResponseCode
-from rmq.remoting.headers import REQUEST_HEADERS
+from rmq.remoting.protocol import REQUESTS
 from tests.fuzz.fuzz_remoting import resident_bytes
 from tests.fuzz.server_aftermath import check_files, check_store, copy_files, open_again, promised
 from tests.fuzz.server_probe import Probe
@@ -279,7 +279,7 @@ def _logging_to(report: Report) -> Iterator[None]:
 
 def _never_answered_well(report: Report) -> list[str]:
     """Return the requests that were only ever refused, of which little is known then."""
-    served = {str(int(code)) for code in REQUEST_HEADERS}
+    served = {str(int(code)) for code in REQUESTS}
     return sorted(
         code
         for code in {code for code, _ in report.answers}

@@ -14,8 +14,6 @@ import msgspec
 
 from rmq.errors import HeaderError, LocalProtocolError, RmqError
 from rmq.remoting.bodies import (
-    REQUEST_BODIES,
-    RESPONSE_BODIES,
     RegisterBrokerBody,
     decode_batch,
     decode_reset_offset,
@@ -25,23 +23,28 @@ from rmq.remoting.codes import LanguageCode, RequestCode, Serialization
 from rmq.remoting.command import Command, encode_command, encode_frame, whole_header_decoder
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.header import EmptyHeader, Header, json_decoder
-from rmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS, RegisterBrokerRequest
+from rmq.remoting.headers import RegisterBrokerRequest
+from rmq.remoting.protocol import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 _BodyReaders = dict[int, "Callable[[bytes], object]"]
 
-_REQUEST_HEADERS: Final = {int(code): kind for code, kind in REQUEST_HEADERS.items()}
+_REQUEST_HEADERS: Final = {int(code): request.header for code, request in REQUESTS.items()}
 _REQUEST_BODIES: Final[_BodyReaders] = {
-    **{int(code): kind.decode for code, kind in REQUEST_BODIES.items()},
+    **{int(code): each.body.decode for code, each in REQUESTS.items() if each.body},
     RequestCode.SEND_BATCH_MESSAGE: decode_batch,
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: decode_reset_offset,
     RequestCode.UPDATE_BROKER_CONFIG: parse_properties,
     RequestCode.UPDATE_NAMESRV_CONFIG: parse_properties,
 }
 _RESPONSE_BODIES: Final[_BodyReaders] = {
-    **{int(code): kind.decode for code, kind in RESPONSE_BODIES.items()},
+    **{
+        int(code): each.response_body.decode
+        for code, each in REQUESTS.items()
+        if each.response_body
+    },
     RequestCode.GET_BROKER_CONFIG: parse_properties,
     RequestCode.GET_NAMESRV_CONFIG: parse_properties,
 }
@@ -151,7 +154,7 @@ def examine_command(command: Command, answers: RequestCode | None) -> tuple[bool
 def _header_class(command: Command, answers: RequestCode | None) -> type[Header] | None:
     if not command.is_response:
         return _REQUEST_HEADERS.get(command.code)
-    return None if answers is None else RESPONSE_HEADERS[answers]
+    return None if answers is None else REQUESTS[answers].response_header
 
 
 def _read_header(command: Command, header_class: type[Header]) -> Header | None:

@@ -12,15 +12,15 @@ import msgspec
 from msgspec import inspect
 
 from rmq.remoting.bodies import (
-    REQUEST_BODIES,
-    RESPONSE_BODIES,
     BatchMessage,
+    Body,
     RegisterBrokerBody,
     encode_batch,
 )
 from rmq.remoting.codes import FLAG_RESPONSE, RequestCode, Serialization
 from rmq.remoting.command import encode_frame
-from rmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS, RegisterBrokerRequest
+from rmq.remoting.headers import RegisterBrokerRequest
+from rmq.remoting.protocol import REQUESTS, Requests
 from tests.remoting.frames import all_captured
 
 if TYPE_CHECKING:
@@ -57,19 +57,17 @@ def all_seeds() -> list[Seed]:
 
 def _built(chance: random.Random) -> list[Seed]:
     seeds: list[Seed] = []
-    for code in RequestCode:
+    for code, declared in REQUESTS.items():
         for serialization in Serialization:
-            request_body = REQUEST_BODIES.get(code)
-            body = b"" if request_body is None else _value(request_body, chance).encode()
-            header = _header(REQUEST_HEADERS[code], chance)
+            body = _body(declared.body, chance)
+            header = _header(declared.header, chance)
             seeds.append(_request(code, header, body, serialization))
-            response_body = RESPONSE_BODIES.get(code)
-            body = b"" if response_body is None else _value(response_body, chance).encode()
+            body = _body(declared.response_body, chance)
             prefix = encode_frame(
                 code=0,
                 flag=FLAG_RESPONSE,
                 opaque=chance.randrange(-(2**31), 2**31),
-                header=_header(RESPONSE_HEADERS[code], chance),
+                header=_header(declared.response_header, chance),
                 remark=chance.choice((None, "not set any response code")),
                 body_length=len(body),
                 serialization=serialization,
@@ -77,7 +75,7 @@ def _built(chance: random.Random) -> list[Seed]:
             seeds.append(Seed(prefix + body, code))
     for serialization in Serialization:
         batch = encode_batch([BatchMessage(1, b"hello", b"KEYS\x01K1"), BatchMessage(2, b"", b"")])
-        header = _header(REQUEST_HEADERS[RequestCode.SEND_BATCH_MESSAGE], chance)
+        header = _header(Requests.SEND_BATCH_MESSAGE.header, chance)
         seeds.append(_request(RequestCode.SEND_BATCH_MESSAGE, header, batch, serialization))
         registration = RegisterBrokerRequest(
             broker_name="broker-a",
@@ -103,6 +101,10 @@ def _request(
 
 def _header(header_class: type[Header] | None, chance: random.Random) -> Header | None:
     return None if header_class is None else _value(header_class, chance)
+
+
+def _body(body_class: type[Body] | None, chance: random.Random) -> bytes:
+    return b"" if body_class is None else cast("bytes", _value(body_class, chance).encode())
 
 
 def _value(kind: type[Any], chance: random.Random) -> Any:  # noqa: ANN401 - whatever is asked for

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.errors import RmqError
 from rmq.model.properties import decode_properties
 from rmq.model.record import parse_message_id
-from rmq.remoting.bodies import RESPONSE_BODIES, decode_batch
+from rmq.remoting.bodies import decode_batch
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
-    RESPONSE_HEADERS,
     SendMessageRequest,
     SendMessageRequestV2,
     SendMessageResponse,
 )
+from rmq.remoting.protocol import REQUESTS
 
 if TYPE_CHECKING:
     from rmq.remoting.command import Command
@@ -83,12 +83,11 @@ class Answers:
             code = RequestCode(request.code)
         except ValueError:
             return
-        header_class = RESPONSE_HEADERS[code]
-        if header_class is not None:
-            answer.header(header_class)
-        body_class = RESPONSE_BODIES.get(code)
-        if body_class is not None and answer.body:
-            body_class.decode(answer.body, lenient_bytes_max=_LENIENT_BYTES)
+        declared = REQUESTS[code]
+        if declared.response_header is not None:
+            answer.header(declared.response_header)
+        if declared.response_body is not None and answer.body:
+            declared.response_body.decode(answer.body, lenient_bytes_max=_LENIENT_BYTES)
         if code is RequestCode.SEND_MESSAGE:
             self._remember(request, request.header(SendMessageRequest), answer)
         elif code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):

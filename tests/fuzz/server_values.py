@@ -19,12 +19,12 @@ from rmq.broker.config.schema import SCHEMA as BROKER_SCHEMA
 from rmq.model.queues import MessageQueue
 from rmq.nameserver.config import SCHEMA as NAMESERVER_SCHEMA
 from rmq.remoting.bodies import (
-    REQUEST_BODIES,
     BatchMessage,
     RegisterBrokerBody,
     encode_batch,
 )
 from rmq.remoting.codes import RequestCode
+from rmq.remoting.protocol import REQUESTS
 from tests.fuzz.mutations import NUMBERS, mutated_text
 from tests.fuzz.server_pools import (
     ADDRESSES,
@@ -137,8 +137,10 @@ class Values:
         draw = _BODIES.get(code)
         if draw is not None:
             return draw(self)
-        kind = REQUEST_BODIES.get(cast("RequestCode", code))
-        return b"" if kind is None else cast("bytes", self.struct(kind).encode())
+        declared = REQUESTS.get(cast("RequestCode", code))
+        if declared is None or declared.body is None:
+            return b""
+        return cast("bytes", self.struct(declared.body).encode())
 
     def broken_body(self, body: bytes) -> bytes:
         """Return something else in the place of a sound body."""

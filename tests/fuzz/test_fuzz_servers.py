@@ -12,7 +12,7 @@ import trio
 from rmq.remoting.bodies import TopicConfig
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
-from rmq.remoting.headers import REQUEST_HEADERS, EmptyHeader
+from rmq.remoting.protocol import REQUESTS
 from tests.fuzz.fuzz_servers import fuzz
 from tests.fuzz.server_probe import TOPIC
 from tests.fuzz.server_requests import Maker
@@ -129,8 +129,8 @@ def test_servers_that_end_are_found() -> None:
 
 def test_requests_come_of_the_seed_alone() -> None:
     table = HandlerTable()
-    for code, header in REQUEST_HEADERS.items():
-        table.add(code, lambda request: None, header=header or EmptyHeader)
+    for request in REQUESTS.values():
+        table.add(request, lambda _: None)
 
     def requests(seed: int) -> list[bytes]:
         maker = Maker(table, Values(random.Random(seed)))

@@ -19,15 +19,16 @@ from rmq.ha.protocol.master import Master, MasterSettings
 from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import ReplicationMode
 from rmq.remoting.bodies import KVTable
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.dispatch import HandlerTable
-from rmq.remoting.headers import ViewMessageRequest
+from rmq.remoting.protocol import Requests
 from tests.ha.following import CLUSTER, MASTER_ID, NAME
 
 if TYPE_CHECKING:
     import ssl
 
     from rmq.remoting.header import EmptyHeader
+    from rmq.remoting.headers import ViewMessageRequest
     from rmq.remoting.request import Request
     from tests.ha.following import Node
 
@@ -323,6 +324,6 @@ def stock_questions(node: Node, *, shows_only_records: bool = False) -> HandlerT
         request.reply(body=record)
 
     table = HandlerTable()
-    table.add(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_info)
-    table.add(RequestCode.VIEW_MESSAGE_BY_ID, view_message, header=ViewMessageRequest)
+    table.add(Requests.GET_BROKER_RUNTIME_INFO, runtime_info)
+    table.add(Requests.VIEW_MESSAGE_BY_ID, view_message)
     return table

@@ -12,7 +12,7 @@ from rmq.ha.protocol.wire import PREAMBLE
 from rmq.ha.slave_status import FollowerState
 from rmq.model.record import decode_records
 from rmq.remoting.client import open_client
-from rmq.remoting.codes import RequestCode
+from rmq.remoting.protocol import Requests
 from rmq.testing.storage import MemoryStorage
 from tests.ha.following import Hands, following, node
 from tests.ha.scripted_masters import HEADER, OFFSET, CoreMaster, StockMaster, stock_questions
@@ -326,7 +326,7 @@ async def test_a_master_that_answers_late_is_not_taken_for_a_stock_one(
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         source.put(100)
         questions = stock_questions(source)
-        questions.add(RequestCode.HA_STATUS, lambda request: request.reply(body=b"{}"))
+        questions.add(Requests.HA_STATUS, lambda request: request.reply(body=b"{}"))
         master = StockMaster(source)
         async with serving(questions) as server:
             options = {"master_address": address_of(server)}

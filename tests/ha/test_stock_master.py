@@ -13,8 +13,8 @@ from rmq.ha.protocol.wire import CatchUp
 from rmq.ha.stock_master import Extent, examine
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.client import open_client
-from rmq.remoting.codes import RequestCode
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 from rmq.testing.storage import MemoryStorage
 from tests.ha.following import Node, node
@@ -239,7 +239,7 @@ def info_table(info: dict[str, str] | None) -> HandlerTable:
         request.reply(body=None if info is None else KVTable(table=info).encode())
 
     table = HandlerTable()
-    table.add(RequestCode.GET_BROKER_RUNTIME_INFO, runtime_info)
+    table.add(Requests.GET_BROKER_RUNTIME_INFO, runtime_info)
     return table
 
 

@@ -28,6 +28,7 @@ from rmq.remoting.codes import FLAG_RESPONSE, RequestCode, ResponseCode, Seriali
 from rmq.remoting.command import Command, encode_frame
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.frame import FrameDecoder
+from rmq.remoting.protocol import RequestType
 from rmq.remoting.server import RemotingServer, ServerConfig
 from rmq.remoting.transport import StreamTransport
 
@@ -373,7 +374,7 @@ def echo_table() -> HandlerTable:
         request.reply(body=request.body)
 
     table = HandlerTable()
-    table.add(ECHO, echo)
+    table.add(RequestType(code=ECHO), echo)
     return table
 
 

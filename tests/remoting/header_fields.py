@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 ALL_CLASSES: Final = [
     exported
-    for exported in (getattr(headers, name) for name in headers.__all__)
-    if isinstance(exported, type) and issubclass(exported, Header)
+    for _, exported in sorted(vars(headers).items())
+    if isinstance(exported, type) and issubclass(exported, Header) and exported is not Header
 ]
 
 

@@ -27,6 +27,7 @@ from rmq.remoting.command import encode_frame
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.header import EmptyHeader, Header, Int32
 from rmq.remoting.layout import BinaryHeader
+from rmq.remoting.protocol import RequestType
 from rmq.remoting.server import RemotingServer, ServerConfig
 from rmq.remoting.transport import SocketTransport, StreamTransport
 
@@ -134,7 +135,7 @@ def table_with_ping() -> HandlerTable:
     def pong(request: Request[EmptyHeader]) -> None:
         request.reply()
 
-    table.add(PING, pong)
+    table.add(RequestType(code=PING), pong)
     return table
 
 

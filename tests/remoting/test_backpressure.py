@@ -15,6 +15,7 @@ from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher
 from rmq.remoting.endpoint import Endpoint
+from rmq.remoting.protocol import RequestType
 from rmq.remoting.transport import StreamTransport
 from tests.remoting.server_kit import (
     PULL,
@@ -53,7 +54,7 @@ class Answering:
 
 def table_of_answering(answering: Answering) -> HandlerTable:
     table = table_with_ping()
-    table.add(SEND, answering, header=Ask)
+    table.add(RequestType(Ask, code=SEND), answering)
     return table
 
 
@@ -139,7 +140,7 @@ async def test_a_peer_that_does_not_read_deferred_answers_is_cut_off_at_the_boun
 ) -> None:
     holder, events = Holder(), Events()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
     config = ChannelConfig(outbox_bytes_max=50_000)
     async with serving(table, channel=config, listeners=[events]) as served:
         peer, other = served.attach("deaf", lockstep=True), served.attach("other")
@@ -185,7 +186,7 @@ async def test_a_peer_that_never_reads_a_socket_is_bounded_and_can_still_change_
 async def test_large_deferred_answers_and_new_requests_go_on_side_by_side() -> None:
     holder = Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
     body = memoryview(bytes(300 * 1024))
     async with serving(table) as served, trio.open_nursery() as nursery:
         peer, _ = served.attach_recorded()
@@ -215,7 +216,7 @@ class Budgeted:
 
     def __init__(self, held_bytes_max: int, events: Events) -> None:
         table = table_with_ping()
-        table.add(SEND, echo, header=Ask)
+        table.add(RequestType(Ask, code=SEND), echo)
         self.endpoint = Endpoint(
             dispatcher=Dispatcher(table),
             channel_config=ChannelConfig(),
@@ -302,13 +303,13 @@ async def test_a_flood_of_one_connection_lets_another_through_in_a_few_steps(kin
         await trio.lowlevel.checkpoint()
 
     table = table_with_ping()
-    table.add(SEND, take, header=Ask)
+    table.add(RequestType(Ask, code=SEND), take)
     if kind == "plain":
-        table.add(QUERY, plain, header=Ask)
+        table.add(RequestType(Ask, code=QUERY), plain)
     elif kind == "coroutine":
-        table.add_async(QUERY, coroutine, header=Ask)
+        table.add_async(RequestType(Ask, code=QUERY), coroutine)
     else:
-        table.add(QUERY, holder, header=Ask)
+        table.add(RequestType(Ask, code=QUERY), holder)
     async with serving(table) as served:
         other = await served.dial()
         await other.ping()

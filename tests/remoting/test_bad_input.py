@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import Serialization
+from rmq.remoting.protocol import RequestType
 from tests.remoting.server_kit import (
     PULL,
     QUERY,
@@ -45,8 +46,8 @@ def table_of_all_kinds() -> HandlerTable:
         raise ValueError("boom")
 
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
-    table.add(QUERY, fail, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
+    table.add(RequestType(Ask, code=QUERY), fail)
     return table
 
 
@@ -58,7 +59,7 @@ async def serving_a_bystander(
     caplog.set_level(logging.INFO)
     holder, events = Holder(), Events()
     table = table_of_all_kinds()
-    table.add(PULL, holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
     async with serving(table, channel=channel, listeners=[events]) as served:
         bystander = await served.dial()
         # One request under way and half of another on the wire while the other peer misbehaves.

@@ -19,6 +19,7 @@ from rmq.remoting.command import encode_frame
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import GetMaxOffsetRequest, NotifyConsumerIdsChangedRequest
 from rmq.remoting.poller import Poller
+from rmq.remoting.protocol import RequestType
 from tests.client.blocking.scripted_peer import answer_frame, scripted_peer
 from tests.remoting.server_kit import SEND, Ask, ask, echo, serving, table_with_ping
 
@@ -184,7 +185,7 @@ async def test_what_comes_for_somebody_else_is_taken_at_once() -> None:
     def notice(request: Request[NotifyConsumerIdsChangedRequest]) -> None:
         noticed.set()
 
-    table.add(NOTICE, notice, header=NotifyConsumerIdsChangedRequest)
+    table.add(RequestType(NotifyConsumerIdsChangedRequest, code=NOTICE), notice)
 
     def ask_first(link: Link, request: Command) -> None:
         if may_answer.is_set():
@@ -217,7 +218,7 @@ async def test_whoever_is_cancelled_gets_an_answer_that_has_come() -> None:
     def cancel(request: Request[NotifyConsumerIdsChangedRequest]) -> None:
         scope.cancel()
 
-    table.add(NOTICE, cancel, header=NotifyConsumerIdsChangedRequest)
+    table.add(RequestType(NotifyConsumerIdsChangedRequest, code=NOTICE), cancel)
 
     def cancel_and_answer(link: Link, request: Command) -> None:
         frame = answer_frame(request)
@@ -244,7 +245,7 @@ async def test_whoever_is_cancelled_gets_an_answer_that_has_come() -> None:
 @needs_poller
 async def test_frames_that_a_look_left_are_handled_by_the_task() -> None:
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     count = FRAMES_PER_TURN + 50
     async with serving(table) as served:
         peer = await served.dial()

@@ -13,6 +13,7 @@ from rmq.errors import ConfigError, ConnectionLostError
 from rmq.remoting.channel import Channel, ChannelConfig
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.groups import HandlerGroup
+from rmq.remoting.protocol import RequestType
 from tests.remoting.server_kit import (
     PULL,
     SEND,
@@ -149,7 +150,7 @@ async def test_what_an_owner_remembers_about_a_connection_stays_with_it() -> Non
 async def test_everything_sent_before_the_peer_hung_up_is_handled(over: str) -> None:
     seen: list[int] = []
     table = table_with_ping()
-    table.add(SEND, lambda request: seen.append(request.header.number), header=Ask)
+    table.add(RequestType(Ask, code=SEND), lambda request: seen.append(request.header.number))
     events = Events()
     async with serving(table, listeners=[events]) as served:
         peer = served.attach() if over == "memory" else await served.dial()
@@ -187,7 +188,7 @@ async def test_a_byte_either_way_starts_the_idle_time_anew(
 ) -> None:
     events = Events()
     table = table_with_ping()
-    table.add(SEND, lambda request: None, header=Ask)
+    table.add(RequestType(Ask, code=SEND), lambda request: None)
     async with serving(table, listeners=[events]) as served:
         peer, silent = served.attach("active"), served.attach("silent")
         start = trio.current_time()
@@ -217,7 +218,7 @@ async def test_a_connection_with_a_request_under_way_is_idle_all_the_same(
 ) -> None:
     holder = Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(PULL, 1))
@@ -232,7 +233,7 @@ async def test_a_connection_that_we_do_not_read_on_purpose_is_not_idle(
     holder = Holder()
     table = table_with_ping()
     once = HandlerGroup(name="once", concurrency=1, capacity=10, per_connection=1)
-    table.add(PULL, holder, header=Ask, group=once)
+    table.add(RequestType(Ask, code=PULL), holder, group=once)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(PULL, 1))
@@ -267,7 +268,7 @@ async def test_a_frame_that_trickles_in_has_its_time_and_no_more(
     autojump_clock: MockClock,
 ) -> None:
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table) as served:
         peer = served.attach()
         frame = ask(SEND, 1, body=b"x" * 100)
@@ -310,7 +311,7 @@ async def test_frames_that_never_end_at_a_read_are_not_taken_for_an_unfinished_o
     autojump_clock: MockClock,
 ) -> None:
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table) as served:
         peer = served.attach()
         frame = ask(SEND, 1)
@@ -327,7 +328,7 @@ async def test_time_in_which_we_do_not_read_is_not_held_against_the_frame(
     holder = Holder()
     table = table_with_ping()
     once = HandlerGroup(name="once", concurrency=1, capacity=10, per_connection=1)
-    table.add(PULL, holder, header=Ask, group=once)
+    table.add(RequestType(Ask, code=PULL), holder, group=once)
     async with serving(table) as served:
         peer = served.attach()
         frame = ask(PULL, 2, body=b"x" * 1_000)
@@ -346,7 +347,7 @@ async def test_time_in_which_we_wait_for_the_peer_to_read_is_not_held_against_it
     autojump_clock: MockClock,
 ) -> None:
     table = table_with_ping()
-    table.add(PULL, lambda request: request.reply(body=bytes(640 * 1024)), header=Ask)
+    table.add(RequestType(Ask, code=PULL), lambda request: request.reply(body=bytes(640 * 1024)))
     async with serving(table) as served:
         peer = served.attach(lockstep=True)
         frame = ask(PULL, 2, body=b"x" * 1_000)
@@ -406,7 +407,7 @@ async def test_a_connection_paused_anew_before_it_was_read_again_lives_on(over: 
 async def test_a_paused_connection_with_frames_to_handle_can_be_closed(over: str) -> None:
     seen: list[int] = []
     table = table_with_ping()
-    table.add(SEND, lambda request: seen.append(request.header.number), header=Ask)
+    table.add(RequestType(Ask, code=SEND), lambda request: seen.append(request.header.number))
     async with serving(table) as served:
         peer = served.attach() if over == "memory" else served.attach_recorded()[0]
         other = served.attach("other")
@@ -425,7 +426,7 @@ async def test_a_paused_connection_with_frames_to_handle_can_be_closed(over: str
 
 async def test_closing_while_a_write_completes_hurts_nobody() -> None:
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     written = trio.Event()
     near, far = memory_stream_pair()
     near.send_stream.send_all_hook = written.wait
@@ -443,8 +444,8 @@ async def test_closing_while_a_write_completes_hurts_nobody() -> None:
 
 async def test_a_handler_may_close_the_connection_of_its_request() -> None:
     table = table_with_ping()
-    table.add(SEND, lambda request: request.channel.close("enough"), header=Ask)
-    table.add(PULL, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), lambda request: request.channel.close("enough"))
+    table.add(RequestType(Ask, code=PULL), echo)
     async with serving(table) as served:
         peer, other = served.attach(), served.attach("other")
         await peer.send(ask(PULL, 1), ask(SEND, 2), ask(PULL, 3))

@@ -19,6 +19,7 @@ from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command
 from rmq.remoting.groups import HandlerGroup
+from rmq.remoting.protocol import RequestType
 from tests.remoting.server_kit import (
     PULL,
     QUERY,
@@ -120,7 +121,7 @@ async def test_answers_find_their_requests_in_any_order() -> None:
 async def test_the_same_opaque_may_be_under_way_in_both_directions() -> None:
     holder = Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
     async with serving(table) as served:
         peer = served.attach()
         outcomes = Outcomes()
@@ -142,7 +143,7 @@ async def test_the_same_opaque_may_be_under_way_in_both_directions() -> None:
 
 async def test_requests_and_answers_of_one_read_are_told_apart() -> None:
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table) as served:
         peer = served.attach()
         outcomes = Outcomes()
@@ -160,7 +161,7 @@ async def test_a_handler_may_ask_the_peer_that_asked_it() -> None:
         request.reply(Told(number=reply.header(Told).number + 1))
 
     table = table_with_ping()
-    table.add_async(QUERY, handle, header=Ask)
+    table.add_async(RequestType(Ask, code=QUERY), handle)
     async with serving(table) as served:
         peer = served.attach()
         asked_back = await peer.request(ask(QUERY, 1, number=10))
@@ -301,7 +302,7 @@ async def test_a_peer_that_we_do_not_read_on_purpose_is_not_taken_for_dead(
     holder = Holder()
     table = table_with_ping()
     once = HandlerGroup(name="once", concurrency=1, capacity=10, per_connection=1)
-    table.add(PULL, holder, header=Ask, group=once)
+    table.add(RequestType(Ask, code=PULL), holder, group=once)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(PULL, 1))

@@ -36,6 +36,7 @@ from rmq.remoting.codes import (
 )
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import GetMaxOffsetRequest, GetMaxOffsetResponse
+from rmq.remoting.protocol import RequestType
 from tests.remoting.client_kit import (
     ECHO,
     PEER,
@@ -1096,8 +1097,8 @@ def _callback_table() -> HandlerTable:
         raise LookupError("no such group")
 
     table = HandlerTable()
-    table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, notified)
-    table.add(RequestCode.CHECK_TRANSACTION_STATE, fail)
+    table.add(RequestType(code=RequestCode.GET_CONSUMER_RUNNING_INFO), notified)
+    table.add(RequestType(code=RequestCode.CHECK_TRANSACTION_STATE), fail)
     return table
 
 
@@ -1183,7 +1184,7 @@ async def test_a_handler_of_a_request_may_call_the_peer_back_before_it_answers()
         request.reply(body=answer.body)
 
     table = HandlerTable()
-    table.add_async(ECHO, ask_back)
+    table.add_async(RequestType(code=ECHO), ask_back)
     network = MemoryNetwork()
     async with memory_client(network, table=table) as (client, _):
         await client.channel(PEER)

@@ -31,6 +31,7 @@ from rmq.remoting.headers import (
     SendMessageResponse,
     UnregisterClientRequest,
 )
+from rmq.remoting.protocol import Requests, RequestType
 from rmq.remoting.server import ServerConfig
 from tests.remoting.client_kit import (
     ECHO,
@@ -151,7 +152,7 @@ async def test_typed_headers_and_bodies_arrive_as_they_were_sent(
         )
 
     table = HandlerTable()
-    table.add(exchange.code, handle, header=type(exchange.request))
+    table.add(RequestType(type(exchange.request), code=exchange.code), handle)
     async with (
         serving(table) as server,
         open_client(ClientConfig(serialization=serialization)) as client,
@@ -221,7 +222,7 @@ async def test_a_thousand_requests_answered_in_reverse_find_their_callers() -> N
                 each.reply(body=each.body)
 
     table = HandlerTable()
-    table.add(ECHO, hold)
+    table.add(RequestType(code=ECHO), hold)
     async with (
         serving(table) as server,
         open_client() as client,
@@ -352,7 +353,7 @@ async def test_a_server_that_stops_wakes_the_waiters_and_one_that_comes_back_is_
         request.defer()
 
     table = echo_table()
-    table.add(READY, hold)
+    table.add(RequestType(code=READY), hold)
     async with open_client() as client, trio.open_nursery() as nursery:
         async with serving(table) as server:
             address, port = address_of(server), server.port
@@ -386,8 +387,8 @@ async def test_server_and_client_call_each_other_on_one_connection() -> None:
         request.reply(body=(request.body or b"")[::-1])
 
     server_table, client_table = HandlerTable(), HandlerTable()
-    server_table.add_async(ECHO, ask_back)
-    client_table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, served_by_client)
+    server_table.add_async(RequestType(code=ECHO), ask_back)
+    client_table.add(RequestType(code=RequestCode.GET_CONSUMER_RUNNING_INFO), served_by_client)
     async with (
         serving(server_table) as server,
         open_client(table=client_table) as client,
@@ -429,7 +430,7 @@ async def test_one_way_requests_sent_just_before_leaving_still_arrive(
         transactions.append(request.header.commit_log_offset)
 
     table = HandlerTable()
-    table.add(RequestCode.END_TRANSACTION, ended, header=EndTransactionRequest)
+    table.add(Requests.END_TRANSACTION, ended)
     async with serving(table) as server:
         async with open_client() as client:
             for number in range(count):

@@ -14,6 +14,7 @@ from rmq.remoting.codes import VERSION, RequestCode, ResponseCode, Serialization
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.header import EmptyHeader, Header
+from rmq.remoting.protocol import Requests, RequestType
 from tests.remoting.server_kit import (
     PULL,
     QUERY,
@@ -48,7 +49,7 @@ both_serializations = pytest.mark.parametrize(
 
 
 def add_plain(table: HandlerTable, act: Act) -> None:
-    table.add(SEND, act, header=Ask)
+    table.add(RequestType(Ask, code=SEND), act)
 
 
 def add_batch(table: HandlerTable, act: Act) -> None:
@@ -56,7 +57,7 @@ def add_batch(table: HandlerTable, act: Act) -> None:
         for request in requests:
             act(request)
 
-    table.add_batch(SEND, handle, header=Ask)
+    table.add_batch(RequestType(Ask, code=SEND), handle)
 
 
 def add_coroutine(table: HandlerTable, act: Act) -> None:
@@ -64,7 +65,7 @@ def add_coroutine(table: HandlerTable, act: Act) -> None:
         await trio.lowlevel.checkpoint()
         act(request)
 
-    table.add_async(SEND, handle, header=Ask)
+    table.add_async(RequestType(Ask, code=SEND), handle)
 
 
 every_kind = pytest.mark.parametrize(
@@ -106,7 +107,7 @@ async def test_headers_returned_by_a_batch_handler_are_the_answers(
         return [Told(number=request.header.number * 2) for request in requests]
 
     table = table_with_ping()
-    table.add_batch(SEND, handle, header=Ask)
+    table.add_batch(RequestType(Ask, code=SEND), handle)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(*(ask(SEND, n, serialization=serialization) for n in range(3)))
@@ -125,7 +126,7 @@ async def test_a_batch_handler_may_leave_some_answers_to_itself_and_defer_others
         return [Told(number=0), None, None, Told(number=3)]
 
     table = table_with_ping()
-    table.add_batch(SEND, handle, header=Ask)
+    table.add_batch(RequestType(Ask, code=SEND), handle)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(*(ask(SEND, n) for n in range(4)))
@@ -143,8 +144,8 @@ async def test_consecutive_requests_of_one_code_come_together_and_leave_in_one_w
         return [Told(number=request.header.number) for request in requests]
 
     table = table_with_ping()
-    table.add_batch(SEND, handle, header=Ask)
-    table.add(QUERY, echo, header=Ask)
+    table.add_batch(RequestType(Ask, code=SEND), handle)
+    table.add(RequestType(Ask, code=QUERY), echo)
     codes = [SEND, SEND, SEND, QUERY, SEND, SEND]
     async with serving(table) as served:
         peer, transport = served.attach_recorded()
@@ -162,7 +163,7 @@ async def test_a_read_of_more_frames_than_a_batch_is_answered_batch_by_batch() -
         return [Told(number=request.header.number) for request in requests]
 
     table = table_with_ping()
-    table.add_batch(SEND, handle, header=Ask)
+    table.add_batch(RequestType(Ask, code=SEND), handle)
     async with serving(table, channel=ChannelConfig(batch_frames=4)) as served:
         peer, transport = served.attach_recorded()
         await peer.send(*(ask(SEND, n) for n in range(10)))
@@ -174,7 +175,7 @@ async def test_a_read_of_more_frames_than_a_batch_is_answered_batch_by_batch() -
 async def test_coroutines_answer_in_the_order_they_finish() -> None:
     gate = Gate()
     table = table_with_ping()
-    table.add_async(QUERY, gate, header=Ask)
+    table.add_async(RequestType(Ask, code=QUERY), gate)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(*(ask(QUERY, n) for n in range(4)))
@@ -188,8 +189,8 @@ async def test_coroutines_answer_in_the_order_they_finish() -> None:
 async def test_a_plain_answer_overtakes_a_coroutine_that_waits() -> None:
     gate = Gate()
     table = table_with_ping()
-    table.add_async(QUERY, gate, header=Ask)
-    table.add(SEND, echo, header=Ask)
+    table.add_async(RequestType(Ask, code=QUERY), gate)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(QUERY, 1), ask(SEND, 2))
@@ -235,7 +236,7 @@ async def test_headers_returned_for_one_way_requests_are_not_sent() -> None:
         return [Told(number=request.header.number) for request in requests]
 
     table = table_with_ping()
-    table.add_batch(SEND, handle, header=Ask)
+    table.add_batch(RequestType(Ask, code=SEND), handle)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(SEND, 1, oneway=True), ask(SEND, 2), ask(SEND, 3, oneway=True))
@@ -253,7 +254,7 @@ async def test_a_one_way_request_that_cannot_be_handled_is_not_answered_either(
     frame: bytes,
 ) -> None:
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(frame)
@@ -300,7 +301,7 @@ async def test_a_deferred_request_is_answered_from_another_task(add: Add) -> Non
 async def test_deferred_answers_of_one_step_leave_in_one_write_per_connection() -> None:
     holder = Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
     async with serving(table) as served:
         pairs = [served.attach_recorded(f"peer-{n}") for n in range(2)]
         for peer, _ in pairs:
@@ -317,7 +318,7 @@ async def test_deferred_answers_of_one_step_leave_in_one_write_per_connection() 
 async def test_a_dropped_request_gets_no_answer_and_frees_its_place() -> None:
     holder = Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(PULL, 1))
@@ -333,7 +334,7 @@ async def test_a_dropped_request_gets_no_answer_and_frees_its_place() -> None:
 async def test_answering_twice_is_an_error_and_sends_one_answer(settle: str) -> None:
     holder = Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(PULL, 1))
@@ -375,8 +376,8 @@ async def test_a_handler_that_answers_twice_is_reported_and_its_first_answer_sta
 async def test_an_answer_after_the_connection_died_is_harmless() -> None:
     holder, gate = Holder(), Gate()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
-    table.add_async(QUERY, gate, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
+    table.add_async(RequestType(Ask, code=QUERY), gate)
     async with serving(table) as served:
         peer, other = served.attach(), served.attach("other")
         await peer.send(ask(PULL, 1), ask(PULL, 2), ask(PULL, 3), ask(QUERY, 4))
@@ -411,7 +412,7 @@ async def test_an_answer_may_have_its_own_code_remark_and_undeclared_fields(
         )
 
     table = HandlerTable()
-    table.add(SEND, handle, header=Ask)
+    table.add(RequestType(Ask, code=SEND), handle)
     async with serving(table) as served:
         told = await served.attach().request(ask(SEND, 1, serialization=serialization))
     assert (told.code, told.remark, told.serialization) == (10, "später", serialization)
@@ -426,8 +427,8 @@ async def test_an_answer_without_header_class_has_no_ext_fields_and_an_empty_one
         request.reply(EmptyHeader())
 
     table = HandlerTable()
-    table.add(RequestCode.HEART_BEAT, bare)
-    table.add(RequestCode.UNREGISTER_CLIENT, empty)
+    table.add(Requests.HEART_BEAT, bare)
+    table.add(RequestType(code=RequestCode.UNREGISTER_CLIENT), empty)
     async with serving(table) as served:
         peer = served.attach()
         without = await peer.request(raw_frame(b'{"code":34,"flag":0,"opaque":1}'))
@@ -442,7 +443,7 @@ async def test_a_handler_sees_fields_and_body_as_they_came() -> None:
         seen.append((request.command.ext_fields, request.body))
 
     table = table_with_ping()
-    table.add(SEND, look, header=Ask)
+    table.add(RequestType(Ask, code=SEND), look)
     header = b'{"code":310,"extFields":{"number":"1","ReqT":"0"},"flag":0,"opaque":1}'
     async with serving(table) as served:
         peer = served.attach()
@@ -456,8 +457,8 @@ async def test_a_handler_sees_fields_and_body_as_they_came() -> None:
 
 async def test_a_table_without_some_codes_serves_the_others() -> None:
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
-    table.add(PULL, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
+    table.add(RequestType(Ask, code=PULL), echo)
     async with serving(table) as full, serving(table.without(PULL)) as fewer:
         peer = full.attach()
         assert (await peer.request(ask(PULL, 1))).code == ResponseCode.SUCCESS
@@ -468,9 +469,9 @@ async def test_a_table_without_some_codes_serves_the_others() -> None:
 
 def test_a_code_has_one_handler_only() -> None:
     table = HandlerTable()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     with pytest.raises(ValueError, match="SEND_MESSAGE_V2 has a handler already"):
-        table.add_async(SEND, Gate(), header=Ask)
+        table.add_async(RequestType(Ask, code=SEND), Gate())
 
 
 @pytest.mark.parametrize("bound", ["concurrency", "capacity", "per_connection"])

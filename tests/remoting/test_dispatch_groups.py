@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
 from rmq.remoting.groups import GroupStatistics, HandlerGroup
+from rmq.remoting.protocol import RequestType
 from tests.remoting.server_kit import (
     PULL,
     QUERY,
@@ -54,14 +55,14 @@ def group(
 def gate_table(bounds: HandlerGroup) -> tuple[HandlerTable, Gate]:
     gate = Gate()
     table = table_with_ping()
-    table.add_async(QUERY, gate, header=Ask, group=bounds)
+    table.add_async(RequestType(Ask, code=QUERY), gate, group=bounds)
     return table, gate
 
 
 def holder_table(bounds: HandlerGroup) -> tuple[HandlerTable, Holder]:
     holder = Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask, group=bounds)
+    table.add(RequestType(Ask, code=PULL), holder, group=bounds)
     return table, holder
 
 
@@ -90,7 +91,7 @@ async def test_a_failing_coroutine_gives_its_place_to_the_next() -> None:
         raise ValueError("boom")
 
     table = table_with_ping()
-    table.add_async(QUERY, fail, header=Ask, group=group(concurrency=1))
+    table.add_async(RequestType(Ask, code=QUERY), fail, group=group(concurrency=1))
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(*(ask(QUERY, n) for n in range(5)))
@@ -177,9 +178,9 @@ async def test_codes_of_one_group_share_its_places_and_other_groups_have_their_o
     shared = group(capacity=2)
     holder, other_holder = Holder(), Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask, group=shared)
-    table.add(QUERY, holder, header=Ask, group=shared)
-    table.add(SEND, other_holder, header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder, group=shared)
+    table.add(RequestType(Ask, code=QUERY), holder, group=shared)
+    table.add(RequestType(Ask, code=SEND), other_holder)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(PULL, 1), ask(QUERY, 2), ask(PULL, 3), ask(SEND, 4), ask(QUERY, 5))
@@ -258,9 +259,8 @@ async def test_a_connection_paused_by_two_groups_waits_for_both() -> None:
     table, holder = holder_table(group(per_connection=1))
     gate = Gate()
     table.add_async(
-        QUERY,
+        RequestType(Ask, code=QUERY),
         gate,
-        header=Ask,
         group=HandlerGroup(name="second", concurrency=1, capacity=10, per_connection=1),
     )
     async with serving(table) as served:
@@ -289,9 +289,9 @@ async def test_blocked_queries_never_hold_up_sends(kind: str) -> None:
 
     table, gate = gate_table(group(concurrency=1, capacity=50))
     if kind == "plain":
-        table.add(SEND, echo, header=Ask)
+        table.add(RequestType(Ask, code=SEND), echo)
     else:
-        table.add_async(SEND, send, header=Ask)
+        table.add_async(RequestType(Ask, code=SEND), send)
     async with serving(table) as served:
         peer, other = served.attach(), served.attach("other")
         await peer.send(*(ask(QUERY, 1_000 + n) for n in range(40)))
@@ -351,7 +351,7 @@ async def test_statistics_tell_what_is_unanswered_waiting_running_and_refused() 
     bounds = group(concurrency=2, capacity=6)
     table, gate = gate_table(bounds)
     holder = Holder()
-    table.add(PULL, holder, header=Ask, group=bounds)
+    table.add(RequestType(Ask, code=PULL), holder, group=bounds)
     async with serving(table) as served:
         peer = served.attach()
         assert served.group("tested") == GroupStatistics("tested", 0, 0, 0, 0)

@@ -14,6 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.errors import RefusedError
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode, Serialization
+from rmq.remoting.protocol import RequestType
 from tests.remoting.server_kit import (
     PULL,
     QUERY,
@@ -61,9 +62,9 @@ def table_of(act: Act) -> HandlerTable:
         act(request)
 
     table = table_with_ping()
-    table.add(KINDS["plain"], act, header=Ask)
-    table.add_batch(KINDS["batch"], batch, header=Ask)
-    table.add_async(KINDS["coroutine"], coroutine, header=Ask)
+    table.add(RequestType(Ask, code=KINDS["plain"]), act)
+    table.add_batch(RequestType(Ask, code=KINDS["batch"]), batch)
+    table.add_async(RequestType(Ask, code=KINDS["coroutine"]), coroutine)
     return table
 
 
@@ -161,7 +162,7 @@ async def test_the_guard_decides_before_the_handler_does(
             raise KeyError("no such key")
 
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table, guard=guard) as served:
         peer = served.attach("client")
         texts = ["friend", "stranger", "riddle", None]
@@ -184,7 +185,7 @@ async def test_what_the_guard_refuses_of_a_one_way_request_is_not_answered() -> 
             raise RefusedError(ResponseCode.NO_PERMISSION, "no")
 
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table, guard=guard) as served:
         peer = served.attach()
         await peer.send(ask(SEND, 1, oneway=True))
@@ -324,7 +325,7 @@ def batch_table(
     handler: Callable[[Sequence[Request[Ask]]], Sequence[Header | None] | None],
 ) -> HandlerTable:
     table = table_with_ping()
-    table.add_batch(SEND, handler, header=Ask)
+    table.add_batch(RequestType(Ask, code=SEND), handler)
     return table
 
 

@@ -14,6 +14,7 @@ from rmq.remoting.codes import RequestCode
 from rmq.remoting.command import encode_frame
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import GetMaxOffsetRequest, GetMaxOffsetResponse
+from rmq.remoting.protocol import RequestType
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Log:
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
-        table.add_batch(BATCHED, self.batch, header=Ask)
-        table.add(PLAIN, self.plain, header=Ask)
+        table.add_batch(RequestType(Ask, code=BATCHED), self.batch)
+        table.add(RequestType(Ask, code=PLAIN), self.plain)
         return table
 
     def batch(self, requests: Sequence[Request[Ask]]) -> list[Header | None]:
@@ -176,7 +177,7 @@ async def test_answers_given_together_are_written_in_the_same_step(nursery: trio
         rounds += 1
 
     table = HandlerTable()
-    table.add(PLAIN, keep, header=Ask)
+    table.add(RequestType(Ask, code=PLAIN), keep)
     server = RemotingServer(table, ServerConfig(host="127.0.0.1"), on_round=round_over)
     await nursery.start(server.run)
     with socket.create_connection(("127.0.0.1", server.port)) as sock:

@@ -17,7 +17,7 @@ from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.command import Command, encode_frame
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.header import EmptyHeader, Header
-from rmq.remoting.headers import REQUEST_HEADERS, RESPONSE_HEADERS
+from rmq.remoting.protocol import REQUESTS
 from tests.paths import DATA
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ class Captured(msgspec.Struct, frozen=True):
         return RequestCode(self.code) if self.answers is None else RequestCode[self.answers]
 
     def header_class(self) -> type[Header] | None:
-        """What a frame with this code carries, from the tables alone."""
+        """What a frame with this code carries, from the declarations alone."""
         code = self.request_code
         if self.kind != "response":
-            return REQUEST_HEADERS[code]
-        success_class = RESPONSE_HEADERS[code]
+            return REQUESTS[code].header
+        success_class = REQUESTS[code].response_header
         if self.code in FILLED.get(code, {ResponseCode.SUCCESS}):
             return success_class
         # The original makes the header object before it knows that it will fail.

@@ -1,4 +1,4 @@
-"""Header classes: the tables, and every class through both serializations."""
+"""Header classes: where they are declared, and every class through both serializations."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ from rmq.remoting.header import (
     ext_fields_of,
 )
 from rmq.remoting.headers import (
-    REQUEST_HEADERS,
-    RESPONSE_HEADERS,
     SendMessageRequest,
     SendMessageRequestV2,
     SendMessageResponse,
 )
 from rmq.remoting.layout import FRAME_PREFIX
+from rmq.remoting.protocol import REQUESTS, Requests
 from tests.remoting.header_fields import ALL_CLASSES, decode, full_ext, info_of, kind_of, sent
 
 if TYPE_CHECKING:
@@ -108,32 +107,32 @@ integer_fields = fields_where(lambda info: kind_of(info) in (Int32, Int64))
 boolean_fields = fields_where(lambda info: kind_of(info) is bool)
 
 
-# --- the tables -----------------------------------------------------------------------------
-
-
-def test_both_tables_have_all_request_codes() -> None:
-    assert set(REQUEST_HEADERS) == set(RESPONSE_HEADERS) == set(RequestCode)
+# --- the declarations -----------------------------------------------------------------------
 
 
 def test_one_request_alone_is_sent_with_an_empty_header() -> None:
-    codes = {code for code, header_class in REQUEST_HEADERS.items() if header_class is EmptyHeader}
-    assert codes == {RequestCode.GET_ALL_PRODUCER_INFO}
+    found = [request for request in REQUESTS.values() if request.header is EmptyHeader]
+    assert found == [Requests.GET_ALL_PRODUCER_INFO]
 
 
 def test_unused_codes_have_no_classes() -> None:
     for code in UNUSED_CODES:
-        assert REQUEST_HEADERS[RequestCode(code)] is None
-        assert RESPONSE_HEADERS[RequestCode(code)] is None
+        request = REQUESTS[RequestCode(code)]
+        assert request.header is None
+        assert request.response_header is None
 
 
 @classes
-def test_classes_are_in_the_tables_under_the_codes_their_documentation_names(
+def test_classes_are_declared_for_the_codes_their_documentation_names(
     header_class: type[Header],
 ) -> None:
     named = re.findall(r"\b(\d+) ([A-Z]+_[A-Z0-9_]+)", header_class.__doc__ or "")
     expected = SHARED_CLASSES.get(header_class, {RequestCode[name] for _, name in named})
-    tables = (REQUEST_HEADERS, RESPONSE_HEADERS)
-    used_by = {code for table in tables for code in table if table[code] is header_class}
+    used_by = {
+        code
+        for code, request in REQUESTS.items()
+        if header_class in (request.header, request.response_header)
+    }
     assert used_by == expected
     assert all(int(number) == RequestCode[name] for number, name in named)
 

@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.remoting.channel import FRAMES_PER_TURN
 from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.poller import Poller
+from rmq.remoting.protocol import RequestType
 from tests.remoting.server_kit import PULL, SEND, Ask, Holder, ask, echo, serving, table_with_ping
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ async def test_many_connections_are_served_with_and_without_it(
 ) -> None:
     monkeypatch.setattr(Poller, "available", available and Poller.available)
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table) as served:
         peers = [await served.dial() for _ in range(20)]
         for peer in peers:
@@ -57,7 +58,7 @@ async def test_ready_connections_take_turns() -> None:
         request.reply()
 
     table = table_with_ping()
-    table.add(SEND, note, header=Ask)
+    table.add(RequestType(Ask, code=SEND), note)
     count = 2 * FRAMES_PER_TURN
     async with serving(table) as served:
         peers = [served.attach_recorded(f"peer {number}")[0] for number in range(3)]
@@ -78,7 +79,7 @@ async def test_ready_connections_take_turns() -> None:
 async def test_a_peer_that_hangs_up_while_it_is_not_read_is_let_go_without_spinning() -> None:
     holder = Holder()
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask, group=ONE_AT_A_TIME)
+    table.add(RequestType(Ask, code=PULL), holder, group=ONE_AT_A_TIME)
     async with serving(table) as served:
         peer, other = await served.dial(), await served.dial()
         await peer.send(ask(PULL, 1))

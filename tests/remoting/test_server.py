@@ -23,6 +23,7 @@ from rmq.remoting.codes import Serialization
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.poller import Poller
+from rmq.remoting.protocol import RequestType
 from rmq.remoting.server import RemotingServer, ServerConfig
 from tests.remoting.server_kit import (
     PULL,
@@ -226,8 +227,8 @@ async def test_a_connection_that_is_reset_ends_alone_whatever_it_was_doing(
     events, holder = Events(), Holder()
     table = table_with_ping()
     once = HandlerGroup(name="once", concurrency=1, capacity=10, per_connection=1)
-    table.add(PULL, holder, header=Ask, group=once)
-    table.add(SEND, lambda request: request.reply(body=bytes(16_000_000)), header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder, group=once)
+    table.add(RequestType(Ask, code=SEND), lambda request: request.reply(body=bytes(16_000_000)))
     async with serving(table, listeners=[events]) as served:
         other, peer = await served.dial(), await served.dial()
         assert await other.ping() == await peer.ping() == []
@@ -259,7 +260,7 @@ async def test_without_epoll_every_connection_has_a_task_and_nothing_else_change
     monkeypatch.setattr(Poller, "available", False)
     events = Events()
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
     async with serving(table, listeners=[events]) as served:
         first, second = await served.dial(), await served.dial()
         body = bytes(4 * 1024 * 1024)
@@ -290,7 +291,7 @@ async def test_large_bodies_arrive_intact_both_ways(serialization: Serialization
         request.reply(Told(number=request.header.number), body=whole[4:-4])
 
     table = table_with_ping()
-    table.add(SEND, handle, header=Ask)
+    table.add(RequestType(Ask, code=SEND), handle)
     async with serving(table) as served, trio.open_nursery() as nursery:
         peers = [await served.dial() for _ in range(2)]
 
@@ -316,7 +317,7 @@ async def test_small_answers_behind_a_large_one_keep_their_order_and_their_bytes
         request.reply(Told(number=number), body=memoryview(bytes([number]) * sizes[number]))
 
     table = table_with_ping()
-    table.add(SEND, handle, header=Ask)
+    table.add(RequestType(Ask, code=SEND), handle)
     async with serving(table) as served:
         peer = await served.dial()
         await peer.send(*(ask(SEND, number) for number in range(len(sizes))))
@@ -354,9 +355,9 @@ async def test_however_requests_are_cut_and_mixed_each_peer_gets_its_own_answers
         echo(request)
 
     table = table_with_ping()
-    table.add(SEND, echo, header=Ask)
-    table.add_batch(PULL, batch, header=Ask)
-    table.add_async(QUERY, coroutine, header=Ask)
+    table.add(RequestType(Ask, code=SEND), echo)
+    table.add_batch(RequestType(Ask, code=PULL), batch)
+    table.add_async(RequestType(Ask, code=QUERY), coroutine)
     async with serving(table, channel=ChannelConfig(batch_frames=batch_frames)) as served:
         peers = [served.attach("peer-0"), served.attach("peer-1"), served.attach_recorded()[0]]
         streams = [

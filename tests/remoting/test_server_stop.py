@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
+from rmq.remoting.protocol import RequestType
 from rmq.remoting.server import RemotingServer, ServerConfig
 from tests.remoting.server_kit import (
     PULL,
@@ -30,8 +31,8 @@ async def test_stopping_answers_what_is_in_hand_and_then_closes(
 ) -> None:
     gate, holder, events = Gate(), Holder(), Events()
     table = table_with_ping()
-    table.add_async(QUERY, gate, header=Ask)
-    table.add(PULL, holder, header=Ask)
+    table.add_async(RequestType(Ask, code=QUERY), gate)
+    table.add(RequestType(Ask, code=PULL), holder)
     async with serving(table, listeners=[events]) as served:
         peer, idle = served.attach("busy"), served.attach("idle")
         await peer.send(ask(QUERY, 1), ask(PULL, 2))
@@ -55,8 +56,8 @@ async def test_the_deadline_cuts_off_what_is_unanswered_and_says_how_much(
 ) -> None:
     gate, holder = Gate(), Holder()
     table = table_with_ping()
-    table.add_async(QUERY, gate, header=Ask)
-    table.add(PULL, holder, header=Ask)
+    table.add_async(RequestType(Ask, code=QUERY), gate)
+    table.add(RequestType(Ask, code=PULL), holder)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(ask(QUERY, 1), ask(QUERY, 2), ask(PULL, 3))
@@ -76,8 +77,8 @@ async def test_a_stopping_server_closes_its_port_first_and_takes_nothing_more(ov
     holder = Holder()
     seen: list[int] = []
     table = table_with_ping()
-    table.add(PULL, holder, header=Ask)
-    table.add(SEND, lambda request: seen.append(request.header.number), header=Ask)
+    table.add(RequestType(Ask, code=PULL), holder)
+    table.add(RequestType(Ask, code=SEND), lambda request: seen.append(request.header.number))
     async with serving(table) as served:
         peer = served.attach() if over == "memory" else await served.dial()
         port = served.server.port
@@ -99,7 +100,7 @@ async def test_a_stopping_server_closes_its_port_first_and_takes_nothing_more(ov
 async def test_a_stopping_server_waits_for_large_answers_to_be_read() -> None:
     table = table_with_ping()
     body = bytes(8 * 1024 * 1024)
-    table.add(SEND, lambda request: request.reply(body=body), header=Ask)
+    table.add(RequestType(Ask, code=SEND), lambda request: request.reply(body=body))
     async with serving(table) as served:
         peer = await served.dial()
         await peer.send(ask(SEND, 1))
@@ -116,7 +117,7 @@ async def test_a_stopping_server_does_not_wait_for_requests_of_connections_that_
 ) -> None:
     gate = Gate()
     table = table_with_ping()
-    table.add_async(QUERY, gate, header=Ask)
+    table.add_async(RequestType(Ask, code=QUERY), gate)
     async with serving(table) as served:
         peer = served.attach()
         await peer.send(*(ask(QUERY, number) for number in range(40)))
@@ -158,9 +159,11 @@ async def test_a_server_leaves_no_task_and_no_file_behind(
 ) -> None:
     gate, holder = Gate(), Holder()
     table = table_with_ping()
-    table.add_async(QUERY, gate, header=Ask)
-    table.add(PULL, holder, header=Ask)
-    table.add(SEND, lambda request: request.reply(body=bytes(8 * 1024 * 1024)), header=Ask)
+    table.add_async(RequestType(Ask, code=QUERY), gate)
+    table.add(RequestType(Ask, code=PULL), holder)
+    table.add(
+        RequestType(Ask, code=SEND), lambda request: request.reply(body=bytes(8 * 1024 * 1024))
+    )
     with trio.fail_after(5):
         tasks = trio.lowlevel.current_statistics().tasks_living
         files = count_open_files()
@@ -195,7 +198,7 @@ async def test_bytes_that_arrive_as_the_server_is_cancelled_do_no_harm(
 ) -> None:
     gate = Gate()
     table = table_with_ping()
-    table.add_async(QUERY, gate, header=Ask)
+    table.add_async(RequestType(Ask, code=QUERY), gate)
     with trio.fail_after(5):
         # Which task sees the end first is up to the scheduler.
         for _ in range(30):

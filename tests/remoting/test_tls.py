@@ -29,6 +29,7 @@ from rmq.errors import ClientError, ConfigError, ConnectFailedError, ConnectionL
 from rmq.remoting.client import ClientConfig, open_client
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.protocol import RequestType
 from rmq.remoting.server import RemotingServer, ServerConfig
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import (
@@ -954,8 +955,8 @@ async def test_a_server_calls_its_client_on_the_encrypted_connection(server_file
         request.reply(body=(request.body or b"").upper())
 
     server_table, client_table = HandlerTable(), HandlerTable()
-    server_table.add_async(ECHO, ask_back)
-    client_table.add(RequestCode.GET_CONSUMER_RUNNING_INFO, served_by_client)
+    server_table.add_async(RequestType(code=ECHO), ask_back)
+    client_table.add(RequestType(code=RequestCode.GET_CONSUMER_RUNNING_INFO), served_by_client)
     async with (
         tls_serving(server_config(server_files), table=server_table) as server,
         open_client(tls_context=TRUST_ALL, table=client_table) as client,
@@ -974,7 +975,7 @@ async def test_one_way_requests_sent_just_before_leaving_still_arrive(
         received.append(request.body)
 
     table = HandlerTable()
-    table.add(ECHO, note)
+    table.add(RequestType(code=ECHO), note)
     async with tls_serving(server_config(server_files), table=table) as server:
         async with open_client(tls_context=TRUST_ALL) as client:
             for number in range(200):

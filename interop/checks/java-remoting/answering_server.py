@@ -18,6 +18,7 @@ from rmq.remoting.codes import VERSION, LanguageCode, RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.header import EmptyHeader, Header
+from rmq.remoting.protocol import Requests
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ _UNUSED_HEADERS: Final = frozenset(
 _UNUSED_BODIES: Final = frozenset(("ClusterAclVersionInfo", "ConsumeByWho"))
 
 _HEADERS_BY_NAME: Final[dict[str, type[Header]]] = {
-    name.lower(): getattr(headers, name) for name in headers.__all__ if name[0].isupper()
+    name.lower(): exported
+    for name, exported in vars(headers).items()
+    if isinstance(exported, type) and issubclass(exported, Header)
 }
 
 _ROUTE: Final = bodies.TopicRouteData(
@@ -115,47 +118,20 @@ class AnsweringServer:
 
     def _table(self) -> HandlerTable:
         table = HandlerTable()
-        table.add_batch(
-            RequestCode.SEND_MESSAGE_V2,
-            self._echo,
-            header=headers.SendMessageRequestV2,
-            group=SEND,
-        )
-        table.add(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route, header=headers.GetRouteInfoRequest
-        )
-        table.add(
-            RequestCode.PULL_MESSAGE, self._hold, header=headers.PullMessageRequest, group=PULL
-        )
-        table.add_async(
-            RequestCode.QUERY_MESSAGE,
-            self._query_slowly,
-            header=headers.QueryMessageRequest,
-            group=QUERY,
-        )
-        table.add(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            self._update_offset,
-            header=headers.UpdateConsumerOffsetRequest,
-        )
-        table.add(
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            self._query_offset,
-            header=headers.QueryConsumerOffsetRequest,
-        )
-        table.add(RequestCode.GET_MAX_OFFSET, self._raise, header=headers.GetMaxOffsetRequest)
-        table.add(RequestCode.GET_MIN_OFFSET, self._refuse, header=headers.GetMinOffsetRequest)
-        table.add(RequestCode.HEART_BEAT, self._heartbeat, group=HEARTBEAT)
-        table.add_async(
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            self._ask_back,
-            header=headers.GetConsumerRunningInfoRequest,
-            group=CLIENT_MANAGEMENT,
-        )
-        table.add(RequestCode.GET_BROKER_CONFIG, self._mirror_header)
-        table.add(RequestCode.GET_NAMESRV_CONFIG, self._mirror_body)
-        table.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self._drop_connection)
-        table.add(RequestCode.CLEAN_UNUSED_TOPIC, self._stop)
+        table.add_batch(Requests.SEND_MESSAGE_V2, self._echo, group=SEND)
+        table.add(Requests.GET_ROUTEINFO_BY_TOPIC, self._route)
+        table.add(Requests.PULL_MESSAGE, self._hold, group=PULL)
+        table.add_async(Requests.QUERY_MESSAGE, self._query_slowly, group=QUERY)
+        table.add(Requests.UPDATE_CONSUMER_OFFSET, self._update_offset)
+        table.add(Requests.QUERY_CONSUMER_OFFSET, self._query_offset)
+        table.add(Requests.GET_MAX_OFFSET, self._raise)
+        table.add(Requests.GET_MIN_OFFSET, self._refuse)
+        table.add(Requests.HEART_BEAT, self._heartbeat, group=HEARTBEAT)
+        table.add_async(Requests.GET_CONSUMER_RUNNING_INFO, self._ask_back, group=CLIENT_MANAGEMENT)
+        table.add(Requests.GET_BROKER_CONFIG, self._mirror_header)
+        table.add(Requests.GET_NAMESRV_CONFIG, self._mirror_body)
+        table.add(Requests.CLEAN_EXPIRED_CONSUMEQUEUE, self._drop_connection)
+        table.add(Requests.CLEAN_UNUSED_TOPIC, self._stop)
         return table
 
     def _echo(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from interop.support.cases import expect, expect_true
-from rmq.remoting.bodies import RESPONSE_BODIES
 from rmq.remoting.codes import LanguageCode, RequestCode, ResponseCode, Serialization
 from rmq.remoting.header import ext_fields_of
-from rmq.remoting.headers import RESPONSE_HEADERS
+from rmq.remoting.protocol import REQUESTS
 
 if TYPE_CHECKING:
     from rmq.remoting.bodies import Body
@@ -77,7 +76,7 @@ class Asker:
         return body_class.decode((await self.ask(code, header, body=body)).body)
 
     def _read_header(self, code: RequestCode, answer: Command) -> None:
-        header_class = RESPONSE_HEADERS[code]
+        header_class = REQUESTS[code].response_header
         if header_class is None:
             expect("extFields", answer.ext_fields, {})
             return
@@ -85,7 +84,7 @@ class Asker:
         expect("extFields written again", written, answer.ext_fields)
 
     def _read_body(self, code: RequestCode, answer: Command) -> None:
-        body_class = RESPONSE_BODIES.get(code)
+        body_class = REQUESTS[code].response_body
         if body_class is None or answer.body is None:
             return
         body = body_class.decode(answer.body)

@@ -20,6 +20,7 @@ from rmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.groups import SEND
+from rmq.remoting.protocol import Requests
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
@@ -111,9 +112,9 @@ def _short(remark: str | None) -> str:
 def _table() -> HandlerTable:
     """Serve what the inputs and the probe ask for, as a broker would."""
     table = HandlerTable()
-    table.add(RequestCode.GET_BROKER_RUNTIME_INFO, _answer)
-    table.add(RequestCode.SEND_MESSAGE_V2, _take, header=headers.SendMessageRequestV2, group=SEND)
-    table.add(RequestCode.GET_MAX_OFFSET, _max_offset, header=headers.GetMaxOffsetRequest)
+    table.add(Requests.GET_BROKER_RUNTIME_INFO, _answer)
+    table.add(Requests.SEND_MESSAGE_V2, _take, group=SEND)
+    table.add(Requests.GET_MAX_OFFSET, _max_offset)
     return table
 
 

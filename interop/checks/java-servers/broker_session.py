@@ -13,8 +13,8 @@ from interop.support.cases import expect_true
 from rmq.model.queues import MessageQueue
 from rmq.remoting import bodies, headers
 from rmq.remoting.bodies import decode_reset_offset
-from rmq.remoting.codes import RequestCode
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from stock_servers import StockServers
@@ -41,26 +41,10 @@ class Consumer:
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
-        table.add(
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-            self._notified,
-            header=headers.NotifyConsumerIdsChangedRequest,
-        )
-        table.add(
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            self._asked,
-            header=headers.GetConsumerRunningInfoRequest,
-        )
-        table.add(
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-            self._reset,
-            header=headers.ResetOffsetRequest,
-        )
-        table.add(
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-            self._status,
-            header=headers.GetConsumerStatusRequest,
-        )
+        table.add(Requests.NOTIFY_CONSUMER_IDS_CHANGED, self._notified)
+        table.add(Requests.GET_CONSUMER_RUNNING_INFO, self._asked)
+        table.add(Requests.RESET_CONSUMER_CLIENT_OFFSET, self._reset)
+        table.add(Requests.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)
         return table
 
     def _notified(self, request: Request[headers.NotifyConsumerIdsChangedRequest]) -> None:

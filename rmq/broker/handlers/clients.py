@@ -29,11 +29,11 @@ from rmq.remoting.bodies.locks import (
     UnlockBatchRequestBody,
 )
 from rmq.remoting.bodies.subscriptions import CheckClientRequestBody
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.expressions import is_tag_type
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT
 from rmq.remoting.header import EmptyHeader
-from rmq.remoting.headers import GetConsumerListByGroupRequest, UnregisterClientRequest
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.bodies.heartbeat import ConsumerData
     from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.headers import GetConsumerListByGroupRequest, UnregisterClientRequest
     from rmq.remoting.request import Request
 
 logger = logging.getLogger(__name__)
@@ -84,24 +85,12 @@ class ClientHandlers:
         self._after_registration = after_registration
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(RequestCode.HEART_BEAT, self.heartbeat, group=HEARTBEAT)
-        table.add(
-            RequestCode.UNREGISTER_CLIENT,
-            self.unregister,
-            header=UnregisterClientRequest,
-            group=CLIENT_MANAGEMENT,
-        )
-        table.add(
-            RequestCode.CHECK_CLIENT_CONFIG, self.check_client_config, group=CLIENT_MANAGEMENT
-        )
-        table.add(
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-            self.list_consumers,
-            header=GetConsumerListByGroupRequest,
-            group=CLIENT_MANAGEMENT,
-        )
-        table.add(RequestCode.LOCK_BATCH_MQ, self.lock_queues, group=CLIENT_MANAGEMENT)
-        table.add(RequestCode.UNLOCK_BATCH_MQ, self.unlock_queues, group=CLIENT_MANAGEMENT)
+        table.add(Requests.HEART_BEAT, self.heartbeat, group=HEARTBEAT)
+        table.add(Requests.UNREGISTER_CLIENT, self.unregister, group=CLIENT_MANAGEMENT)
+        table.add(Requests.CHECK_CLIENT_CONFIG, self.check_client_config, group=CLIENT_MANAGEMENT)
+        table.add(Requests.GET_CONSUMER_LIST_BY_GROUP, self.list_consumers, group=CLIENT_MANAGEMENT)
+        table.add(Requests.LOCK_BATCH_MQ, self.lock_queues, group=CLIENT_MANAGEMENT)
+        table.add(Requests.UNLOCK_BATCH_MQ, self.unlock_queues, group=CLIENT_MANAGEMENT)
 
     # ---- groups ----------------------------------------------------------------------------------
 

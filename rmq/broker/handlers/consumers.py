@@ -18,16 +18,8 @@ from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
 from rmq.model.record import parse_message_id
 from rmq.remoting.bodies import QueryCorrectionOffsetBody
-from rmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
-from rmq.remoting.headers import (
-    CloneGroupOffsetRequest,
-    ConsumeMessageDirectlyRequest,
-    EmptyHeader,
-    GetConsumerRunningInfoRequest,
-    GetConsumerStatusRequest,
-    QueryCorrectionOffsetRequest,
-    ResetOffsetRequest,
-)
+from rmq.remoting.codes import LanguageCode, ResponseCode
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from rmq.broker.clients.calls import ConsumerCalls
@@ -37,6 +29,15 @@ if TYPE_CHECKING:
     from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.headers import (
+        CloneGroupOffsetRequest,
+        ConsumeMessageDirectlyRequest,
+        EmptyHeader,
+        GetConsumerRunningInfoRequest,
+        GetConsumerStatusRequest,
+        QueryCorrectionOffsetRequest,
+        ResetOffsetRequest,
+    )
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore
 
@@ -69,30 +70,14 @@ class ConsumerHandlers:
         self._calls = calls
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add_async(RequestCode.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
-        table.add(RequestCode.GET_ALL_DELAY_OFFSET, self.list_delays)
-        table.add(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, self.reset, header=ResetOffsetRequest)
-        table.add_async(
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
-            self.status,
-            header=GetConsumerStatusRequest,
-        )
-        table.add_async(
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            self.running_info,
-            header=GetConsumerRunningInfoRequest,
-        )
-        table.add_async(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY,
-            self.consume_directly,
-            header=ConsumeMessageDirectlyRequest,
-        )
-        table.add(
-            RequestCode.QUERY_CORRECTION_OFFSET,
-            self.correction,
-            header=QueryCorrectionOffsetRequest,
-        )
-        table.add(RequestCode.CLONE_GROUP_OFFSET, self.clone, header=CloneGroupOffsetRequest)
+        table.add_async(Requests.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
+        table.add(Requests.GET_ALL_DELAY_OFFSET, self.list_delays)
+        table.add(Requests.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
+        table.add_async(Requests.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.status)
+        table.add_async(Requests.GET_CONSUMER_RUNNING_INFO, self.running_info)
+        table.add_async(Requests.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
+        table.add(Requests.QUERY_CORRECTION_OFFSET, self.correction)
+        table.add(Requests.CLONE_GROUP_OFFSET, self.clone)
 
     # --- what slaves copy --------------------------------------------------------------------
 

@@ -24,13 +24,8 @@ from rmq.remoting.bodies import (
     ProducerTableInfo,
     SubscriptionGroupConfig,
 )
-from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import (
-    DeleteSubscriptionGroupRequest,
-    EmptyHeader,
-    GetConsumerConnectionListRequest,
-    GetProducerConnectionListRequest,
-)
+from rmq.remoting.codes import ResponseCode
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -43,6 +38,12 @@ if TYPE_CHECKING:
     from rmq.broker.tables.groups import GroupTable
     from rmq.broker.tables.writer import Keeper
     from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.headers import (
+        DeleteSubscriptionGroupRequest,
+        EmptyHeader,
+        GetConsumerConnectionListRequest,
+        GetProducerConnectionListRequest,
+    )
     from rmq.remoting.request import Request
 
 logger = logging.getLogger(__name__)
@@ -75,24 +76,12 @@ class GroupHandlers:
         self._now_ms = now_ms
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.create)
-        table.add_async(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
-        table.add_async(
-            RequestCode.DELETE_SUBSCRIPTIONGROUP,
-            self.delete,
-            header=DeleteSubscriptionGroupRequest,
-        )
-        table.add(
-            RequestCode.GET_CONSUMER_CONNECTION_LIST,
-            self.list_consumers,
-            header=GetConsumerConnectionListRequest,
-        )
-        table.add(
-            RequestCode.GET_PRODUCER_CONNECTION_LIST,
-            self.list_producers,
-            header=GetProducerConnectionListRequest,
-        )
-        table.add(RequestCode.GET_ALL_PRODUCER_INFO, self.list_all_producers)
+        table.add_async(Requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.create)
+        table.add_async(Requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
+        table.add_async(Requests.DELETE_SUBSCRIPTIONGROUP, self.delete)
+        table.add(Requests.GET_CONSUMER_CONNECTION_LIST, self.list_consumers)
+        table.add(Requests.GET_PRODUCER_CONNECTION_LIST, self.list_producers)
+        table.add(Requests.GET_ALL_PRODUCER_INFO, self.list_all_producers)
 
     # --- settings ----------------------------------------------------------------------------
 

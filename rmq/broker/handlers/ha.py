@@ -12,18 +12,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 from rmq.broker.replication.log_digests import STEP_BYTES_MAX, STEP_BYTES_MIN
 from rmq.errors import RefusedError
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import HandlerGroup
-from rmq.remoting.headers import (
-    EmptyHeader,
-    HaDemoteRequest,
-    HaDigestsRequest,
-    HaFenceRequest,
-    HaPromoteRequest,
-    HaRenounceRequest,
-    HaResyncRequest,
-    HaStepDownRequest,
-)
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from rmq.remoting.bodies import (
@@ -35,6 +26,16 @@ if TYPE_CHECKING:
         HaStepDownBody,
     )
     from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.headers import (
+        EmptyHeader,
+        HaDemoteRequest,
+        HaDigestsRequest,
+        HaFenceRequest,
+        HaPromoteRequest,
+        HaRenounceRequest,
+        HaResyncRequest,
+        HaStepDownRequest,
+    )
     from rmq.remoting.request import Request
 
 logger = logging.getLogger(__name__)
@@ -101,15 +102,14 @@ class HaHandlers:
         self._replication = replication
 
     def add_to(self, table: HandlerTable) -> None:
-        code = RequestCode
-        table.add(code.HA_STATUS, self.status)
-        table.add_async(code.HA_PROMOTE, self.promote, header=HaPromoteRequest, group=HA)
-        table.add_async(code.HA_DEMOTE, self.demote, header=HaDemoteRequest, group=HA)
-        table.add_async(code.HA_RESYNC, self.resync, header=HaResyncRequest, group=HA)
-        table.add_async(code.HA_DIGESTS, self.digests, header=HaDigestsRequest, group=HA_DIGESTS)
-        table.add_async(code.HA_STEP_DOWN, self.step_down, header=HaStepDownRequest, group=HA)
-        table.add_async(code.HA_FENCE, self.fence, header=HaFenceRequest, group=HA)
-        table.add_async(code.HA_RENOUNCE, self.renounce, header=HaRenounceRequest, group=HA)
+        table.add(Requests.HA_STATUS, self.status)
+        table.add_async(Requests.HA_PROMOTE, self.promote, group=HA)
+        table.add_async(Requests.HA_DEMOTE, self.demote, group=HA)
+        table.add_async(Requests.HA_RESYNC, self.resync, group=HA)
+        table.add_async(Requests.HA_DIGESTS, self.digests, group=HA_DIGESTS)
+        table.add_async(Requests.HA_STEP_DOWN, self.step_down, group=HA)
+        table.add_async(Requests.HA_FENCE, self.fence, group=HA)
+        table.add_async(Requests.HA_RENOUNCE, self.renounce, group=HA)
 
     def status(self, request: Request[EmptyHeader]) -> None:
         """9001 HA_STATUS."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from rmq.errors import RefusedError
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import ADMIN, CLIENT_MANAGEMENT
 from rmq.remoting.headers import (
     EmptyHeader,
@@ -29,6 +29,7 @@ from rmq.remoting.headers import (
     SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
@@ -59,36 +60,12 @@ class OffsetHandlers:
         """Tells what was consumed at another master; without it nothing was."""
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(
-            RequestCode.QUERY_CONSUMER_OFFSET,
-            self.query,
-            header=QueryConsumerOffsetRequest,
-            group=CLIENT_MANAGEMENT,
-        )
-        table.add(
-            RequestCode.UPDATE_CONSUMER_OFFSET,
-            self.update,
-            header=UpdateConsumerOffsetRequest,
-            group=CLIENT_MANAGEMENT,
-        )
-        table.add(
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-            self.search,
-            header=SearchOffsetRequest,
-            group=ADMIN,
-        )
-        table.add(
-            RequestCode.GET_MAX_OFFSET, self.max_offset, header=GetMaxOffsetRequest, group=ADMIN
-        )
-        table.add(
-            RequestCode.GET_MIN_OFFSET, self.min_offset, header=GetMinOffsetRequest, group=ADMIN
-        )
-        table.add(
-            RequestCode.GET_EARLIEST_MSG_STORETIME,
-            self.earliest,
-            header=GetEarliestMsgStoretimeRequest,
-            group=ADMIN,
-        )
+        table.add(Requests.QUERY_CONSUMER_OFFSET, self.query, group=CLIENT_MANAGEMENT)
+        table.add(Requests.UPDATE_CONSUMER_OFFSET, self.update, group=CLIENT_MANAGEMENT)
+        table.add(Requests.SEARCH_OFFSET_BY_TIMESTAMP, self.search, group=ADMIN)
+        table.add(Requests.GET_MAX_OFFSET, self.max_offset, group=ADMIN)
+        table.add(Requests.GET_MIN_OFFSET, self.min_offset, group=ADMIN)
+        table.add(Requests.GET_EARLIEST_MSG_STORETIME, self.earliest, group=ADMIN)
 
     def query(self, request: Request[QueryConsumerOffsetRequest]) -> None:
         """14 QUERY_CONSUMER_OFFSET."""

@@ -31,10 +31,11 @@ from rmq.model.topic_flags import (
     PERM_READ,
 )
 from rmq.remoting.bodies import MessageModel, OffsetMovedEvent
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.expressions import REMARK_PARSE_FAILED, build_subscription, is_tag_type
 from rmq.remoting.groups import PULL
 from rmq.remoting.headers import EmptyHeader, PullMessageRequest, PullMessageResponse
+from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 from rmq.store.queue_table import is_legal_topic
 from rmq.store.reads import GetResult, GetStatus
@@ -130,7 +131,7 @@ class PullHandlers:
         )
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add_batch(RequestCode.PULL_MESSAGE, self._pull, header=PullMessageRequest, group=PULL)
+        table.add_batch(Requests.PULL_MESSAGE, self._pull, group=PULL)
 
     # --- tasks and notices -------------------------------------------------------------------
 

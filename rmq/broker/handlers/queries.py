@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from rmq.errors import RefusedError
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import QUERY
 from rmq.remoting.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from rmq.broker.config import LiveConfig
@@ -29,10 +30,8 @@ class QueryHandlers:
         self._store = store
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(RequestCode.QUERY_MESSAGE, self.by_key, header=QueryMessageRequest, group=QUERY)
-        table.add(
-            RequestCode.VIEW_MESSAGE_BY_ID, self.by_offset, header=ViewMessageRequest, group=QUERY
-        )
+        table.add(Requests.QUERY_MESSAGE, self.by_key, group=QUERY)
+        table.add(Requests.VIEW_MESSAGE_BY_ID, self.by_offset, group=QUERY)
 
     def by_key(self, request: Request[QueryMessageRequest]) -> None:
         """12 QUERY_MESSAGE: the messages of a topic with a key, stored in a range of time."""

@@ -34,6 +34,7 @@ from rmq.remoting.headers import (
     SendMessageRequestV2,
     SendMessageResponse,
 )
+from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
@@ -95,12 +96,8 @@ class ReplyHandlers:
         self._now_ms = now_ms
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(
-            RequestCode.SEND_REPLY_MESSAGE, self.reply, header=SendMessageRequest, group=REPLY
-        )
-        table.add(
-            RequestCode.SEND_REPLY_MESSAGE_V2, self.reply, header=SendMessageRequestV2, group=REPLY
-        )
+        table.add(Requests.SEND_REPLY_MESSAGE, self.reply, group=REPLY)
+        table.add(Requests.SEND_REPLY_MESSAGE_V2, self.reply, group=REPLY)
 
     def reply(self, request: ReplyRequest) -> None:
         """324 SEND_REPLY_MESSAGE and 325 SEND_REPLY_MESSAGE_V2."""

@@ -27,10 +27,11 @@ from rmq.model.named_master import MASTER_FIELD
 from rmq.model.names import RETRY_PREFIX
 from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.dispatch import reply_all
 from rmq.remoting.groups import SEND
 from rmq.remoting.headers import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
+from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
@@ -116,13 +117,9 @@ class SendHandlers:
         live.subscribe(lambda _, new: self._adopt(new))
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add_batch(
-            RequestCode.SEND_MESSAGE_V2, self._send, header=SendMessageRequestV2, group=SEND
-        )
-        table.add_batch(RequestCode.SEND_MESSAGE, self._send, header=SendMessageRequest, group=SEND)
-        table.add_batch(
-            RequestCode.SEND_BATCH_MESSAGE, self._send, header=SendMessageRequestV2, group=SEND
-        )
+        table.add_batch(Requests.SEND_MESSAGE_V2, self._send, group=SEND)
+        table.add_batch(Requests.SEND_MESSAGE, self._send, group=SEND)
+        table.add_batch(Requests.SEND_BATCH_MESSAGE, self._send, group=SEND)
 
     def _adopt(self, config: BrokerConfig) -> None:
         """Work out what only changes with the settings."""

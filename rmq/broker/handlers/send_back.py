@@ -19,9 +19,9 @@ from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import SEND
-from rmq.remoting.headers import ConsumerSendMsgBackRequest
+from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import SubscriptionGroupConfig
     from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.headers import ConsumerSendMsgBackRequest
     from rmq.remoting.request import Request
     from rmq.store.append import AppendResult
     from rmq.store.store import MessageStore
@@ -69,12 +70,7 @@ class SendBackHandlers:
         self._store_stats = store_stats
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(
-            RequestCode.CONSUMER_SEND_MSG_BACK,
-            self.send_back,
-            header=ConsumerSendMsgBackRequest,
-            group=SEND,
-        )
+        table.add(Requests.CONSUMER_SEND_MSG_BACK, self.send_back, group=SEND)
 
     def send_back(self, request: Request[ConsumerSendMsgBackRequest]) -> None:
         """36 CONSUMER_SEND_MSG_BACK."""

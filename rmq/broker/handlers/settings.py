@@ -15,8 +15,9 @@ import trio
 from rmq.broker.config.live import BLACK_LIST_REMARK
 from rmq.errors import ConfigError, ProtocolError, RefusedError, StorageError
 from rmq.remoting.bodies import format_properties, parse_properties
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import EmptyHeader, GetBrokerConfigResponse
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +41,8 @@ class SettingHandlers:
         self._now_ms = now_ms
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add_async(RequestCode.UPDATE_BROKER_CONFIG, self.update)
-        table.add(RequestCode.GET_BROKER_CONFIG, self.show)
+        table.add_async(Requests.UPDATE_BROKER_CONFIG, self.update)
+        table.add(Requests.GET_BROKER_CONFIG, self.show)
 
     async def update(self, request: Request[EmptyHeader]) -> None:
         """25 UPDATE_BROKER_CONFIG."""

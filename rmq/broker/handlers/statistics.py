@@ -28,17 +28,10 @@ from rmq.remoting.bodies.stats import (
     TopicOffset,
     TopicStatsTable,
 )
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import PULL, QUERY, SEND
-from rmq.remoting.headers import (
-    GetBrokerConsumeStatsRequest,
-    GetConsumeStatsRequest,
-    GetTopicStatsInfoRequest,
-    QueryConsumeTimeSpanRequest,
-    QueryTopicConsumeByWhoRequest,
-    ViewBrokerStatsDataRequest,
-)
 from rmq.remoting.layout import FRAME_BYTES_MAX
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,6 +48,14 @@ if TYPE_CHECKING:
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.groups import GroupStatistics
     from rmq.remoting.header import EmptyHeader
+    from rmq.remoting.headers import (
+        GetBrokerConsumeStatsRequest,
+        GetConsumeStatsRequest,
+        GetTopicStatsInfoRequest,
+        QueryConsumeTimeSpanRequest,
+        QueryTopicConsumeByWhoRequest,
+        ViewBrokerStatsDataRequest,
+    )
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore
 
@@ -116,27 +117,13 @@ class StatisticsHandlers:
         self._limiter = trio.CapacityLimiter(_THREADS)
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(RequestCode.GET_BROKER_RUNTIME_INFO, self.broker)
-        table.add(
-            RequestCode.VIEW_BROKER_STATS_DATA, self.statistic, header=ViewBrokerStatsDataRequest
-        )
-        table.add_async(
-            RequestCode.GET_TOPIC_STATS_INFO, self.topic, header=GetTopicStatsInfoRequest
-        )
-        table.add(
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-            self.groups_of_topic,
-            header=QueryTopicConsumeByWhoRequest,
-        )
-        table.add_async(RequestCode.GET_CONSUME_STATS, self.group, header=GetConsumeStatsRequest)
-        table.add_async(
-            RequestCode.QUERY_CONSUME_TIME_SPAN, self.times, header=QueryConsumeTimeSpanRequest
-        )
-        table.add_async(
-            RequestCode.GET_BROKER_CONSUME_STATS,
-            self.all_groups,
-            header=GetBrokerConsumeStatsRequest,
-        )
+        table.add(Requests.GET_BROKER_RUNTIME_INFO, self.broker)
+        table.add(Requests.VIEW_BROKER_STATS_DATA, self.statistic)
+        table.add_async(Requests.GET_TOPIC_STATS_INFO, self.topic)
+        table.add(Requests.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of_topic)
+        table.add_async(Requests.GET_CONSUME_STATS, self.group)
+        table.add_async(Requests.QUERY_CONSUME_TIME_SPAN, self.times)
+        table.add_async(Requests.GET_BROKER_CONSUME_STATS, self.all_groups)
 
     # --- the broker --------------------------------------------------------------------------
 

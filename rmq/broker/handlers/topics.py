@@ -20,13 +20,14 @@ from rmq.remoting.bodies import (
     TopicFilterType,
     TopicList,
 )
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import (
     CreateTopicRequest,
     DeleteTopicRequest,
     EmptyHeader,
     QueryConsumeQueueRequest,
 )
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -85,14 +86,14 @@ class TopicHandlers:
         """Waits until nameservers know of what changed."""
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add_async(RequestCode.UPDATE_AND_CREATE_TOPIC, self.create, header=CreateTopicRequest)
-        table.add_async(RequestCode.DELETE_TOPIC_IN_BROKER, self.delete, header=DeleteTopicRequest)
-        table.add_async(RequestCode.GET_ALL_TOPIC_CONFIG, self.list_all)
-        table.add(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.list_system)
-        table.add(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_queues)
-        table.add(RequestCode.CLEAN_UNUSED_TOPIC, self.clean_unused)
-        table.add(RequestCode.DELETE_EXPIRED_COMMITLOG, self.delete_expired_log)
-        table.add(RequestCode.QUERY_CONSUME_QUEUE, self.show_queue, header=QueryConsumeQueueRequest)
+        table.add_async(Requests.UPDATE_AND_CREATE_TOPIC, self.create)
+        table.add_async(Requests.DELETE_TOPIC_IN_BROKER, self.delete)
+        table.add_async(Requests.GET_ALL_TOPIC_CONFIG, self.list_all)
+        table.add(Requests.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.list_system)
+        table.add(Requests.CLEAN_EXPIRED_CONSUMEQUEUE, self.clean_expired_queues)
+        table.add(Requests.CLEAN_UNUSED_TOPIC, self.clean_unused)
+        table.add(Requests.DELETE_EXPIRED_COMMITLOG, self.delete_expired_log)
+        table.add(Requests.QUERY_CONSUME_QUEUE, self.show_queue)
 
     async def create(self, request: Request[CreateTopicRequest]) -> None:
         """17 UPDATE_AND_CREATE_TOPIC. `order` is not applied, as in 4.9.8: nameservers say so."""

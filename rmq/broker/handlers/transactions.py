@@ -16,9 +16,9 @@ from rmq.errors import RefusedError
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.record import parse_message_id
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import HandlerGroup
-from rmq.remoting.headers import EndTransactionRequest, ResumeCheckHalfMessageRequest
+from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rmq.broker.transactions.decisions import Decisions
     from rmq.model.record import StoredRecord
     from rmq.remoting.dispatch import HandlerTable
+    from rmq.remoting.headers import EndTransactionRequest, ResumeCheckHalfMessageRequest
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore
 
@@ -61,17 +62,8 @@ class TransactionHandlers:
         self._store_stats = store_stats
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(
-            RequestCode.END_TRANSACTION,
-            self.end_transaction,
-            header=EndTransactionRequest,
-            group=END_TRANSACTION,
-        )
-        table.add(
-            RequestCode.RESUME_CHECK_HALF_MESSAGE,
-            self.resume_check,
-            header=ResumeCheckHalfMessageRequest,
-        )
+        table.add(Requests.END_TRANSACTION, self.end_transaction, group=END_TRANSACTION)
+        table.add(Requests.RESUME_CHECK_HALF_MESSAGE, self.resume_check)
 
     def end_transaction(self, request: Request[EndTransactionRequest]) -> None:
         """37 END_TRANSACTION: a producer's decision, or that it cannot decide yet."""

@@ -1,51 +1,36 @@
-"""The admin client: what `rmq.client.core.admin.flows` can ask, as methods of one object.
+"""The admin client on trio: the calls of `rmq.client.core.admin.catalogue` as coroutines.
 
     async with open_admin("10.0.0.5:9876") as admin:
         await admin.create_topic("Orders", queues=8)
         progress = await admin.group_progress("billing")
         print(progress.lag, [str(failure) for failure in progress.failures])
 
-Each method has the arguments and the result of the flow of its name; what it does stands there. A
-read from several brokers says in `failures` who did not answer. A change that did not happen
-everywhere raises `BrokersFailedError`, which says where it did.
+Each method has the arguments, the result and the documentation of the flow of its name. A read from
+several brokers says in `failures` which did not answer. A change that did not happen everywhere
+raises `BrokersFailedError`, which says where it did.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, final
 
-from rmq.client.core.admin import flows as admin_flows
+from rmq.client.core.admin.catalogue import AdminCalls
 from rmq.client.core.admin.targets import TIMEOUT_S
 from rmq.client.core.config import ClientConfig
 from rmq.client.trio.client import open_client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator
 
     from rmq.client.core.flows import Flow
-    from rmq.client.core.nameservers import Nameservers
     from rmq.client.trio.client import Client
 
 T = TypeVar("T")
-P = ParamSpec("P")
-
-
-def _runs(
-    flow: Callable[Concatenate[Nameservers, P], Flow[T]],
-) -> Callable[Concatenate[AdminClient, P], Coroutine[Any, Any, T]]:
-    """Return a method that runs a flow."""
-
-    @wraps(flow)
-    async def method(admin: AdminClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await admin.client.run(flow(admin.client.nameservers, *args, **kwargs))
-
-    return method
 
 
 @final
-class AdminClient:
+class AdminClient(AdminCalls):
     """Asks and changes what operators care for. Use `open_admin` to get one."""
 
     def __init__(self, client: Client) -> None:
@@ -55,92 +40,6 @@ class AdminClient:
     async def run(self, flow: Flow[T]) -> T:
         """Run any other flow on the same connections."""
         return await self.client.run(flow)
-
-    # --- topics -------------------------------------------------------------------------------
-
-    list_topics = _runs(admin_flows.list_topics)
-    list_system_topics = _runs(admin_flows.list_system_topics)
-    broker_system_topics = _runs(admin_flows.broker_system_topics)
-    topic_configs = _runs(admin_flows.topic_configs)
-    topic_route = _runs(admin_flows.topic_route)
-    topic_clusters = _runs(admin_flows.topic_clusters)
-    topic_stats = _runs(admin_flows.topic_stats)
-    groups_of_topic = _runs(admin_flows.groups_of_topic)
-    create_topic = _runs(admin_flows.create_topic)
-    set_topic_permission = _runs(admin_flows.set_topic_permission)
-    set_topic_order = _runs(admin_flows.set_topic_order)
-    delete_topic = _runs(admin_flows.delete_topic)
-
-    # --- consumer groups ----------------------------------------------------------------------
-
-    list_groups = _runs(admin_flows.list_groups)
-    create_group = _runs(admin_flows.create_group)
-    delete_group = _runs(admin_flows.delete_group)
-    group_progress = _runs(admin_flows.group_progress)
-    broker_progress = _runs(admin_flows.broker_progress)
-    group_times = _runs(admin_flows.group_times)
-
-    # --- offsets ------------------------------------------------------------------------------
-
-    min_offset = _runs(admin_flows.min_offset)
-    max_offset = _runs(admin_flows.max_offset)
-    offset_at = _runs(admin_flows.offset_at)
-    first_stored_at_ms = _runs(admin_flows.first_stored_at_ms)
-    consumer_offset = _runs(admin_flows.consumer_offset)
-    set_consumer_offsets = _runs(admin_flows.set_consumer_offsets)
-    clone_offsets = _runs(admin_flows.clone_offsets)
-    reset_offsets = _runs(admin_flows.reset_offsets)
-
-    # --- messages -----------------------------------------------------------------------------
-
-    message_by_id = _runs(admin_flows.message_by_id)
-    message_by_unique_key = _runs(admin_flows.message_by_unique_key)
-    messages_by_key = _runs(admin_flows.messages_by_key)
-    find_message = _runs(admin_flows.find_message)
-    message_at = _runs(admin_flows.message_at)
-    message_tracks = _runs(admin_flows.message_tracks)
-    message_traces = _runs(admin_flows.message_traces)
-    resume_check = _runs(admin_flows.resume_check)
-
-    # --- clients ------------------------------------------------------------------------------
-
-    consumer_connections = _runs(admin_flows.consumer_connections)
-    producer_connections = _runs(admin_flows.producer_connections)
-    broker_producers = _runs(admin_flows.broker_producers)
-    running_info = _runs(admin_flows.running_info)
-    consumer_status = _runs(admin_flows.consumer_status)
-    consume_directly = _runs(admin_flows.consume_directly)
-
-    # --- brokers ------------------------------------------------------------------------------
-
-    cluster_info = _runs(admin_flows.cluster_info)
-    list_brokers = _runs(admin_flows.list_brokers)
-    broker_config = _runs(admin_flows.broker_config)
-    update_broker_config = _runs(admin_flows.update_broker_config)
-    runtime_info = _runs(admin_flows.runtime_info)
-    broker_statistic = _runs(admin_flows.broker_statistic)
-    consume_queue = _runs(admin_flows.consume_queue)
-    clean_expired_queues = _runs(admin_flows.clean_expired_queues)
-    clean_unused_topics = _runs(admin_flows.clean_unused_topics)
-    delete_expired_logs = _runs(admin_flows.delete_expired_logs)
-
-    # --- nameservers --------------------------------------------------------------------------
-
-    put_kv = _runs(admin_flows.put_kv)
-    get_kv = _runs(admin_flows.get_kv)
-    delete_kv = _runs(admin_flows.delete_kv)
-    list_kv = _runs(admin_flows.list_kv)
-    nameserver_config = _runs(admin_flows.nameserver_config)
-    update_nameserver_config = _runs(admin_flows.update_nameserver_config)
-    wipe_write_permission = _runs(admin_flows.wipe_write_permission)
-    add_write_permission = _runs(admin_flows.add_write_permission)
-
-    # --- accounts -----------------------------------------------------------------------------
-
-    put_account = _runs(admin_flows.put_account)
-    delete_account = _runs(admin_flows.delete_account)
-    set_white_addresses = _runs(admin_flows.set_white_addresses)
-    account_versions = _runs(admin_flows.account_versions)
 
 
 @asynccontextmanager

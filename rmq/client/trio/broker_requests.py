@@ -18,23 +18,24 @@ from rmq.model.properties import PropertyFinder, decode_text
 from rmq.model.record import BadRecordError, decode_record
 from rmq.remoting.bodies import GetConsumerStatusBody
 from rmq.remoting.bodies.offsets import decode_reset_offset
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.dispatch import HandlerTable
-from rmq.remoting.headers import (
-    CheckTransactionStateRequest,
-    ConsumeMessageDirectlyRequest,
-    GetConsumerRunningInfoRequest,
-    GetConsumerStatusRequest,
-    NotifyConsumerIdsChangedRequest,
-    PushReplyMessageRequest,
-    ResetOffsetRequest,
-)
+from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rmq.client.core.members import Member
     from rmq.model.record import StoredRecord
+    from rmq.remoting.headers import (
+        CheckTransactionStateRequest,
+        ConsumeMessageDirectlyRequest,
+        GetConsumerRunningInfoRequest,
+        GetConsumerStatusRequest,
+        NotifyConsumerIdsChangedRequest,
+        PushReplyMessageRequest,
+        ResetOffsetRequest,
+    )
     from rmq.remoting.request import Request
 
 logger = logging.getLogger(__name__)
@@ -53,39 +54,13 @@ class Callbacks:
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
-        table.add(
-            RequestCode.CHECK_TRANSACTION_STATE,
-            self._check_transaction,
-            header=CheckTransactionStateRequest,
-        )
-        table.add(
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-            self._members_changed,
-            header=NotifyConsumerIdsChangedRequest,
-        )
-        table.add(
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets, header=ResetOffsetRequest
-        )
-        table.add(
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-            self._consumed_offsets,
-            header=GetConsumerStatusRequest,
-        )
-        table.add(
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            self._running_info,
-            header=GetConsumerRunningInfoRequest,
-        )
-        table.add_async(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY,
-            self._consume_directly,
-            header=ConsumeMessageDirectlyRequest,
-        )
-        table.add(
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
-            self._push_reply,
-            header=PushReplyMessageRequest,
-        )
+        table.add(Requests.CHECK_TRANSACTION_STATE, self._check_transaction)
+        table.add(Requests.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
+        table.add(Requests.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets)
+        table.add(Requests.GET_CONSUMER_STATUS_FROM_CLIENT, self._consumed_offsets)
+        table.add(Requests.GET_CONSUMER_RUNNING_INFO, self._running_info)
+        table.add_async(Requests.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
+        table.add(Requests.PUSH_REPLY_MESSAGE_TO_CLIENT, self._push_reply)
         return table
 
     def _consumer(self, group: str) -> ConsumerMember | None:

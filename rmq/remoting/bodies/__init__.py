@@ -4,172 +4,36 @@ Classes have the names and members of their Java counterparts (those in `ha` hav
 Python names for the members: `group_name` is `groupName` on the wire. `Body.decode` reads the bytes
 of a command, `encode` writes them as a stock peer would.
 
-Reading order: `base` (what all JSON bodies share), `reading` (how tolerantly they are read),
-`tables` (which code has which body), then the bodies by subject. `batch`, `properties_text` and
-the compressed form in `registration` are the bodies that are not JSON. Nothing here does I/O or
-knows the time.
+Reading order: `base` (what all JSON bodies share), `reading` (how tolerantly they are read), then
+the bodies by subject; `rmq.remoting.protocol` says which request has which. `batch`,
+`properties_text` and the compressed form in `registration` are the bodies that are not JSON.
+Nothing here does I/O or knows the time.
+
+JSON bodies are exported here by being defined in the module of their subject: there is no list of
+names. Of the modules with helpers beside them, the imports say what is exported.
 """
 
-from rmq.remoting.bodies.base import Body, BodyError
-from rmq.remoting.bodies.batch import BatchError, BatchMessage, decode_batch, encode_batch
-from rmq.remoting.bodies.connections import (
-    Connection,
-    ConsumerConnection,
-    ProducerConnection,
-    ProducerInfo,
-    ProducerTableInfo,
-)
-from rmq.remoting.bodies.consume_queue import ConsumeQueueData, QueryConsumeQueueResponseBody
-from rmq.remoting.bodies.groups import (
-    GetConsumerListByGroupResponseBody,
-    GroupList,
-    SubscriptionGroupConfig,
-    SubscriptionGroupWrapper,
-)
-from rmq.remoting.bodies.ha import (
-    HaDemoteBody,
-    HaDigest,
-    HaDigestsBody,
-    HaMaster,
-    HaPromoteBody,
-    HaResyncBody,
-    HaSlave,
-    HaStatusBody,
-    HaStepDownBody,
-)
-from rmq.remoting.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData
-from rmq.remoting.bodies.kv import KVTable
-from rmq.remoting.bodies.locks import (
-    LockBatchRequestBody,
-    LockBatchResponseBody,
-    UnlockBatchRequestBody,
-)
-from rmq.remoting.bodies.offsets import (
-    ConsumerOffsetSerializeWrapper,
-    DelayOffsetSerializeWrapper,
-    GetConsumerStatusBody,
-    MessageQueueForC,
-    OffsetMovedEvent,
-    QueryCorrectionOffsetBody,
-    ResetOffsetBody,
-    ResetOffsetBodyForC,
-    decode_reset_offset,
-)
-from rmq.remoting.bodies.properties_text import format_properties, parse_properties
-from rmq.remoting.bodies.registration import DECOMPRESSED_BYTES_MAX, RegisterBrokerBody, body_crc32
-from rmq.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from rmq.remoting.bodies.running_info import (
-    CMResult,
-    ConsumeMessageDirectlyResult,
-    ConsumerRunningInfo,
-    ConsumeStatus,
-    ProcessQueueInfo,
-)
-from rmq.remoting.bodies.stats import (
-    BrokerStatsData,
-    BrokerStatsItem,
-    ConsumeStats,
-    ConsumeStatsList,
-    OffsetWrapper,
-    QueryConsumeTimeSpanBody,
-    QueueTimeSpan,
-    TopicOffset,
-    TopicStatsTable,
-)
-from rmq.remoting.bodies.subscriptions import (
-    SUBSCRIBE_ALL,
-    CheckClientRequestBody,
-    ConsumeFromWhere,
-    ConsumeType,
-    MessageModel,
-    SubscriptionData,
-)
-from rmq.remoting.bodies.tables import REQUEST_BODIES, RESPONSE_BODIES
-from rmq.remoting.bodies.topics import (
-    DataVersion,
-    TopicConfig,
-    TopicConfigSerializeWrapper,
-    TopicFilterType,
-    TopicList,
-)
-
-__all__ = [
-    "DECOMPRESSED_BYTES_MAX",
-    "REQUEST_BODIES",
-    "RESPONSE_BODIES",
-    "SUBSCRIBE_ALL",
-    "BatchError",
-    "BatchMessage",
-    "Body",
-    "BodyError",
-    "BrokerData",
-    "BrokerStatsData",
-    "BrokerStatsItem",
-    "CMResult",
-    "CheckClientRequestBody",
-    "ClusterInfo",
-    "Connection",
-    "ConsumeFromWhere",
-    "ConsumeMessageDirectlyResult",
-    "ConsumeQueueData",
-    "ConsumeStats",
-    "ConsumeStatsList",
-    "ConsumeStatus",
-    "ConsumeType",
-    "ConsumerConnection",
-    "ConsumerData",
-    "ConsumerOffsetSerializeWrapper",
-    "ConsumerRunningInfo",
-    "DataVersion",
-    "DelayOffsetSerializeWrapper",
-    "GetConsumerListByGroupResponseBody",
-    "GetConsumerStatusBody",
-    "GroupList",
-    "HaDemoteBody",
-    "HaDigest",
-    "HaDigestsBody",
-    "HaMaster",
-    "HaPromoteBody",
-    "HaResyncBody",
-    "HaSlave",
-    "HaStatusBody",
-    "HaStepDownBody",
-    "HeartbeatData",
-    "KVTable",
-    "LockBatchRequestBody",
-    "LockBatchResponseBody",
-    "MessageModel",
-    "MessageQueueForC",
-    "OffsetMovedEvent",
-    "OffsetWrapper",
-    "ProcessQueueInfo",
-    "ProducerConnection",
-    "ProducerData",
-    "ProducerInfo",
-    "ProducerTableInfo",
-    "QueryConsumeQueueResponseBody",
-    "QueryConsumeTimeSpanBody",
-    "QueryCorrectionOffsetBody",
-    "QueueData",
-    "QueueTimeSpan",
-    "RegisterBrokerBody",
-    "ResetOffsetBody",
-    "ResetOffsetBodyForC",
-    "SubscriptionData",
-    "SubscriptionGroupConfig",
-    "SubscriptionGroupWrapper",
-    "TopicConfig",
-    "TopicConfigSerializeWrapper",
-    "TopicFilterType",
-    "TopicList",
-    "TopicOffset",
-    "TopicRouteData",
-    "TopicStatsTable",
-    "UnlockBatchRequestBody",
-    "body_crc32",
-    "decode_batch",
-    "decode_reset_offset",
-    "encode_batch",
-    "format_properties",
-    "parse_properties",
-]
+from rmq.remoting.bodies.base import Body as Body
+from rmq.remoting.bodies.base import BodyError as BodyError
+from rmq.remoting.bodies.batch import BatchError as BatchError
+from rmq.remoting.bodies.batch import BatchMessage as BatchMessage
+from rmq.remoting.bodies.batch import decode_batch as decode_batch
+from rmq.remoting.bodies.batch import encode_batch as encode_batch
+from rmq.remoting.bodies.connections import *
+from rmq.remoting.bodies.consume_queue import *
+from rmq.remoting.bodies.groups import *
+from rmq.remoting.bodies.ha import *
+from rmq.remoting.bodies.heartbeat import *
+from rmq.remoting.bodies.kv import *
+from rmq.remoting.bodies.locks import *
+from rmq.remoting.bodies.offsets import *
+from rmq.remoting.bodies.properties_text import format_properties as format_properties
+from rmq.remoting.bodies.properties_text import parse_properties as parse_properties
+from rmq.remoting.bodies.registration import DECOMPRESSED_BYTES_MAX as DECOMPRESSED_BYTES_MAX
+from rmq.remoting.bodies.registration import RegisterBrokerBody as RegisterBrokerBody
+from rmq.remoting.bodies.registration import body_crc32 as body_crc32
+from rmq.remoting.bodies.routes import *
+from rmq.remoting.bodies.running_info import *
+from rmq.remoting.bodies.stats import *
+from rmq.remoting.bodies.subscriptions import *
+from rmq.remoting.bodies.topics import *

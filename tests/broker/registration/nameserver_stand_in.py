@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq.remoting.bodies import KVTable
-from rmq.remoting.codes import RequestCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     UnregisterBrokerRequest,
 )
+from rmq.remoting.protocol import Requests
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
@@ -45,10 +45,8 @@ class StandIn:
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
-        table.add_async(RequestCode.REGISTER_BROKER, self._register, header=RegisterBrokerRequest)
-        table.add_async(
-            RequestCode.UNREGISTER_BROKER, self._unregister, header=UnregisterBrokerRequest
-        )
+        table.add_async(Requests.REGISTER_BROKER, self._register)
+        table.add_async(Requests.UNREGISTER_BROKER, self._unregister)
         return table
 
     async def _register(self, request: Request[RegisterBrokerRequest]) -> None:

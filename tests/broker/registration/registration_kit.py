@@ -42,6 +42,7 @@ from rmq.remoting.headers import (
     RegisterBrokerResponse,
     UnregisterBrokerRequest,
 )
+from rmq.remoting.protocol import Requests
 from rmq.remoting.server import RemotingServer, ServerConfig
 from rmq.remoting.transport import StreamTransport, Transport
 from tests.broker.send_kit import WallClock
@@ -84,14 +85,12 @@ class Listener:
         """The in-sync record it keeps."""
         self.on_record_asked: Callable[[], str | None] = lambda: self.record
         table = HandlerTable()
-        table.add(RequestCode.GET_KV_CONFIG, self._get_record, header=GetKvConfigRequest)
-        table.add(RequestCode.DELETE_KV_CONFIG, self._delete_record, header=DeleteKvConfigRequest)
-        table.add(RequestCode.GET_BROKER_CLUSTER_INFO, self._list)
-        table.add(RequestCode.REGISTER_BROKER, self._register, header=RegisterBrokerRequest)
-        table.add(RequestCode.QUERY_DATA_VERSION, self._version, header=QueryDataVersionRequest)
-        table.add_async(
-            RequestCode.UNREGISTER_BROKER, self._unregister, header=UnregisterBrokerRequest
-        )
+        table.add(Requests.GET_KV_CONFIG, self._get_record)
+        table.add(Requests.DELETE_KV_CONFIG, self._delete_record)
+        table.add(Requests.GET_BROKER_CLUSTER_INFO, self._list)
+        table.add(Requests.REGISTER_BROKER, self._register)
+        table.add(Requests.QUERY_DATA_VERSION, self._version)
+        table.add_async(Requests.UNREGISTER_BROKER, self._unregister)
         self.server = RemotingServer(table, ServerConfig(host="127.0.0.1"))
 
     @property
@@ -182,7 +181,7 @@ class Rival:
         self.asked = 0
         self.on_asked: Callable[[], None] = lambda: None
         table = HandlerTable()
-        table.add(RequestCode.HA_STATUS, self._answer)
+        table.add(Requests.HA_STATUS, self._answer)
         self.server = RemotingServer(table, ServerConfig(host="127.0.0.1"))
 
     def _answer(self, request: Request[EmptyHeader]) -> None:

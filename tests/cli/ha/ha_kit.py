@@ -32,8 +32,9 @@ from rmq.remoting.bodies import (
     KVTable,
     parse_properties,
 )
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.protocol import Requests
 from rmq.remoting.server import RemotingServer, ServerConfig
 
 if TYPE_CHECKING:
@@ -81,10 +82,10 @@ class StandInBroker:
     def table(self) -> HandlerTable:
         table = HandlerTable()
         if self.is_stock:
-            table.add(RequestCode.GET_BROKER_RUNTIME_INFO, self._runtime_info)
+            table.add(Requests.GET_BROKER_RUNTIME_INFO, self._runtime_info)
         else:
             HaHandlers(self).add_to(table)
-            table.add(RequestCode.UPDATE_BROKER_CONFIG, self._configure)
+            table.add(Requests.UPDATE_BROKER_CONFIG, self._configure)
         return table
 
     def _runtime_info(self, request: Request[EmptyHeader]) -> None:
@@ -163,7 +164,7 @@ class StandInNameserver:
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
-        table.add(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster_info)
+        table.add(Requests.GET_BROKER_CLUSTER_INFO, self._cluster_info)
         return table
 
     def _cluster_info(self, request: Request[EmptyHeader]) -> None:

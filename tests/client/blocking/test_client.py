@@ -23,7 +23,7 @@ from rmq.client.blocking import (
 from rmq.client.blocking import client as client_module
 from rmq.client.blocking import routes as route_keeping
 from rmq.client.blocking.members import answer_broker
-from rmq.client.core.admin.flows import consumer_connections, producer_connections
+from rmq.client.core.admin.clients import consumer_connections, producer_connections
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.flows import ask
 from rmq.client.core.messages import Message
@@ -459,8 +459,8 @@ def test_what_nobody_here_can_serve_is_answered_as_stock_clients_do(
 
 
 def test_the_admin_client_has_what_that_of_trio_has() -> None:
-    public = {name for name in vars(AdminClient) if not name.startswith("_")}
-    own = {name for name in vars(BlockingAdmin) if not name.startswith("_")}
+    public = {name for name in dir(AdminClient) if not name.startswith("_")}
+    own = {name for name in dir(BlockingAdmin) if not name.startswith("_")}
     assert public - own == set()
     assert own - public == {"close", "open"}
 

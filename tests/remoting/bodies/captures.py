@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from rmq.remoting import layout
-from rmq.remoting.bodies import REQUEST_BODIES, RESPONSE_BODIES
 from rmq.remoting.codes import RequestCode
+from rmq.remoting.protocol import REQUESTS
 from tests.paths import DATA
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ class CapturedBody(NamedTuple):
 
     @property
     def body_class(self) -> type[Body] | None:
-        return (RESPONSE_BODIES if self.is_response else REQUEST_BODIES).get(self.code)
+        declared = REQUESTS[self.code]
+        return declared.response_body if self.is_response else declared.body
 
     @property
     def is_standard(self) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 from rmq.remoting.bodies import (
-    REQUEST_BODIES,
-    RESPONSE_BODIES,
     HaDigest,
     HaDigestsBody,
     HaMaster,
@@ -14,15 +12,14 @@ from rmq.remoting.bodies import (
     HaSlave,
     HaStatusBody,
 )
-from rmq.remoting.codes import OWN_CODES_FIRST, RequestCode
+from rmq.remoting.codes import OWN_CODES_FIRST
+from rmq.remoting.protocol import REQUESTS, Requests
 
 
 def test_requests_of_ours_that_ask_are_answered_with_a_body_and_sent_without_one() -> None:
-    own = {code for code in RequestCode if code >= OWN_CODES_FIRST}
-    assert own - {RequestCode.HA_FENCE} == {
-        code for code in RESPONSE_BODIES if code >= OWN_CODES_FIRST
-    }
-    assert not own & REQUEST_BODIES.keys()
+    own = [request for code, request in REQUESTS.items() if code >= OWN_CODES_FIRST]
+    assert [request for request in own if not request.response_body] == [Requests.HA_FENCE]
+    assert not [request for request in own if request.body]
 
 
 def test_a_status_says_what_it_knows_and_leaves_out_what_there_is_not() -> None:

@@ -1,1 +1,1 @@
-"""Admin calls, one flow each, by subject; `flows` lists all of them."""
+"""Admin calls, one flow each, by subject; `catalogue` has all of them."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.targets import TIMEOUT_S, change_all, groups_for
 from rmq.client.core.flows import ask
 from rmq.errors import BadAnswerError, ConfigError, ProtocolError
@@ -167,3 +168,12 @@ def _at_all(
 
 def _joined(permissions: dict[str, str]) -> str | None:
     return ",".join(f"{name}={perm}" for name, perm in permissions.items()) or None
+
+
+class AccountCalls:
+    """The flows of this module that admin clients offer."""
+
+    put_account = AdminCall(put_account)
+    delete_account = AdminCall(delete_account)
+    set_white_addresses = AdminCall(set_white_addresses)
+    account_versions = AdminCall(account_versions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.nameservers import read_settings
 from rmq.client.core.admin.targets import (
     TIMEOUT_S,
@@ -207,3 +208,18 @@ def _first_number(text: str) -> float:
         return float(parts[0]) if parts else 0.0
     except ValueError:
         return 0.0
+
+
+class BrokerCalls:
+    """The flows of this module that admin clients offer."""
+
+    cluster_info = AdminCall(cluster_info)
+    list_brokers = AdminCall(list_brokers)
+    broker_config = AdminCall(broker_config)
+    update_broker_config = AdminCall(update_broker_config)
+    runtime_info = AdminCall(runtime_info)
+    broker_statistic = AdminCall(broker_statistic)
+    consume_queue = AdminCall(consume_queue)
+    clean_expired_queues = AdminCall(clean_expired_queues)
+    clean_unused_topics = AdminCall(clean_unused_topics)
+    delete_expired_logs = AdminCall(delete_expired_logs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.groups import brokers_of_group
 from rmq.client.core.admin.messages import find_message
 from rmq.client.core.admin.targets import SLOW_S, TIMEOUT_S, failed, find_broker, read_each
@@ -249,3 +250,14 @@ def _has(brokers: Group, name: str) -> bool:
 def _by_client(connections: Iterable[Connection]) -> tuple[Connection, ...]:
     found = {one.client_id or one.client_addr or "": one for one in connections}
     return tuple(found[name] for name in sorted(found))
+
+
+class ClientCalls:
+    """The flows of this module that admin clients offer."""
+
+    consumer_connections = AdminCall(consumer_connections)
+    producer_connections = AdminCall(producer_connections)
+    broker_producers = AdminCall(broker_producers)
+    running_info = AdminCall(running_info)
+    consumer_status = AdminCall(consumer_status)
+    consume_directly = AdminCall(consume_directly)

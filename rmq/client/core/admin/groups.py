@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.targets import (
     SLOW_S,
     TIMEOUT_S,
@@ -315,3 +316,14 @@ def _progress_of(
         per_second=per_second,
         failures=failures,
     )
+
+
+class GroupCalls:
+    """The flows of this module that admin clients offer."""
+
+    list_groups = AdminCall(list_groups)
+    create_group = AdminCall(create_group)
+    delete_group = AdminCall(delete_group)
+    group_progress = AdminCall(group_progress)
+    broker_progress = AdminCall(broker_progress)
+    group_times = AdminCall(group_times)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.targets import (
     SLOW_S,
     TIMEOUT_S,
@@ -325,3 +326,14 @@ def _records(answer: Answer) -> list[StoredRecord]:
         return list(decode_records(answer.command.body or b""))
     except BadRecordError as exc:
         raise BadAnswerError(answer.ask.address, answer.ask.code.name, str(exc)) from exc
+
+
+class MessageCalls:
+    """The flows of this module that admin clients offer."""
+
+    message_by_id = AdminCall(message_by_id)
+    message_by_unique_key = AdminCall(message_by_unique_key)
+    messages_by_key = AdminCall(messages_by_key)
+    find_message = AdminCall(find_message)
+    message_at = AdminCall(message_at)
+    resume_check = AdminCall(resume_check)

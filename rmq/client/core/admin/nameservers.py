@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.targets import TIMEOUT_S, change_each, read_each
 from rmq.client.core.flows import ask, expect
 from rmq.client.core.routes import MASTER_ID, Address
@@ -183,3 +184,17 @@ def _change(
         what, _all(nameservers), lambda nameserver: call(nameserver.address)
     )
     return {nameserver.address: answer for nameserver, answer in answers}
+
+
+class NameserverCalls:
+    """The flows of this module that admin clients offer."""
+
+    set_topic_order = AdminCall(set_topic_order)
+    put_kv = AdminCall(put_kv)
+    get_kv = AdminCall(get_kv)
+    delete_kv = AdminCall(delete_kv)
+    list_kv = AdminCall(list_kv)
+    nameserver_config = AdminCall(nameserver_config)
+    update_nameserver_config = AdminCall(update_nameserver_config)
+    wipe_write_permission = AdminCall(wipe_write_permission)
+    add_write_permission = AdminCall(add_write_permission)

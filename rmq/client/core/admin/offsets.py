@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.groups import brokers_of_group, consume_stats
 from rmq.client.core.admin.targets import TIMEOUT_S, change_each, groups_of
 from rmq.client.core.broker_choice import read_first, readers_of
@@ -260,3 +261,16 @@ def _write_offsets(target: Address, group: str, offsets: Mapping[MessageQueue, i
         yield from ask(
             target.address, RequestCode.UPDATE_CONSUMER_OFFSET, header, timeout_s=TIMEOUT_S
         )
+
+
+class OffsetCalls:
+    """The flows of this module that admin clients offer."""
+
+    min_offset = AdminCall(min_offset)
+    max_offset = AdminCall(max_offset)
+    offset_at = AdminCall(offset_at)
+    first_stored_at_ms = AdminCall(first_stored_at_ms)
+    consumer_offset = AdminCall(consumer_offset)
+    set_consumer_offsets = AdminCall(set_consumer_offsets)
+    clone_offsets = AdminCall(clone_offsets)
+    reset_offsets = AdminCall(reset_offsets)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.nameservers import set_topic_order
 from rmq.client.core.admin.targets import (
     TIMEOUT_S,
@@ -358,3 +359,19 @@ def _name_of(nameservers: Nameservers, target: Address) -> Flow[str]:
         if target.address in data.broker_addrs.values():
             return name
     raise NoBrokerError(f"broker {target.address}", "nameservers do not know it")
+
+
+class TopicCalls:
+    """The flows of this module that admin clients offer."""
+
+    list_topics = AdminCall(list_topics)
+    list_system_topics = AdminCall(list_system_topics)
+    broker_system_topics = AdminCall(broker_system_topics)
+    topic_configs = AdminCall(topic_configs)
+    topic_route = AdminCall(topic_route)
+    topic_clusters = AdminCall(topic_clusters)
+    topic_stats = AdminCall(topic_stats)
+    groups_of_topic = AdminCall(groups_of_topic)
+    create_topic = AdminCall(create_topic)
+    set_topic_permission = AdminCall(set_topic_permission)
+    delete_topic = AdminCall(delete_topic)

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.clients import consumer_connections
 from rmq.client.core.admin.groups import group_progress
 from rmq.client.core.admin.messages import messages_by_key
@@ -118,3 +119,10 @@ def message_traces(
         traces=tuple(sorted(traces, key=lambda entry: entry[0].time_ms)),
         failures=found.failures,
     )
+
+
+class TrackCalls:
+    """The flows of this module that admin clients offer."""
+
+    message_tracks = AdminCall(message_tracks)
+    message_traces = AdminCall(message_traces)

@@ -31,6 +31,7 @@ from rmq.remoting.client import open_client
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import RegisterBrokerRequest
+from rmq.remoting.protocol import REQUESTS
 from rmq.remoting.server import RemotingServer, ServerConfig
 from tests.ha.processes.load import TOPIC
 from tests.ha.processes.trials.ground import NAME, POLL_S
@@ -195,7 +196,7 @@ class Stranger:
 
         table = HandlerTable()
         for code in bodies:
-            table.add(code, answer)
+            table.add(REQUESTS[code], answer)
         return table
 
 

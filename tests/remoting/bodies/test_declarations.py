@@ -7,18 +7,18 @@ import pytest
 from msgspec import inspect
 
 from rmq.remoting.bodies import (
-    REQUEST_BODIES,
-    RESPONSE_BODIES,
     MessageQueueForC,
     OffsetMovedEvent,
     ResetOffsetBodyForC,
+    TopicList,
 )
 from rmq.remoting.codes import RequestCode
+from rmq.remoting.protocol import REQUESTS
 from tests.remoting.bodies.strategies import BODY_CLASSES
 
-NOT_IN_TABLES: set[type[msgspec.Struct]] = {
+NOT_DECLARED: set[type[msgspec.Struct]] = {
     OffsetMovedEvent,  # the body of a message, not of a command
-    ResetOffsetBodyForC,  # the other form of a body that is in the table
+    ResetOffsetBodyForC,  # the other form of a body that is declared
     MessageQueueForC,
 }
 
@@ -36,10 +36,12 @@ def test_every_body_class_belongs_to_a_code_or_is_part_of_one_that_does() -> Non
                 if isinstance(kind, inspect.Type):
                     reach(kind)
 
-    for body_class in (*REQUEST_BODIES.values(), *RESPONSE_BODIES.values()):
-        reach(inspect.type_info(body_class))
+    for request in REQUESTS.values():
+        for body_class in (request.body, request.response_body):
+            if body_class is not None:
+                reach(inspect.type_info(body_class))
 
-    assert set(BODY_CLASSES) - reached == NOT_IN_TABLES
+    assert set(BODY_CLASSES) - reached == NOT_DECLARED
 
 
 @pytest.mark.parametrize(
@@ -56,4 +58,4 @@ def test_every_body_class_belongs_to_a_code_or_is_part_of_one_that_does() -> Non
     ids=lambda code: code.name,
 )
 def test_all_lists_of_topics_are_of_one_class(code: RequestCode) -> None:
-    assert RESPONSE_BODIES[code].__name__ == "TopicList"
+    assert REQUESTS[code].response_body is TopicList
