@@ -88,6 +88,43 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def modules_and_folders() -> set[str]:
+    """Paths of all that is below rmq/, each beginning with a slash; folders end with one."""
+    paths = [*(ROOT / "rmq").rglob("*.py"), ROOT / "rmq", *(ROOT / "rmq").rglob("*/")]
+    return {f"/{path.relative_to(ROOT)}" + "/" * path.is_dir() for path in paths}
+
+
+def test_modules_and_folders_that_the_guides_name_are_there() -> None:
+    """`handlers/send.py` in a guide is a file below rmq/, `client/core/` a folder of it."""
+    known = modules_and_folders()
+    named = [
+        (page, name)
+        for page in ("README.md", "docs/architecture.md")
+        for name in re.findall(r"[\w/]+\.py\b|(?<=`)\w[\w/]*/(?=`)", (ROOT / page).read_text())
+    ]
+    assert len(named) > 100
+    outside = ("tests/", "benchmarks/", "interop/")
+    missing = [
+        f"{page}: {name}"
+        for page, name in named
+        if not name.startswith(outside) and not any(path.endswith(f"/{name}") for path in known)
+    ]
+    assert missing == []
+
+
+def test_the_maps_of_the_packages_name_modules_that_are_there() -> None:
+    """In the tables of the architecture a module is named without its folder and ending."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    maps = page.partition("## Inside the packages")[2].partition("## Journeys")[0]
+    stems = {
+        path.rstrip("/").rpartition("/")[2].partition(".")[0] for path in modules_and_folders()
+    }
+    others = {"mqadmin", "pread", "rocketmq"}
+    named = set(re.findall(r"`(?:\w+/)?([a-z_]+)`", maps))
+    assert len(named) > 60
+    assert named - stems - others == set()
+
+
 # --- interop/run ----------------------------------------------------------------------------
 
 
