@@ -6,11 +6,14 @@ import ast
 import re
 import subprocess
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import rmq
+from rmq.broker.config import BrokerConfig
+from rmq.store.config import StoreConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -123,6 +126,22 @@ def test_the_maps_of_the_packages_name_modules_that_are_there() -> None:
     named = set(re.findall(r"`(?:\w+/)?([a-z_]+)`", maps))
     assert len(named) > 60
     assert named - stems - others == set()
+
+
+def test_every_setting_of_a_broker_is_read() -> None:
+    """One that is not has no effect, and belongs into `rmq.broker.config.ignored`."""
+    holders = {"config", "_config", "current", "new", "old", "store"}
+    read = set()
+    for path in (ROOT / "rmq").rglob("*.py"):
+        is_config = path.parent.name == "config" or path.name == "config.py"
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                holder = ast.unparse(node.value).rpartition(".")[2]
+                if holder in holders or (is_config and holder == "self"):
+                    read.add(node.attr)
+    settings = {field.name for of in (BrokerConfig, StoreConfig) for field in fields(of)}
+    assert len(settings) > 100
+    assert settings - read == set()
 
 
 # --- interop/run ----------------------------------------------------------------------------
