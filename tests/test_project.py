@@ -128,6 +128,17 @@ def test_the_maps_of_the_packages_name_modules_that_are_there() -> None:
     assert named - stems - others == set()
 
 
+FOLDER_FILES_MAX = 32
+"""A folder of rmq/ is to have at most 26 modules; `rmq/client/trio` and `rmq/store` are above that
+and shrinking. Lower this when they are there."""
+
+
+def test_no_folder_has_more_modules_than_can_be_read_at_a_glance() -> None:
+    folders = {path.parent for path in (ROOT / "rmq").rglob("*.py")}
+    counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > FOLDER_FILES_MAX} == {}
+
+
 def test_every_setting_of_a_broker_is_read() -> None:
     """One that is not has no effect, and belongs into `rmq.broker.config.ignored`."""
     holders = {"config", "_config", "current", "new", "old", "store"}
