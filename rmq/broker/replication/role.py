@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration.registration import Registered, Registration
+    from rmq.broker.replication.master_tasks import MasterDuties
     from rmq.broker.replication.metadata_sync import MetadataSync
     from rmq.broker.replication.peers import Siblings
     from rmq.broker.sending.acknowledgement import Acknowledger
@@ -86,22 +87,6 @@ _CATCH_UP: Final = {"oldest": CatchUp.OLDEST, "last": CatchUp.LAST_FILE}
 def mode_of(role: BrokerRole) -> ReplicationMode:
     """What sends to a master of this role wait for."""
     return ReplicationMode.SYNC if role is BrokerRole.SYNC_MASTER else ReplicationMode.ASYNC
-
-
-class MasterDuties(Protocol):
-    """What only a master does."""
-
-    async def run(self) -> None:
-        """Do it until cancelled."""
-
-    def take_over(self) -> None:
-        """Get ready to be master after having been a slave; the log is dispatched by now."""
-
-    def give_up(self) -> None:
-        """Have done with being master: `run` was cancelled, the store is flushed."""
-
-    def changes(self) -> int:
-        """A number that moves when slaves should ask for topics, groups or offsets."""
 
 
 @final
