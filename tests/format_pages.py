@@ -33,15 +33,16 @@ def declared_rows(declared: construct.Struct) -> Iterator[tuple[str, str, str]]:
         base = unwrapped(base.subcon) if isinstance(base, construct.Const) else base
         length = record_layout.HOST_V4_BYTES
         size = ""
-        is_text = isinstance(base, construct.StringEncoded)
+        is_text = False
         if isinstance(base, construct.FormatField):
             length = base.sizeof()
             size = f"{'i' if base.fmtstr[-1].islower() else 'u'}{8 * length}"
         elif isinstance(base, construct.Bytes) and isinstance(base.length, int):
             length = base.length
             size = str(length)
-        elif is_text:
-            size = f"u{8 * base.subcon.lengthfield.sizeof()} + n"
+        elif isinstance(base, construct.StringEncoded):
+            is_text = True
+            size = f"u{8 * vars(base)['subcon'].lengthfield.sizeof()} + n"
         yield "" if varies else str(place), size, str(field.name)
         place += length
         varies = varies or is_text or field.name == "body"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pytest
+from construct import Struct
 
 from rmq.ha.protocol import wire
 from rmq.ha.protocol.log_view import TAIL_BYTES
@@ -54,7 +55,7 @@ def test_the_documented_numbers_are_those_of_the_code(title: str, column: str) -
 
 
 def test_every_layout_of_the_link_is_documented() -> None:
-    declared = {name for name, each in vars(wire).items() if isinstance(each, wire.Struct)}
+    declared = {name for name, each in vars(wire).items() if isinstance(each, Struct)}
     assert declared == set(LAYOUTS)
 
 
@@ -72,6 +73,6 @@ def test_the_documented_preamble_and_limits_are_those_of_the_code() -> None:
     assert RECORD_BYTES_MAX == wire.BODY_BYTES_MAX
     assert f"{FRAME_BYTES_MAX // 1024**2} MiB" in page
     assert f"{TAIL_BYTES // 1024} KiB" in page
-    defaults = {field.name: field.default for field in fields(MasterSettings)}
+    defaults: dict[str, Any] = {field.name: field.default for field in fields(MasterSettings)}
     assert f"{defaults['handshake_s']:g} s, then" in section(PAGE, "Times")
     assert f"up to {defaults['frame_bytes'] // 1024} KiB" in page
