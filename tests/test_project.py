@@ -128,6 +128,35 @@ def test_the_maps_of_the_packages_name_modules_that_are_there() -> None:
     assert named - stems - others == set()
 
 
+def test_the_layers_of_the_architecture_are_those_that_are_enforced() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    drawn = page.partition("## Layers\n\n```\n")[2].partition("\n")[0]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(
+        each["layers"] for each in contracts["contracts"] if each.get("containers") == ["rmq"]
+    )
+    assert drawn == "  >  ".join(re.sub(r"[()]", "", layer) for layer in layers)
+
+
+def test_the_maps_say_which_modules_know_trio() -> None:
+    """The last column is `no`, or names the modules of the folder that import trio."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+/)` \|.*\| (no|`[^|]*\.py`) \|$", page, re.MULTILINE)
+    assert len(rows) > 15
+    wrong = []
+    for folder, said in rows:
+        modules = (ROOT / "rmq" / folder.removeprefix("rmq/")).rglob("*.py")
+        knowing = {
+            module.name
+            for module in modules
+            if re.search(r"^\s*(?:import|from) trio\b", module.read_text(), re.MULTILINE)
+        }
+        named = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.py)`", said)}
+        if knowing != named:
+            wrong.append(f"{folder}: {sorted(knowing)}, not {sorted(named)}")
+    assert wrong == []
+
+
 FOLDER_FILES_MAX = 32
 """A folder of rmq/ is to have at most 26 modules. Only `rmq/client/trio` has more (32): lower this
 when it is there."""
