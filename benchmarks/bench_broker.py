@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import signal
 import subprocess
 import sys
@@ -51,6 +49,7 @@ from benchmarks.broker_servers import (  # noqa: E402
     use_core,
 )
 from benchmarks.broker_tables import Results, show_goals, show_group  # noqa: E402
+from benchmarks.entry import heading  # noqa: E402
 from interop.support.java import MissingPartError  # noqa: E402
 
 if TYPE_CHECKING:
@@ -219,10 +218,8 @@ def main() -> int:
     use_core(LOAD_CORE)
     # The blocks that stop the brokers and remove their files are left at a signal, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    print(
-        f"Python {platform.python_version()}, {os.cpu_count()} cores,"
-        f" {rounds} rounds of {seconds:g} s\n"
-    )
+    print(heading())
+    print(f"\n{rounds} rounds of {seconds:g} s\n")
     with tempfile.TemporaryDirectory(prefix="bench-broker-", dir=args.dir) as folder:
         bench = Bench(
             kinds,

@@ -20,7 +20,6 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -72,6 +71,7 @@ from benchmarks.client_rows import (  # noqa: E402
     rows_matching,
 )
 from benchmarks.client_work import Load  # noqa: E402
+from benchmarks.entry import heading  # noqa: E402
 from benchmarks.ha_pairs import running_nameserver  # noqa: E402
 from benchmarks.ha_rows import Figures, Line, table_text  # noqa: E402
 from interop.support.java import MissingPartError  # noqa: E402
@@ -262,9 +262,9 @@ def main() -> int:
         return 2
     # The blocks that stop the processes and remove their files are left at a signal, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    print(heading())
     print(
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, {args.broker} broker,"
-        f" {args.rounds} rounds of {args.seconds:g} s;"
+        f"\n{args.broker} broker, {args.rounds} rounds of {args.seconds:g} s;"
         f" {os.getloadavg()[0]:.1f} processes ran already\n"
     )
     with tempfile.TemporaryDirectory(prefix="bench-client-", dir=args.dir) as name:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -44,6 +43,7 @@ from benchmarks.broker_servers import (  # noqa: E402
     fetch_java_broker,
     spawn,
 )
+from benchmarks.entry import heading  # noqa: E402
 from benchmarks.ha_pairs import (  # noqa: E402
     ASYNC,
     SYNC,
@@ -415,8 +415,9 @@ def main() -> int:
     # The blocks that stop the brokers and remove their files are left at a signal, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     load = os.getloadavg()[0]
+    print(heading())
     print(
-        f"Python {platform.python_version()}, {os.cpu_count()} cores, {args.rounds} rounds of"
+        f"\n{args.rounds} rounds of"
         f" {args.seconds:g} s, a log of {args.log_mib} MiB; {load:.1f} processes ran already\n"
     )
     with tempfile.TemporaryDirectory(prefix="bench-ha-", dir=args.dir) as folder:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import socket
 import statistics
@@ -30,7 +29,8 @@ from typing import TYPE_CHECKING, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.load import make_frames  # noqa: E402 - needs the path above
+from benchmarks.entry import heading  # noqa: E402 - needs the path above
+from benchmarks.load import make_frames  # noqa: E402
 from benchmarks.servers import STALL_TIMEOUT_S  # noqa: E402
 
 if TYPE_CHECKING:
@@ -268,10 +268,8 @@ def main() -> int:
     rounds, seconds = (1, 1.0) if args.quick else (args.rounds, args.seconds)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    print(
-        f"Python {platform.python_version()}, {os.cpu_count()} cores,"
-        f" {rounds} rounds of {seconds:g} s\n"
-    )
+    print(heading())
+    print(f"\n{rounds} rounds of {seconds:g} s\n")
     if args.only in (None, "rate"):
         bench_rate(rounds, seconds)
     if args.only in (None, "flood"):

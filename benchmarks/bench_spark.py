@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import resource
 import shutil
 import subprocess
@@ -34,7 +33,8 @@ from typing import TYPE_CHECKING, Any, Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.spark_jobs import WARM_READS  # noqa: E402 - needs the path above
+from benchmarks.entry import heading  # noqa: E402 - needs the path above
+from benchmarks.spark_jobs import WARM_READS  # noqa: E402
 from benchmarks.spark_process import cpu_seconds, descendants  # noqa: E402
 from benchmarks.spark_store import fill_store  # noqa: E402
 from rmq.client.blocking import BlockingAdmin, BlockingProducer  # noqa: E402
@@ -436,7 +436,7 @@ def main() -> int:
     parser.add_argument("--cores", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--dir", type=Path, help="where to put stores and tables")
     args = parser.parse_args()
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores", flush=True)
+    print(heading(), flush=True)
     folder = Path(tempfile.mkdtemp(prefix="bench-spark-", dir=args.dir))
     bench = Bench(folder, 0.1 if args.quick else 1.0, args.cores)
     try:

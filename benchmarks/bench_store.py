@@ -17,7 +17,6 @@ import gc
 import json
 import mmap
 import os
-import platform
 import random
 import resource
 import shutil
@@ -39,6 +38,7 @@ sys.path.insert(0, str(ROOT))
 
 import trio  # noqa: E402 - needs the path above
 
+from benchmarks.entry import heading  # noqa: E402
 from rmq.model.record import NewMessage, pack_host  # noqa: E402
 from rmq.store.config import MIB, FlushMode, StoreConfig  # noqa: E402
 from rmq.store.core import StoreCore  # noqa: E402
@@ -509,7 +509,8 @@ def main() -> int:
         open_and_tell(args.reopen)
         return 0
     rounds, scale = (1, 0.25) if args.quick else (args.rounds, 1.0)
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {rounds} rounds\n")
+    print(heading())
+    print(f"\n{rounds} rounds\n")
     if args.only in (None, "append"):
         bench_append(args.dir, rounds, scale)
     if args.only in (None, "sync"):

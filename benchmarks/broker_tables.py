@@ -10,6 +10,8 @@ import statistics
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.entry import commit
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -56,6 +58,7 @@ class Results:
             "machine": platform.machine(),
             "cores": os.cpu_count(),
             "python": platform.python_version(),
+            "commit": commit(),
             "rows": [
                 {
                     "group": row.group,

@@ -1,41 +1,71 @@
 """The error tree of rmq.
 
-Every error that rmq raises on purpose is one of these. Facts are attributes, the text is for
-people, and `hint` (where there is one) says what to do about it. This module imports nothing of
-ours.
+Every error that rmq raises for its callers, peers and operators is one of these. Facts are
+attributes, the text is for people, and `hint` (where there is one) says what to do about it. This
+module imports nothing of ours; errors that only one package raises are declared there, and the tree
+names that package in brackets. A test compares tree and code.
 
 RmqError
 |- ConfigError                   a setting is wrong: key, reason
+|  |- SettingsError              [settings] all that is wrong with the settings of a process
+|  `- SchemaError                [spark] a table cannot be written as messages
 |- ListenError                   a port cannot be opened: address, reason
 |- ProtocolError                 a peer (or we) broke the rules of the wire
 |  |- LocalProtocolError         we tried to send something illegal
 |  |- RemoteProtocolError        the peer sent something that ends the connection
 |  |- HeaderError                one request's header cannot be read; the connection lives on
-|  `- MalformedJsonError         a JSON body cannot be read: reason, position
+|  |- MalformedJsonError         a JSON body cannot be read: reason, position
+|  `- BodyError                  [remoting] one command's body cannot be read
+|     `- BatchError              [remoting] a batch is not a row of whole entries
 |- StoreError                    the message store cannot do what was asked
 |  |- StorageError               the operating system refused: path, operation
-|  |  `- DiskFullError           no room left on the device
+|  |  |- DiskFullError           no room left on the device
+|  |  `- FileGoneError           [store] a file was deleted before it was read
 |  |- CorruptStoreError          files contradict each other or the format: path, offset
 |  |- StoreLockedError           another process has the store open: path
 |  |- StoreUnavailableError      closed, failed or not yet open: reason
-|  `- LogGapError                raw bytes for another offset than the end of the log
+|  |- LogGapError                raw bytes for another offset than the end of the log
+|  |- NotProvenError             [spark] archived data is not what was read
+|  `- NothingInCommonError       [spark] two logs have no byte in common
 |- RefusedError                  a handler's no: code, remark
+|  |- StaleEpochError            [nameserver] another broker has become master since
+|  `- LeapError                  [nameserver] an epoch too far ahead to be believed yet
 |- IllegalMessageError           a message or name that no broker would take: reason
-`- ClientError                   a call to a peer did not succeed: peer
-   |- ConnectFailedError         no connection could be made
-   |- ConnectionLostError        the connection ended before the answer came
-   |- RequestTimeoutError        no answer within the time allowed
-   |- TooManyRequestsError       the limit of requests under way is reached
-   |- ResponseError              the peer answered with a code other than success
-   |- BadAnswerError             the peer's answer cannot be understood: what, reason
-   |- NoNameserverError          none of the nameservers answered: attempts
-   |- NoRouteError               no broker serves the topic: topic
-   |- SendFailedError            a message was not stored, or nobody knows: topic, attempts
-   |- NotAssignedError           a queue is not (any longer) this consumer's: topic, queue_id
-   |- OffsetOutOfRangeError      a queue has no message at an offset: asked, first, last
-   |- NoBrokerError              no broker is the one that was asked for: wanted, reason
-   |- BrokersFailedError         some of several brokers did not do their part: done, failures
-   `- ClientClosedError          the client, producer or consumer is closed already: what
+|- UnreadableBodyError           [client] a message's body cannot be read: raw_body
+|- SqlSyntaxError                [broker] an SQL92 expression cannot be read
+|- ClientError                   a call to a peer did not succeed: peer
+|  |- ConnectFailedError         no connection could be made
+|  |- ConnectionLostError        the connection ended before the answer came
+|  |- RequestTimeoutError        no answer within the time allowed
+|  |- TooManyRequestsError       the limit of requests under way is reached
+|  |- ResponseError              the peer answered with a code other than success
+|  |  |- NotMasterError          [client] a broker takes no messages now, and says who does
+|  |  `- StockBrokerError        [cli] a broker knows nothing of requests of rmq
+|  |- BadAnswerError             the peer's answer cannot be understood: what, reason
+|  |- NoNameserverError          none of the nameservers answered: attempts
+|  |- NoRouteError               no broker serves the topic: topic
+|  |  `- NoMasterError           [client] brokers have the topic, none of them is master now
+|  |- SendFailedError            a message was not stored, or nobody knows: topic, attempts
+|  |  `- BatchFailedError        [client] parts of a batch were not acknowledged
+|  |- NotAssignedError           a queue is not (any longer) this consumer's: topic, queue_id
+|  |- OffsetOutOfRangeError      a queue has no message at an offset: asked, first, last
+|  |- NoBrokerError              no broker is the one that was asked for: wanted, reason
+|  |- BrokersFailedError         some of several brokers did not do their part: done, failures
+|  |- ClientClosedError          the client, producer or consumer is closed already: what
+|  |- BrokerRefusedError         [cli] a broker understood, and said no
+|  `- RowsNotSentError           [spark] rows were not acknowledged
+|- DataLossError                 [spark] messages are missing, and `failOnDataLoss` is set
+|- QueuesAwayError               [spark] queues cannot be read at the moment
+|- BadMessagesError              [spark] bytes that are no messages, or not those asked for
+|- UsageError                    [cli] the command line says too little, or contradicts itself
+|- NotFoundError                 [cli] there is no such broker
+|- InputError                    [cli] standard input cannot be read
+|- OutputError                   [cli] standard output takes no more
+|- NotNowError                   [cli] a change of roles would do harm as things are
+|- VerifyError                   [cli] nothing can be said about two logs
+|- CheckFailedError              [cli] the self-check of `rmq dev` failed
+|- MetricsFailedError            [cli] a broker of `rmq dev` shows no metrics, or wrong ones
+`- ChildFailedError              [cli] a process of `rmq dev` ended by itself
 """
 
 from __future__ import annotations

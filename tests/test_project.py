@@ -6,11 +6,14 @@ import ast
 import re
 import subprocess
 import tomllib
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
 
 import rmq
+from rmq.broker.config import BrokerConfig
+from rmq.store.config import StoreConfig
 from tests.paths import ROOT
 
 if TYPE_CHECKING:
@@ -88,6 +91,99 @@ def test_links_between_documents_lead_somewhere() -> None:
         if not (path.parent / target).exists()
     ]
     assert broken == []
+
+
+def modules_and_folders() -> set[str]:
+    """Paths of all that is below rmq/, each beginning with a slash; folders end with one."""
+    paths = [*(ROOT / "rmq").rglob("*.py"), ROOT / "rmq", *(ROOT / "rmq").rglob("*/")]
+    return {f"/{path.relative_to(ROOT)}" + "/" * path.is_dir() for path in paths}
+
+
+def test_modules_and_folders_that_the_guides_name_are_there() -> None:
+    """`handlers/send.py` in a guide is a file below rmq/, `client/core/` a folder of it."""
+    known = modules_and_folders()
+    named = [
+        (page, name)
+        for page in ("README.md", "docs/architecture.md")
+        for name in re.findall(r"[\w/]+\.py\b|(?<=`)\w[\w/]*/(?=`)", (ROOT / page).read_text())
+    ]
+    assert len(named) > 100
+    outside = ("tests/", "benchmarks/", "interop/")
+    missing = [
+        f"{page}: {name}"
+        for page, name in named
+        if not name.startswith(outside) and not any(path.endswith(f"/{name}") for path in known)
+    ]
+    assert missing == []
+
+
+def test_the_maps_of_the_packages_name_modules_that_are_there() -> None:
+    """In the tables of the architecture a module is named without its folder and ending."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    maps = page.partition("## Inside the packages")[2].partition("## Journeys")[0]
+    stems = {
+        path.rstrip("/").rpartition("/")[2].partition(".")[0] for path in modules_and_folders()
+    }
+    others = {"mqadmin", "pread", "rocketmq"}
+    named = set(re.findall(r"`(?:\w+/)?([a-z_]+)`", maps))
+    assert len(named) > 60
+    assert named - stems - others == set()
+
+
+def test_the_layers_of_the_architecture_are_those_that_are_enforced() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    drawn = page.partition("## Layers\n\n```\n")[2].partition("\n")[0]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = next(
+        each["layers"] for each in contracts["contracts"] if each.get("containers") == ["rmq"]
+    )
+    assert drawn == "  >  ".join(re.sub(r"[()]", "", layer) for layer in layers)
+
+
+def test_the_maps_say_which_modules_know_trio() -> None:
+    """The last column is `no`, or names the modules of the folder that import trio."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| `([\w/]+/)` \|.*\| (no|`[^|]*\.py`) \|$", page, re.MULTILINE)
+    assert len(rows) > 15
+    wrong = []
+    for folder, said in rows:
+        modules = (ROOT / "rmq" / folder.removeprefix("rmq/")).rglob("*.py")
+        knowing = {
+            module.name
+            for module in modules
+            if re.search(r"^\s*(?:import|from) trio\b", module.read_text(), re.MULTILINE)
+        }
+        named = {name.rpartition("/")[2] for name in re.findall(r"`([\w/]+\.py)`", said)}
+        if knowing != named:
+            wrong.append(f"{folder}: {sorted(knowing)}, not {sorted(named)}")
+    assert wrong == []
+
+
+FOLDER_FILES_MAX = 32
+"""A folder of rmq/ is to have at most 26 modules. Only `rmq/client/trio` has more (32): lower this
+when it is there."""
+
+
+def test_no_folder_has_more_modules_than_can_be_read_at_a_glance() -> None:
+    folders = {path.parent for path in (ROOT / "rmq").rglob("*.py")}
+    counts = {str(folder.relative_to(ROOT)): len(list(folder.glob("*.py"))) for folder in folders}
+    assert {folder: count for folder, count in counts.items() if count > FOLDER_FILES_MAX} == {}
+
+
+def test_every_setting_of_a_broker_is_read() -> None:
+    """One that is not has no effect, and belongs into `rmq.broker.config.ignored`."""
+    holders = {"config", "_config", "current", "new", "old", "store"}
+    read = set()
+    for path in (ROOT / "rmq").rglob("*.py"):
+        is_config = path.parent.name == "config" or path.name == "config.py"
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                holder = ast.unparse(node.value).rpartition(".")[2]
+                if holder in holders or (is_config and holder == "self"):
+                    read.add(node.attr)
+    settings = {field.name for of in (BrokerConfig, StoreConfig) for field in fields(of)}
+    assert len(settings) > 100
+    assert settings - read == set()
 
 
 # --- interop/run ----------------------------------------------------------------------------

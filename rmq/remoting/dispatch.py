@@ -241,11 +241,6 @@ class Dispatcher:
         else:
             _serve(bound.handle_batch, requests)
 
-    @property
-    def collected(self) -> int:
-        """How many requests wait for `serve_collected`."""
-        return len(self._collected)
-
     def serve_collected(self) -> None:
         """Serve what was collected. Never raises."""
         bound, requests = self._collected_for, self._collected

@@ -284,7 +284,6 @@ def test_numbers_and_booleans_without_quotes_are_read_like_quoted_ones(
 def test_a_send_says_the_same_in_both_spellings(request: SendMessageRequestV2) -> None:
     short = ext_fields_of(request)
     assert ext_fields_of(request.to_v1()) == {V1_NAMES[name]: text for name, text in short.items()}
-    assert SendMessageRequestV2.from_v1(request.to_v1()) == request
 
 
 def test_both_spellings_of_a_send_have_the_same_fields() -> None:

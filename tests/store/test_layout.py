@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 from rmq.model import flags, record_layout
 from rmq.model.java import string_hash
 from rmq.store import layout
+from tests.format_pages import check_byte_table, unwrapped
 from tests.paths import DOCS
 from tests.store.built_records import HOST_VARIANTS, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from construct import Construct
     from hypothesis.strategies import SearchStrategy
 
@@ -54,10 +52,6 @@ marked = pytest.mark.parametrize(
 hosts_of_records = pytest.mark.parametrize(
     "hosts", [pytest.param(bits, id=name) for bits, name in HOST_VARIANTS.items()]
 )
-
-
-def unwrapped(field: Construct[Any, Any]) -> Construct[Any, Any]:
-    return unwrapped(field.subcon) if isinstance(field, construct.Renamed) else field
 
 
 def field_values(field: Construct[Any, Any]) -> SearchStrategy[Any]:
@@ -292,36 +286,6 @@ DOCUMENTED: Final = {
 }
 
 
-def declared_rows(declared: construct.Struct) -> Iterator[tuple[str, str, str]]:
-    """Give place, size and name of each field; what varies is left open.
-
-    Places behind the hosts of a record are those with IPv4.
-    """
-    place = 0
-    varies = False
-    for field in declared.subcons:
-        base = unwrapped(field)
-        base = unwrapped(base.subcon) if isinstance(base, construct.Const) else base
-        length = record_layout.HOST_V4_BYTES
-        size = ""
-        if isinstance(base, construct.FormatField):
-            length = base.sizeof()
-            size = f"{'i' if base.fmtstr[-1].islower() else 'u'}{8 * length}"
-        elif isinstance(base, construct.Bytes) and isinstance(base.length, int):
-            length = base.length
-            size = str(length)
-        yield "" if varies else str(place), size, str(field.name)
-        place += length
-        varies = varies or field.name == "body"
-
-
 @pytest.mark.parametrize("title", DOCUMENTED)
 def test_the_documented_byte_table_is_that_of_the_declaration(title: str) -> None:
-    _, _, section = DOCUMENT.read_text().partition(f"## {title}\n")
-    table = re.findall(
-        r"^\| ?(.*?) \| (.*?) \| `(\w+)` \|", section.partition("\n## ")[0], re.MULTILINE
-    )
-    expected = list(declared_rows(DOCUMENTED[title]))
-    assert [name for _, _, name in table] == [name for _, _, name in expected]
-    for found, (place, size, name) in zip(table, expected, strict=True):
-        assert found == (place, size or found[1], name)
+    check_byte_table(DOCUMENT, title, DOCUMENTED[title])

@@ -182,10 +182,6 @@ class ConsumerGroupInfo:
                 return member
         return None
 
-    def find_channel(self, client_id: str | None) -> Channel | None:
-        member = self.find_client(client_id)
-        return None if member is None else member.channel
-
     # ---- what the registry does ------------------------------------------------------------------
 
     def add(self, member: ClientInfo) -> None:

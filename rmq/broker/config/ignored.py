@@ -61,6 +61,11 @@ _IGNORED: Final = (
     ),
     _Ignored(
         "broker",
+        "Requests about consumer offsets are answered as they are read: none of them waits.",
+        {"consumerManagerThreadPoolQueueCapacity": 1_000_000},
+    ),
+    _Ignored(
+        "broker",
         "Requests are served as they are read: none of them waits for a thread.",
         {
             "brokerFastFailureEnable": True,
@@ -202,6 +207,11 @@ _IGNORED: Final = (
             "bitMapLengthConsumeQueueExt": 64,
             "maxLmqConsumeQueueNum": 20_000,
         },
+    ),
+    _Ignored(
+        "store",
+        "Delivered delayed messages are always counted.",
+        {"enableScheduleMessageStats": True},
     ),
     _Ignored(
         "store",

@@ -124,13 +124,6 @@ class RunningSettings:
         RESTART,
         minimum=1,
     )
-    consumer_manager_queue_capacity: int = setting(
-        "consumerManagerThreadPoolQueueCapacity",
-        1_000_000,
-        "Requests about consumer offsets and members of groups that may be unanswered.",
-        RESTART,
-        minimum=1,
-    )
     heartbeat_queue_capacity: int = setting(
         "heartbeatThreadPoolQueueCapacity",
         50_000,
@@ -156,13 +149,6 @@ class RunningSettings:
     )
     fall_recorded: bool = setting(
         "diskFallRecorded", True, "How far consumers are behind is recorded.", NOW, section="store"
-    )
-    schedule_stats: bool = setting(
-        "enableScheduleMessageStats",
-        True,
-        "Delivered delayed messages are counted.",
-        NOW,
-        section="store",
     )
 
     # --- connections -------------------------------------------------------------------------

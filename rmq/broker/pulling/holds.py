@@ -11,7 +11,7 @@ one by one: a pull without news is answered up to one round late.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from rmq.remoting.request import Request
     from rmq.store.dispatcher import Dispatched
     from rmq.store.reads import MessageFilter
-
-
-class PropertiesFilter(Protocol):
-    """A filter that looks at properties, too; asked before a pull is woken for nothing."""
-
-    def matches_properties(self, properties: bytes) -> bool: ...
 
 
 @final

@@ -223,30 +223,6 @@ class ConsumerOffsets:
             self._remove_table(f"{topic}@{group}")
         return len(groups)
 
-    def scan_unsubscribed(
-        self,
-        is_subscribed: Callable[[str, str], bool],
-        first_offset: Callable[[str, int], int],
-    ) -> list[tuple[str, str]]:
-        """Forget what nobody reads any more; return the pairs of topic and group.
-
-        Those are pairs that no client subscribes to (asked by group and topic) and whose messages
-        are all gone: no offset is above the first one of its queue (asked by topic and queue).
-        """
-        gone = [
-            (topic, group)
-            for topic, group in self.pairs()
-            if not is_subscribed(group, topic)
-            and all(
-                offset <= first_offset(topic, queue_id)
-                for queue_id, offset in self._tables[f"{topic}@{group}"].items()
-            )
-        ]
-        for topic, group in gone:
-            logger.warning("remove topic offset, %s@%s", topic, group)
-            self._remove_table(f"{topic}@{group}")
-        return gone
-
     def min_offsets(
         self, topic: str, filter_groups: str | None, first_offset: Callable[[str, int], int]
     ) -> dict[int, int]:

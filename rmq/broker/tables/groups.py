@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from rmq.broker.tables.versioned import FILE_BYTES_MAX, VersionedTable, finish
+from rmq.broker.tables.versioned import FILE_BYTES_MAX, VersionedTable
 from rmq.remoting.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 if TYPE_CHECKING:
@@ -119,10 +119,9 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
         loaded = SubscriptionGroupWrapper.decode(text.encode(), lenient_bytes_max=FILE_BYTES_MAX)
         return self._load(loaded.subscription_group_table, loaded.data_version)
 
-    def replace_all(self, wrapper: SubscriptionGroupWrapper) -> bool:
-        """Become what a master has; tell whether there was anything to change."""
-        return finish(self.replacing(wrapper))
-
     def replacing(self, wrapper: SubscriptionGroupWrapper) -> Generator[None, None, bool]:
-        """Become what a master has, prepared in steps and changed at once; see `replace_all`."""
+        """Become what a master has, prepared in steps and changed at once.
+
+        The result tells whether there was anything to change.
+        """
         return self._replacing(wrapper.subscription_group_table, wrapper.data_version)

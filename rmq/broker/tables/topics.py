@@ -17,7 +17,7 @@ import msgspec
 
 from rmq.broker.tables import topic_names
 from rmq.broker.tables.topic_names import reply_topic
-from rmq.broker.tables.versioned import FILE_BYTES_MAX, VersionedTable, finish
+from rmq.broker.tables.versioned import FILE_BYTES_MAX, VersionedTable
 from rmq.model.names import (
     ALWAYS_SYSTEM_TOPICS,
     AUTO_CREATE_TOPIC,
@@ -210,14 +210,6 @@ class TopicTable(VersionedTable[TopicConfig]):
         """Return the topic for half messages that were asked about too often."""
         return self.create_on_send_back(TRANSACTION_CHECK_MAX_TOPIC, queues)
 
-    def update_unit_flag(self, topic: str, *, unit: bool) -> None:
-        """Mark a topic as one of unit mode, or as one that is not."""
-        self._set_flag(topic, UNIT_FLAG, is_set=unit)
-
-    def update_unit_sub_flag(self, topic: str, *, has_unit_sub: bool) -> None:
-        """Mark a topic as one that a group of unit mode reads, or as one that none does."""
-        self._set_flag(topic, UNIT_SUB_FLAG, is_set=has_unit_sub)
-
     def update_order_topics(self, table: Mapping[str, str]) -> bool:
         """Make exactly the topics in `table` ordered ones; tell whether that changed any.
 
@@ -235,14 +227,6 @@ class TopicTable(VersionedTable[TopicConfig]):
             self._next_version()
             self.on_change(None)
         return bool(changed)
-
-    def _set_flag(self, topic: str, flag: int, *, is_set: bool) -> None:
-        old = self.get(topic)
-        if old is None:
-            return
-        flags = old.topic_sys_flag | flag if is_set else old.topic_sys_flag & ~flag
-        logger.info("update topic sys flag of %s from %d to %d", topic, old.topic_sys_flag, flags)
-        self._put(topic, msgspec.structs.replace(old, topic_sys_flag=flags))
 
     # --- the table as a whole ---
 
@@ -269,12 +253,11 @@ class TopicTable(VersionedTable[TopicConfig]):
         loaded = TopicConfigSerializeWrapper.decode(text.encode(), lenient_bytes_max=FILE_BYTES_MAX)
         return self._load(loaded.topic_config_table, loaded.data_version)
 
-    def replace_all(self, wrapper: TopicConfigSerializeWrapper) -> bool:
-        """Become what a master has; tell whether there was anything to change."""
-        return finish(self.replacing(wrapper))
-
     def replacing(self, wrapper: TopicConfigSerializeWrapper) -> Generator[None, None, bool]:
-        """Become what a master has, prepared in steps and changed at once; see `replace_all`."""
+        """Become what a master has, prepared in steps and changed at once.
+
+        The result tells whether there was anything to change.
+        """
         return self._replacing(wrapper.topic_config_table, wrapper.data_version)
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies.base import Body
 
 Entry = TypeVar("Entry", bound="Body")
-Result = TypeVar("Result")
 
 FILE_BYTES_MAX: Final = 1 << 30
 """A broker's own files may be as long as they like; the bound is for bodies of strangers."""
@@ -198,16 +197,6 @@ class VersionedTable(Generic[Entry]):
         self.changes += 1
         self.on_change(None)
         return True
-
-
-def finish(steps: Generator[None, None, Result]) -> Result:
-    """Do everything in one step; return what comes of it."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 def _ignore(_entry: object) -> None:

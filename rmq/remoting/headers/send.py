@@ -4,7 +4,7 @@ The same data has two spellings: version 1 with full names and version 2 with si
 is what stock clients use. Batches are told apart by `batch`, not by their own class.
 """
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from msgspec import field
 
@@ -71,26 +71,6 @@ class SendMessageRequestV2(Header, frozen=True, kw_only=True):
             max_reconsume_times=self.max_reconsume_times,
             batch=self.batch,
             broker_name=self.broker_name,
-        )
-
-    @classmethod
-    def from_v1(cls, request: SendMessageRequest) -> Self:
-        """Return `request` under single letters."""
-        return cls(
-            producer_group=request.producer_group,
-            topic=request.topic,
-            default_topic=request.default_topic,
-            default_topic_queue_nums=request.default_topic_queue_nums,
-            queue_id=request.queue_id,
-            sys_flag=request.sys_flag,
-            born_timestamp=request.born_timestamp,
-            flag=request.flag,
-            properties=request.properties,
-            reconsume_times=request.reconsume_times,
-            unit_mode=request.unit_mode,
-            max_reconsume_times=request.max_reconsume_times,
-            batch=request.batch,
-            broker_name=request.broker_name,
         )
 
 

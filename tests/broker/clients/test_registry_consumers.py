@@ -20,12 +20,19 @@ from tests.broker.clients.registry_kit import (
 
 if TYPE_CHECKING:
     from rmq.broker.clients.registry import ConsumerGroupInfo
+    from rmq.remoting.channel import Channel
 
 
 def the_group(clients: Clients, name: str = "group") -> ConsumerGroupInfo:
     group = clients.registry.consumer_group(name)
     assert group is not None
     return group
+
+
+def found_at(group: ConsumerGroupInfo, client_id: str) -> Channel:
+    member = group.find_client(client_id)
+    assert member is not None
+    return member.channel
 
 
 # ---- members -------------------------------------------------------------------------------------
@@ -114,10 +121,10 @@ def test_a_client_with_two_connections_is_listed_once_and_found_by_the_newer() -
     clients.consume(new, "group", "id")
     group = the_group(clients)
     assert group.client_ids() == ("id",)
-    assert group.find_channel("id") is new
+    assert found_at(group, "id") is new
     clients.registry.channel_closed(old)
     assert group.client_ids() == ("id",)
-    assert group.find_channel("id") is new
+    assert found_at(group, "id") is new
 
 
 def test_members_are_found_by_id() -> None:
@@ -125,12 +132,10 @@ def test_members_are_found_by_id() -> None:
     clients.consume(first)
     clients.consume(second)
     group = the_group(clients)
-    assert group.find_channel("a") is first
-    found = group.find_client("b")
-    assert found is not None
-    assert found.channel is second
+    assert found_at(group, "a") is first
+    assert found_at(group, "b") is second
     assert group.find_client("c") is None
-    assert group.find_channel(None) is None
+    assert group.find_client(None) is None
 
 
 def test_a_connection_that_changes_its_id_is_listed_under_the_new_one_without_a_notice() -> None:

@@ -12,7 +12,8 @@ from prometheus_client import generate_latest
 
 from rmq.broker.metrics.registry import CATALOGUE as SCRAPE_CATALOGUE
 from rmq.broker.metrics.registry import BrokerRegistry
-from rmq.broker.metrics.replication import CATALOGUE
+from rmq.broker.metrics.replication import CATALOGUE, COUNTERS, MODES, REASONS, ROLES, STATES
+from rmq.store.core import Refusal
 from tests.broker.metrics.metrics_kit import (
     master_status,
     metrics_of,
@@ -215,14 +216,56 @@ def test_what_must_not_go_unseen_has_an_alert(alert: str) -> None:
 
 def test_the_page_lists_every_metric_with_its_labels_and_no_other() -> None:
     rows = re.findall(
-        r"^\| `(rocketmq_\w+)` \| (gauge|counter) \| (.*?) \|", PAGE.read_text(), re.M
+        r"^\| `(rocketmq_\w+)` \| (gauge|counter) \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.M
     )
-    listed = {name: (kind, tuple(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    listed = {
+        name: (kind, tuple(re.findall(r"`(\w+)`", labels)), f"{meaning}.")
+        for name, kind, labels, meaning in rows
+    }
     assert len(listed) == len(rows)
     assert listed == {
-        family.name: ("counter" if family.is_counter else "gauge", family.labels)
+        family.name: ("counter" if family.is_counter else "gauge", family.labels, family.help)
         for family in (*CATALOGUE, *SCRAPE_CATALOGUE)
     }
+
+
+def counter_labels(name: str) -> list[str]:
+    return [
+        label for family, labels in COUNTERS.values() if family.name == name for label in labels
+    ]
+
+
+@pytest.mark.parametrize(
+    ("introduction", "values"),
+    [
+        ("Roles are", list(ROLES.values())),
+        ("Reasons are", [REASONS[refusal] for refusal in Refusal]),
+        ("Modes are", list(MODES.values())),
+        ("States are", list(STATES.values())),
+        ("Statuses are", counter_labels("rocketmq_ha_unreplicated_sends_total")),
+    ],
+)
+def test_the_page_lists_the_values_of_a_label_in_their_order(
+    introduction: str, values: list[str]
+) -> None:
+    _, _, text = PAGE.read_text().partition(f"{introduction} ")
+    assert re.findall(r"`(\w+)`", re.split(r"[.;]\s|, as ", text)[0]) == values
+
+
+def test_the_page_lists_the_reasons_for_which_links_are_closed() -> None:
+    _, _, table = PAGE.read_text().partition("| `reason` | the connection |")
+    rows = re.findall(r"^\| `(\w+)` \|", table.partition("\n\n")[0], re.M)
+    assert rows == counter_labels("rocketmq_ha_links_closed_total")
+
+
+def test_the_page_names_the_metrics_of_the_process_and_the_constant_labels() -> None:
+    page = PAGE.read_text()
+    shown = {name for name, _ in SERIES if name.startswith("process_")}
+    assert set(re.findall(r"`(process_\w+)`", page)) == shown
+    _, _, text = page.partition("All metrics of the broker have the labels ")
+    labels = re.findall(r"`(\w+)`\s+\(", text.partition(", as those")[0])
+    assert labels == ["cluster", "node_type", "node_id"]
+    assert set(labels) <= LABELS
 
 
 def test_the_page_lists_every_alert() -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING, TypeVar
 
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.topics import TopicTable
 from tests.store.golden import stores as golden
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -52,3 +58,13 @@ def golden_files(name: str) -> dict[str, str]:
         for path, data in golden.files_below(store, "config").items()
         if path.removesuffix(".bak") == f"config/{name}"
     }
+
+
+def finish(steps: Generator[None, None, Result]) -> Result:
+    """Do everything in one step; return what comes of it."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result

@@ -182,21 +182,6 @@ def test_removing_a_topic_leaves_all_others() -> None:
     assert offsets.query("g", "T", 0) == -1
 
 
-def test_what_nobody_reads_and_what_is_gone_is_forgotten() -> None:
-    offsets = filled(
-        ("gone", "left", 0, 10),
-        ("gone", "left", 1, 5),
-        ("gone", "reading", 0, 10),
-        ("half", "left", 0, 10),
-        ("half", "left", 1, 11),
-    )
-    removed = offsets.scan_unsubscribed(
-        lambda group, topic: (group, topic) == ("reading", "gone"), lambda _topic, _queue: 10
-    )
-    assert removed == [("gone", "left")]
-    assert sorted(offsets.to_body().offset_table) == ["gone@reading", "half@left"]
-
-
 def test_the_lowest_offset_of_all_groups_is_found_by_queue() -> None:
     offsets = filled(
         ("T", "g", 1, 20), ("T", "g", 0, 10), ("T", "h", 0, 8), ("T", "old", 0, 2), ("U", "g", 0, 1)

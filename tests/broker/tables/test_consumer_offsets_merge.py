@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from rmq.broker.tables.consumer_offsets import ConsumerOffsets
 from rmq.broker.tables.offset_resets import OffsetResets
 from rmq.broker.tables.offsets_body import SharedOffsets, decode_in_steps
-from rmq.broker.tables.versioned import finish
 from rmq.errors import ProtocolError
 from rmq.model import fastjson
 from rmq.remoting.bodies import BodyError, ConsumerOffsetSerializeWrapper
-from tests.broker.tables.table_kit import Clock
+from tests.broker.tables.table_kit import Clock, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable

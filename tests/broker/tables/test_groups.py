@@ -15,7 +15,7 @@ from rmq.remoting.bodies import (
     SubscriptionGroupWrapper,
 )
 from rmq.remoting.codes import RequestCode
-from tests.broker.tables.table_kit import Clock, Settings, golden_files, group_table
+from tests.broker.tables.table_kit import Clock, Settings, finish, golden_files, group_table
 from tests.remoting.bodies.captures import captured_bodies
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def test_a_new_broker_has_the_groups_that_a_stock_one_has() -> None:
         while groups.version.counter < master.data_version.counter:
             groups.find("CID_RMQ_SYS_TRANS")
         assert groups.to_body().encode() == data
-        slave.replace_all(master)
+        finish(slave.replacing(master))
         assert slave.to_body().encode() == data
     assert len(answers) > 3
-    assert slave.replace_all(SubscriptionGroupWrapper(data_version=DataVersion(counter=99)))
+    assert finish(slave.replacing(SubscriptionGroupWrapper(data_version=DataVersion(counter=99))))
     assert len(slave) == 0
 
 
@@ -205,5 +205,5 @@ def test_the_answer_to_slaves_is_made_once_per_change() -> None:
     assert groups.encoded() == groups.to_body().encode() != first
     groups.delete("g")
     assert groups.encoded() == groups.to_body().encode()
-    groups.replace_all(SubscriptionGroupWrapper(data_version=DataVersion(counter=99)))
+    finish(groups.replacing(SubscriptionGroupWrapper(data_version=DataVersion(counter=99))))
     assert groups.encoded() == groups.to_body().encode()

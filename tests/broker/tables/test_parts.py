@@ -14,13 +14,12 @@ from rmq.broker.tables.offset_resets import OffsetResets
 from rmq.broker.tables.offset_tables import OffsetTables
 from rmq.broker.tables.offsets_body import SharedOffsets
 from rmq.broker.tables.parts import PART_BYTES_MAX, Place, WantedPart, place_now, wanted_part
-from rmq.broker.tables.versioned import finish
 from rmq.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
-from tests.broker.tables.table_kit import Clock, topic_table
+from tests.broker.tables.table_kit import Clock, finish, topic_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -229,8 +229,6 @@ CHANGES: dict[str, Callable[[TopicTable], object]] = {
     "delete": lambda topics: topics.delete("T"),
     "create-on-send": lambda topics: topics.create_on_send("new", "TBW102", 4, 0),
     "create-on-send-back": lambda topics: topics.create_on_send_back("new", 1, 6, 0),
-    "unit": lambda topics: topics.update_unit_flag("T", unit=True),
-    "unit-sub": lambda topics: topics.update_unit_sub_flag("T", has_unit_sub=True),
     "order": lambda topics: topics.update_order_topics({"T": "broker-golden:4"}),
 }
 
@@ -284,32 +282,6 @@ def test_a_deleted_topic_is_gone_from_everywhere() -> None:
     assert topics.get("T") is None
     assert '"T"' not in topics.render()
     assert "T" not in topics.to_body().topic_config_table
-
-
-def test_unit_flags_are_set_and_cleared_one_by_one() -> None:
-    topics = topic_table()
-    topics.put(TopicConfig(topic_name="T"))
-
-    def flags() -> int:
-        topic = topics.get("T")
-        assert topic is not None
-        return topic.topic_sys_flag
-
-    topics.update_unit_flag("T", unit=True)
-    topics.update_unit_sub_flag("T", has_unit_sub=True)
-    assert flags() == 3
-    topics.update_unit_flag("T", unit=False)
-    assert flags() == 2
-    topics.update_unit_sub_flag("T", has_unit_sub=False)
-    assert flags() == 0
-
-
-def test_flags_of_an_unknown_topic_change_nothing() -> None:
-    topics, calls = watched(topic_table())
-    topics.update_unit_flag("T", unit=True)
-    topics.update_unit_sub_flag("T", has_unit_sub=True)
-    assert "T" not in topics
-    assert calls == []
 
 
 def test_exactly_the_topics_named_by_the_nameserver_are_ordered() -> None:

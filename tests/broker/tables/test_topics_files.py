@@ -13,7 +13,7 @@ from rmq.remoting.bodies import (
     TopicConfigSerializeWrapper,
 )
 from rmq.remoting.codes import RequestCode
-from tests.broker.tables.table_kit import Clock, Settings, golden_files, topic_table
+from tests.broker.tables.table_kit import Clock, Settings, finish, golden_files, topic_table
 from tests.remoting.bodies.captures import captured_bodies
 
 FILES = golden_files("topics.json")
@@ -57,7 +57,7 @@ def test_a_slave_becomes_what_its_master_answers() -> None:
     ]
     topics = topic_table(Settings(broker_name="another"))
     for data in answers:
-        topics.replace_all(TopicConfigSerializeWrapper.decode(data))
+        finish(topics.replacing(TopicConfigSerializeWrapper.decode(data)))
         assert topics.to_body().encode() == data
         assert "another" not in topics
     assert len(answers) > 3
@@ -67,15 +67,12 @@ def test_a_table_of_the_same_version_is_not_replaced() -> None:
     topics = topic_table()
     calls: list[TopicConfig | None] = []
     topics.on_change = calls.append
-    assert topics.replace_all(
-        TopicConfigSerializeWrapper(data_version=DataVersion(timestamp=5, counter=5))
+    version = DataVersion(timestamp=5, counter=5)
+    assert finish(topics.replacing(TopicConfigSerializeWrapper(data_version=version)))
+    other = TopicConfigSerializeWrapper(
+        topic_config_table={"T": TopicConfig(topic_name="T")}, data_version=version
     )
-    assert not topics.replace_all(
-        TopicConfigSerializeWrapper(
-            topic_config_table={"T": TopicConfig(topic_name="T")},
-            data_version=DataVersion(timestamp=5, counter=5),
-        )
-    )
+    assert not finish(topics.replacing(other))
     assert calls == [None]
     assert len(topics) == 0
     assert topics.render() == (
@@ -97,7 +94,7 @@ def test_a_replaced_table_is_written_as_it_is_now() -> None:
         },
         data_version=DataVersion(timestamp=5, counter=5),
     )
-    assert topics.replace_all(wrapper)
+    assert finish(topics.replacing(wrapper))
     assert TopicConfigSerializeWrapper.decode(topics.render().encode()) == wrapper
 
 

@@ -21,7 +21,7 @@ from rmq.client.blocking import (
     BlockingProducer,
 )
 from rmq.client.blocking import client as client_module
-from rmq.client.blocking import routes as route_keeping
+from rmq.client.blocking import routes as routes_module
 from rmq.client.blocking.members import answer_broker
 from rmq.client.core.admin.clients import consumer_connections, producer_connections
 from rmq.client.core.config import ClientConfig
@@ -168,7 +168,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._ahead_s = 0.0
-        for module in (client_module, route_keeping):
+        for module in (client_module, routes_module):
             monkeypatch.setattr(module, "_monotonic", self.now)
 
     def now(self) -> float:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.client.blocking import BlockingConsumer, BlockingProducer, client
-from rmq.client.blocking import routes as route_keeping
+from rmq.client.blocking import routes as routes_module
 from rmq.client.blocking.connections import Connections
 from rmq.client.core.consuming.offsets import ConsumeFrom
 from rmq.client.core.messages import Message, SendResult
@@ -243,7 +243,7 @@ def test_a_range_that_takes_long_keeps_its_route(
 ) -> None:
     """Routes that nobody uses are forgotten after a minute; this one is used."""
     later_s = 0.0
-    for module in (client, route_keeping):
+    for module in (client, routes_module):
         monkeypatch.setattr(module, "_monotonic", lambda: time.monotonic() + later_s)
     with played(pull_retries=0, pull_messages_max=1) as (queue, cluster, consumer):
         found = []

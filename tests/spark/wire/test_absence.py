@@ -318,7 +318,7 @@ def test_routes_of_a_stream_with_long_pauses_are_not_forgotten(
     cluster: PlayedCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     later_s = 0.0
-    for module in ("client", "route_keeping"):
+    for module in ("client", "routes"):
         name = f"rmq.client.blocking.{module}._monotonic"
         monkeypatch.setattr(name, lambda: 5000.0 + later_s)
     reader = RocketmqStreamReader(cluster.options(subscribe="T"))

@@ -1,0 +1,60 @@
+"""The tree that `rmq.errors` draws is the tree of the classes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import rmq
+from rmq import errors
+
+PACKAGE = Path(rmq.__file__).parent
+
+
+def declared_errors() -> dict[str, tuple[str, Path]]:
+    """The base of every subclass of `RmqError` in rmq/, and the module it is declared in."""
+    classes: list[tuple[str, str, Path]] = []
+    for module in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.ClassDef) and node.bases:
+                base = ast.unparse(node.bases[0]).rpartition(".")[2]
+                classes.append((node.name, base, module.relative_to(PACKAGE)))
+    tree: dict[str, tuple[str, Path]] = {}
+    found = {"RmqError"}
+    while found:
+        below = [each for each in classes if each[1] in found]
+        for name, base, path in below:
+            assert name not in tree, f"two errors are called {name}"
+            tree[name] = base, path
+        found = {name for name, _, _ in below}
+    return tree
+
+
+def drawn_errors() -> dict[str, tuple[str, str]]:
+    """The base of every error of the drawing, and what is said of it."""
+    assert errors.__doc__ is not None
+    drawn: dict[str, tuple[str, str]] = {}
+    path = ["RmqError"]
+    for line in errors.__doc__.splitlines():
+        if match := re.fullmatch(r"((?:[|`] {2}| {3})*)[|`]- (\w+) +(\S.*)", line):
+            depth = len(match[1]) // 3 + 1
+            path[depth:] = [match[2]]
+            assert match[2] not in drawn, f"{match[2]} is drawn twice"
+            drawn[match[2]] = path[depth - 1], match[3]
+    return drawn
+
+
+def test_every_error_is_in_the_tree_below_its_base_and_no_other_is() -> None:
+    declared = {name: base for name, (base, _) in declared_errors().items()}
+    assert len(declared) > 50
+    assert {name: base for name, (base, _) in drawn_errors().items()} == declared
+
+
+def test_the_tree_names_the_package_of_an_error_that_is_declared_elsewhere() -> None:
+    wrong = []
+    for name, (_, module) in declared_errors().items():
+        named = re.match(r"\[(\w+)\]", drawn_errors()[name][1])
+        if (named[1] if named else "errors") != module.parts[0].removesuffix(".py"):
+            wrong.append(f"{name} is declared in {module}")
+    assert wrong == []
