@@ -298,8 +298,8 @@ class Broker:
         self._parting = Parting(
             store,
             lambda: self.replication.parted_at,
-            trio.current_time,
-            lambda: self.replication.is_following,
+            now_ms=now_ms,
+            is_following=lambda: self.replication.is_following,
         )
         self.pulls = PullHandlers(
             live,

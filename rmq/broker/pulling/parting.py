@@ -10,9 +10,9 @@ A position behind the end of its queue cannot have been read here. One within th
 by a master that began the epoch itself, since it knows what it has given to whom (`served`): the
 position lies behind the beginning of the epoch, behind what the group has got here and behind the
 offset that is stored for it, and comes over a connection that was not served before. A slave cannot
-tell: for some time after it has taken on an epoch it sends consumers behind its beginning to the
-master (`is_unsure`). After a restart of that master, and from consumers whose pulls carry no offset
-to store (broadcasting, lite pull), positions within the queue are believed.
+tell: while an epoch is young it sends consumers behind its beginning to the master (`is_unsure`).
+From consumers whose pulls carry no offset to store (broadcasting, lite pull), and after a restart
+of the master in an epoch that is not young, positions within the queue are believed.
 
 In the first epoch nothing can have parted, and everything is as in 4.9.8.
 """
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
     from rmq.store.store import MessageStore
 
-UNHEARD_S: Final = 90.0
-"""Within this time after a promotion consumers have been heard of: they look at the route and send
-heartbeats every 30 s. Whoever stores offsets later without being a consumer is an operator."""
+YOUNG_S: Final = 90.0
+"""For this long after its first message an epoch is young. Within that time the master has heard
+of all consumers: they look at the route and send heartbeats every 30 s. Offsets that come later
+from others than consumers are an operator's."""
 
 
 class _Served(NamedTuple):
@@ -47,7 +48,8 @@ class Parting:
         self,
         store: MessageStore,
         parted_at: Callable[[], int | None],
-        clock: Callable[[], float] = lambda: 0.0,
+        *,
+        now_ms: Callable[[], int] = lambda: 0,
         is_following: Callable[[], bool] = lambda: False,
     ) -> None:
         """`parted_at` tells from which physical offset on the log may be another one than that of
@@ -55,36 +57,46 @@ class Parting:
         with a link to its master.
         """
         self._queues = store.core.queues
+        self._reads = store.reads
         self._parted_at = parted_at
-        self._clock = clock
-        self._began_at: float | None = None
-        """When this broker began the present epoch; None if it did not."""
-        self._served: dict[tuple[str, str, int], _Served] = {}
+        self._now_ms = now_ms
         self._is_following = is_following
-        self._adopted_at = -math.inf
-        """When this broker took on the epoch of another master."""
+        self._began_ms: int | None = None
+        """When this broker began to tell who has read what here; None if it does not."""
+        self._served: dict[tuple[str, str, int], _Served] = {}
 
     # --- a master that began the epoch itself ---
 
     def begin(self) -> None:
         """The broker begins an epoch: from now on it knows what it gives to consumers."""
-        self._began_at = self._clock()
+        self._began_ms = self._now_ms()
         self._served.clear()
+
+    def go_on(self) -> None:
+        """The broker is master: it may have been restarted right after it began its epoch."""
+        parted_at = self._parted_at()
+        if self._began_ms is None and parted_at is not None:
+            first = self._reads.record_at(parted_at)
+            if first is None or self._is_young(first.store_ms):
+                self.begin()
 
     def end(self) -> None:
         """The broker is master no longer."""
-        self._began_at = None
+        self._began_ms = None
         self._served.clear()
 
     @property
     def has_begun(self) -> bool:
-        """Whether this broker has begun the present epoch: `served` wants to be told."""
-        return self._began_at is not None
+        """Whether this broker knows what it gives to consumers: `served` is to be called."""
+        return self._began_ms is not None
 
     @property
     def is_recent(self) -> bool:
         """Whether there may be consumers that this broker has not heard of yet."""
-        return self._began_at is not None and self._clock() < self._began_at + UNHEARD_S
+        return self._began_ms is not None and self._is_young(self._began_ms)
+
+    def _is_young(self, began_ms: int) -> bool:
+        return self._now_ms() < began_ms + YOUNG_S * 1000
 
     def served(
         self, peer: str, group: str, topic: str, queue_id: int, next_offset: int, *, is_sent: bool
@@ -106,7 +118,7 @@ class Parting:
 
         `stored` is the offset that its group has, negative if none.
         """
-        if self._began_at is None or offset <= stored:
+        if self._began_ms is None or offset <= stored:
             return False
         served = self._served.get((group, topic, queue_id))
         if served is not None and (served.peer == peer or offset <= served.next_offset):
@@ -125,19 +137,15 @@ class Parting:
 
     # --- a slave ---
 
-    def adopt(self) -> None:
-        """The slave follows a master of another epoch from now on."""
-        self._adopted_at = self._clock()
-
     def is_unsure(self, topic: str, queue_id: int, offset: int) -> bool:
         """Tell whether a slave should leave a consumer with this position to the master.
 
         Later it need not: consumers have been to the master by then.
         """
-        if self._clock() >= self._adopted_at + UNHEARD_S or not self._is_following():
-            return False
         begin = self._begin_of(topic, queue_id)
-        return begin is not None and offset > begin
+        if begin is None or offset <= begin or not self._is_following():
+            return False
+        return self._is_young(self._reads.store_time(topic, queue_id, begin))
 
     # --- any broker ---
 

@@ -50,6 +50,7 @@ class MasterDuties:
 
     async def run(self) -> None:
         """Do them until cancelled."""
+        self._parting.go_on()
         self._delay.start()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._delay.run)
@@ -73,10 +74,6 @@ class MasterDuties:
             if self._topics.get(topic) is None:
                 logger.warning("topic %s was not known, it has %d queues now", topic, queues)
                 self._topics.create_on_send_back(topic, queues)
-
-    def epoch_adopted(self) -> None:
-        """The broker is a slave, and its master is of another epoch than the one before."""
-        self._parting.adopt()
 
     def give_up(self) -> None:
         """Have done with being master: `run` was cancelled, the store is flushed."""

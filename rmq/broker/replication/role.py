@@ -275,7 +275,6 @@ class Replication:
     async def adopt_epoch(self, epoch: int, start: int) -> None:
         """Note durably that the master is of another epoch."""
         self.metadata.epoch_began()
-        self._duties.epoch_adopted()
         await self._save(with_epoch(self.identity, epoch, start))
 
     @property

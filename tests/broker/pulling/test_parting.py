@@ -11,10 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
-import trio
 
 from rmq.broker.config import BrokerRole
-from rmq.broker.pulling.parting import UNHEARD_S
+from rmq.broker.pulling.parting import YOUNG_S
 from rmq.ha.identity import with_epoch
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import UpdateConsumerOffsetRequest
@@ -34,8 +33,6 @@ from tests.broker.broker_kit import part_broker
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    from trio.testing import MockClock
 
     from tests.broker.broker_kit import PartBroker
     from tests.remoting.server_kit import Frame, Peer
@@ -68,7 +65,6 @@ async def new_slave(root: Path, *, is_following: bool = True) -> AsyncIterator[P
         replication.identity = with_epoch(replication.identity, 2, begin)
         parting = broker.broker._parting
         parting._is_following = lambda: is_following
-        broker.broker.duties.epoch_adopted()
         broker.live.assume_role(BrokerRole.SLAVE, 1, now_ms=START_MS)
         yield broker
 
@@ -154,11 +150,9 @@ async def test_commits_before_the_first_pull_are_not_stored(is_known: bool, tmp_
         assert stored(broker) == BEGIN
 
 
-async def test_later_an_operator_may_store_any_offset(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_later_an_operator_may_store_any_offset(tmp_path: Path) -> None:
     async with new_master(tmp_path) as broker:
-        await trio.sleep(UNHEARD_S + 1)
+        broker.clock.ms += int(YOUNG_S * 1000)
         await commit(broker.attach(), 8)
         assert stored(broker) == 8
 
@@ -170,11 +164,24 @@ async def test_who_is_sent_to_a_slave_may_come_back_from_anywhere(tmp_path: Path
         assert stored(broker) == 8
 
 
-async def test_a_former_master_and_one_that_was_restarted_believe_all(tmp_path: Path) -> None:
+async def test_a_former_master_believes_all(tmp_path: Path) -> None:
     async with new_master(tmp_path) as broker:
         broker.broker.duties.give_up()
         assert len(bodies_of(await broker.ask(pull(0, 8, commit=8)))) == 2
         assert stored(broker) == 8
+
+
+@pytest.mark.parametrize("is_young", [True, False])
+async def test_a_master_that_was_restarted_believes_all_unless_its_epoch_is_young(
+    is_young: bool, tmp_path: Path
+) -> None:
+    async with new_master(tmp_path) as broker:
+        broker.broker.duties.give_up()
+        if not is_young:
+            broker.clock.ms += int(YOUNG_S * 1000)
+        broker.broker._parting.go_on()
+        answer = await broker.ask(pull(0, 8, commit=8))
+        assert (answer.code == ResponseCode.PULL_OFFSET_MOVED) == is_young
 
 
 async def test_a_pull_that_waited_is_served(tmp_path: Path) -> None:
@@ -194,7 +201,7 @@ async def test_a_pull_that_waited_is_served(tmp_path: Path) -> None:
     ("commit", "wait_ms"), [(8, None), (None, 15_000)], ids=["commit", "suspend"]
 )
 async def test_a_slave_of_a_new_master_leaves_doubtful_positions_to_it(
-    commit: int | None, wait_ms: int | None, tmp_path: Path, autojump_clock: MockClock
+    commit: int | None, wait_ms: int | None, tmp_path: Path
 ) -> None:
     flagged = partial(pull, commit=commit, wait_ms=wait_ms)
     async with new_slave(tmp_path) as broker:
@@ -203,7 +210,7 @@ async def test_a_slave_of_a_new_master_leaves_doubtful_positions_to_it(
         assert "may have been read from a former master" in str(answer.remark)
         assert len(bodies_of(await broker.ask(flagged(0, BEGIN)))) == END - BEGIN
         assert len(bodies_of(await broker.ask(pull(0, 8)))) == 2, "a raw pull"
-        await trio.sleep(UNHEARD_S + 1)
+        broker.clock.ms += int(YOUNG_S * 1000)
         assert len(bodies_of(await broker.ask(flagged(0, 8)))) == 2
 
 
