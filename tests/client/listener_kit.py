@@ -21,7 +21,7 @@ from tests.store.built_records import build_record
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from rmq.client.core.tracer import ConsumeCode
+    from rmq.client.core.trace import ConsumeCode
     from rmq.client.trio.listener_pool import ConsumeService, Listener
 
 

@@ -23,10 +23,14 @@ from rmq.client.blocking.frames import Settings
 from rmq.client.blocking.members import answer_broker
 from rmq.client.blocking.routes import RouteKeeping
 from rmq.client.blocking.runner import FlowRunner
-from rmq.client.core.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
-from rmq.client.core.config import ClientConfig
+from rmq.client.core.config import (
+    DEFAULT_INSTANCE,
+    ClientConfig,
+    client_id,
+    own_address,
+    unique_instance,
+)
 from rmq.client.core.flows import Ask
-from rmq.client.core.local_address import own_address
 from rmq.client.core.nameservers import Nameservers
 from rmq.client.core.routes import MASTER_ID, RouteTable
 from rmq.errors import ClientClosedError, ClientError

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 from rmq.client.blocking.client import LEAVE_S, BlockingClient
 from rmq.client.blocking.commits import Commits
 from rmq.client.blocking.consumer_config import BlockingConsumerConfig
-from rmq.client.blocking.member_config import member_config
 from rmq.client.blocking.ranges import RangeReader
 from rmq.client.blocking.reading import Reading
+from rmq.client.core.config import member_config
 from rmq.client.core.consuming import offsets
 from rmq.client.core.consuming.pull_subscriptions import presence, running_info, subscription
 from rmq.errors import (

@@ -16,8 +16,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
 from rmq.client.blocking.client import BlockingClient
-from rmq.client.blocking.member_config import member_config
 from rmq.client.blocking.sending import IN_FLIGHT, Sending
+from rmq.client.core.config import member_config
 from rmq.client.core.producing.config import ProducerConfig
 from rmq.client.core.producing.delivery import Sends
 from rmq.client.core.producing.outbound import prepare, prepare_batch, split_batch

@@ -17,7 +17,6 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
 
-from rmq.client.core.broker_choice import broker_of
 from rmq.client.core.busy import is_busy
 from rmq.client.core.consuming.pulls import (
     PullStatus,
@@ -26,7 +25,7 @@ from rmq.client.core.consuming.pulls import (
     read_pull_parts,
 )
 from rmq.client.core.flows import Answer, Ask
-from rmq.client.core.routes import MASTER_ID
+from rmq.client.core.routes import MASTER_ID, broker_of
 from rmq.errors import (
     BadAnswerError,
     ClientError,

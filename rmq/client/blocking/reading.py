@@ -12,11 +12,10 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.client.core.broker_choice import broker_of
 from rmq.client.core.consuming.buffer import BufferLimits, PullBuffer
 from rmq.client.core.consuming.offsets import start_offset
 from rmq.client.core.consuming.pulls import PullStatus, pull
-from rmq.client.core.routes import MASTER_ID
+from rmq.client.core.routes import MASTER_ID, broker_of
 from rmq.errors import (
     BadAnswerError,
     ClientError,

@@ -21,10 +21,14 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
 
-from rmq.client.core.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
-from rmq.client.core.config import ClientConfig
+from rmq.client.core.config import (
+    DEFAULT_INSTANCE,
+    ClientConfig,
+    client_id,
+    own_address,
+    unique_instance,
+)
 from rmq.client.core.flows import Ask, Flow
-from rmq.client.core.local_address import own_address
 from rmq.client.core.members import ConsumerMember
 from rmq.client.core.nameservers import Nameservers
 from rmq.client.core.routes import MASTER_ID, MissingTopics, RouteTable

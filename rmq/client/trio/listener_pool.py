@@ -19,7 +19,7 @@ import trio
 from rmq.client.core.consuming.results import FAILED, SUCCESS, Outcome, understood
 from rmq.client.core.consuming.send_back import FIRST_LEVEL
 from rmq.client.core.consuming.turns import Lanes
-from rmq.client.core.tracer import ConsumeCode
+from rmq.client.core.trace import ConsumeCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmq.client.core.consuming.results import ListenerResult
     from rmq.client.core.consuming.turns import Lane
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.assigned_queue import AssignedQueue
     from rmq.client.trio.status import ConsumeStatistics
 

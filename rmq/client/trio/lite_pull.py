@@ -27,7 +27,7 @@ import trio
 from rmq.client.core.consuming import offsets as offset_flows
 from rmq.client.core.consuming.config import LitePullConfig
 from rmq.client.core.consuming.pull_subscriptions import PullSubscriptions
-from rmq.client.core.tracer import ConsumeCode
+from rmq.client.core.trace import ConsumeCode
 from rmq.client.trio.client import LEAVE_S, open_client
 from rmq.client.trio.lite_member import LiteMember
 from rmq.client.trio.lite_reader import LitePullStatistics, LiteReader
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rmq.client.core.consuming.subscription_set import Expression
     from rmq.client.core.flows import Flow
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.client.trio.lite_member import QueueListener
     from rmq.model.queues import MessageQueue

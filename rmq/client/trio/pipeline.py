@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from rmq.client.core.producing.config import ProducerConfig
     from rmq.client.core.producing.outbound import OutboundMessage
     from rmq.client.core.routes import TopicRoute
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.client.trio.pending import Pending
     from rmq.client.trio.send_paths import Link, Path, TopicPaths

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rmq.client.core.producing.selection import Selector, ShardingKey
     from rmq.client.core.received import ReceivedMessage
     from rmq.client.core.routes import TopicRoute
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.model.queues import MessageQueue
 

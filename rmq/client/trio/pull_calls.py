@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 import trio
 
-from rmq.client.core.broker_choice import broker_of
 from rmq.client.core.consuming.pulls import PullResult, PullStatus, pull_request, read_pull_answer
 from rmq.client.core.flows import Answer, Ask
-from rmq.client.core.routes import MASTER_ID
+from rmq.client.core.routes import MASTER_ID, broker_of
 from rmq.client.trio.runner import REQUEST_TYPE, STREAM
 from rmq.errors import (
     BadAnswerError,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from rmq.client.core.consuming.subscription_set import Expression, Subscriptions
     from rmq.client.core.received import ReceivedMessage
     from rmq.client.core.routes import TopicRoute
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.client.trio.listener_pool import Listener
     from rmq.client.trio.offset_keeping import OffsetKeeper

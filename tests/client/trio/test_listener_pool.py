@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from rmq.client.core.consuming.results import ConsumeResult, Later
-from rmq.client.core.tracer import ConsumeCode
+from rmq.client.core.trace import ConsumeCode
 from tests.client.listener_kit import bench, queue
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import trio
 from rmq.client.core.consuming.config import ConsumeFrom, LitePullConfig
 from rmq.client.core.consuming.lite_options import LitePullOptions
 from rmq.client.core.consuming.subscription_set import Sql
-from rmq.client.core.tracer import ConsumeCode
+from rmq.client.core.trace import ConsumeCode
 from rmq.client.trio.client import open_client
 from rmq.client.trio.lite_pull import lite_pulling, open_lite_pull_consumer
 from rmq.errors import ConfigError, ResponseError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.tracer import Sent, TransactionEnded
+    from rmq.client.core.trace import Sent, TransactionEnded
 
 FIRST = ConsumeFrom.FIRST
 
