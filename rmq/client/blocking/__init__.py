@@ -12,8 +12,8 @@ Reading order: `stream` and `connection` (bytes and frames), `connections` (wher
 from rmq.client.blocking.admin import BlockingAdmin
 from rmq.client.blocking.client import BlockingClient
 from rmq.client.blocking.consumer import BlockingConsumer
-from rmq.client.blocking.consumer_config import BlockingConsumerConfig
 from rmq.client.blocking.producer import BlockingProducer
+from rmq.client.core.consuming.config import BlockingConsumerConfig
 
 __all__ = [
     "BlockingAdmin",

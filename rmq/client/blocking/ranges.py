@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from rmq.client.blocking.calls import Call
     from rmq.client.blocking.client import BlockingClient
-    from rmq.client.blocking.consumer_config import BlockingConsumerConfig
+    from rmq.client.core.consuming.config import BlockingConsumerConfig
     from rmq.client.core.consuming.pulls import PullParts
     from rmq.client.core.received import ReceivedMessage
     from rmq.client.core.routes import Address

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmq.client.blocking.client import BlockingClient
-    from rmq.client.blocking.consumer_config import BlockingConsumerConfig
     from rmq.client.blocking.runner import Task
     from rmq.client.core.consuming.buffer import Ticket
+    from rmq.client.core.consuming.config import BlockingConsumerConfig
     from rmq.client.core.consuming.pulls import PullResult
     from rmq.client.core.flows import Flow
     from rmq.client.core.received import ReceivedMessage

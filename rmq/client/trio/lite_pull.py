@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from rmq.client.core.config import ClientConfig
-    from rmq.client.core.consuming.lite_options import LitePullOptions
+    from rmq.client.core.consuming.config import LitePullOptions
     from rmq.client.core.consuming.subscription_set import Expression
     from rmq.client.core.flows import Flow
     from rmq.client.core.received import ReceivedMessage

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rmq.client.core.config import ClientConfig
-    from rmq.client.core.consuming.push_options import PushConsumerOptions
+    from rmq.client.core.consuming.config import PushConsumerOptions
     from rmq.client.core.consuming.subscription_set import Expression, Subscriptions
     from rmq.client.core.received import ReceivedMessage
     from rmq.client.core.routes import TopicRoute

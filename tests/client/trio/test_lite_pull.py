@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rmq.client.core.consuming.config import ConsumeFrom, LitePullConfig
-from rmq.client.core.consuming.lite_options import LitePullOptions
+from rmq.client.core.consuming.config import ConsumeFrom, LitePullConfig, LitePullOptions
 from rmq.client.core.consuming.subscription_set import Sql
 from rmq.client.core.trace import ConsumeCode
 from rmq.client.trio.client import open_client

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, Unpack
 
-    from rmq.client.core.consuming.push_options import PushConsumerOptions
+    from rmq.client.core.consuming.config import PushConsumerOptions
     from rmq.client.trio.push_consumer import PushConsumer
     from rmq.remoting.headers import PullMessageRequest
     from rmq.remoting.request import Request
