@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from rmq.client.core.members import ConsumerMember, TransactionMember
-from rmq.client.trio.task_stacks import task_stacks
+from rmq.client.trio.status import task_stacks
 from rmq.errors import ProtocolError, RefusedError
 from rmq.model.properties import PropertyFinder, decode_text
 from rmq.model.record import BadRecordError, decode_record

@@ -34,9 +34,9 @@ from rmq.client.core.producing.master_waits import (
     may_get_master,
 )
 from rmq.client.core.producing.outbound import send_request
+from rmq.client.trio.inflight import InflightLimit
 from rmq.client.trio.pending import Line
 from rmq.client.trio.send_paths import PathTable
-from rmq.client.trio.waiting import Room
 from rmq.errors import (
     ClientClosedError,
     ClientError,
@@ -110,7 +110,7 @@ class Pipeline:
         """The masters of these topics that brokers have named."""
         self._pauses: dict[str, Pauses] = {}
         self._pendings: set[Pending] = set()
-        self._room = Room(config.pending_max, config.pending_bytes_max)
+        self._room = InflightLimit(config.pending_max, config.pending_bytes_max)
         self._drained: trio.Event | None = None
 
     # --- life --------------------------------------------------------------------------------

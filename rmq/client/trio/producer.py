@@ -26,11 +26,11 @@ from rmq.client.core.producing.requests import CORRELATION_ID
 from rmq.client.core.producing.selection import by_hash
 from rmq.client.core.producing.unique_keys import new_unique_keys
 from rmq.client.trio.client import open_client
+from rmq.client.trio.inflight import PendingSend
 from rmq.client.trio.pending import Pending
 from rmq.client.trio.pipeline import Pipeline
 from rmq.client.trio.request_reply import Requester
 from rmq.client.trio.tracing import TraceRole, traced
-from rmq.client.trio.waiting import PendingSend
 from rmq.errors import IllegalMessageError, RmqError, TooManyRequestsError
 from rmq.remoting.awaited import Awaited
 from rmq.remoting.bodies import ProducerData

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rmq.client.core.consuming.offset_store import OffsetTable
     from rmq.client.core.consuming.pulls import PullResult
     from rmq.client.core.consuming.subscription_set import SubscriptionSet
-    from rmq.client.core.consuming.turns import Lane
-    from rmq.client.trio.assigned_queue import AssignedQueue
+    from rmq.client.core.consuming.turns import QueueTurn
+    from rmq.client.trio.assignment import AssignedQueue
     from rmq.client.trio.client import Client
     from rmq.client.trio.status import ConsumeStatistics
 
@@ -62,7 +62,7 @@ class Pulling:
         statistics: ConsumeStatistics,
         *,
         needs_lock: bool,
-        offer: Callable[[Lane[AssignedQueue]], None],
+        offer: Callable[[QueueTurn[AssignedQueue]], None],
         offset_is_illegal: Callable[[AssignedQueue, int], None],
     ) -> None:
         """`offer` gives a queue its turn. `offset_is_illegal` is told of queues that have no such
@@ -161,7 +161,7 @@ class Pulling:
         count = process.put(result.messages, result.next_offset)
         if count:
             self._statistics.pulled(queue.topic, count, took_s)
-            self._offer(assigned.lane)
+            self._offer(assigned.turn)
             return config.pull_interval_s
         if not process.count:
             # What lies before the next pull is not for this consumer: it counts as finished.

@@ -33,12 +33,11 @@ from rmq.client.core.consuming.subscription_set import SubscriptionSet
 from rmq.client.trio import status as consumer_status
 from rmq.client.trio.assignment import Assignment
 from rmq.client.trio.client import LEAVE_S, open_client
-from rmq.client.trio.consume_services import consume_service
 from rmq.client.trio.listener_pool import ListenerPool
 from rmq.client.trio.offset_keeping import LocalOffsetKeeper, RemoteOffsetKeeper
 from rmq.client.trio.pull_loop import Pulling
 from rmq.client.trio.rebalance import Rebalancer
-from rmq.client.trio.returning import Returning
+from rmq.client.trio.services import Returning, consume_service
 from rmq.client.trio.status import SAMPLE_S, ConsumeStatistics
 from rmq.client.trio.tracing import TraceRole, traced
 from rmq.errors import ClientClosedError, ClientError, ConfigError, NoRouteError
@@ -111,7 +110,7 @@ class PushConsumer:
                 keeper.table,
                 self._returning,
                 relock=self._assignment.relock if self._needs_lock else None,
-                offer=lambda lane: self._pool.offer(lane),
+                offer=lambda turn: self._pool.offer(turn),
                 after=self._after,
             ),
             group=config.group,

@@ -10,8 +10,8 @@ import trio
 
 from rmq.client.core.producing.requests import Replies, reply_to, request_properties
 from rmq.client.trio.pending import Pending
-from rmq.client.trio.waiting import Waiter
 from rmq.errors import RequestTimeoutError, RmqError
+from rmq.remoting.awaited import Waiter
 
 if TYPE_CHECKING:
     from rmq.client.core.messages import Message, SendResult
