@@ -32,6 +32,7 @@ from rmq.errors import (
     ClientError,
     ConnectFailedError,
     ConnectionLostError,
+    IllegalMessageError,
     NoRouteError,
     RequestTimeoutError,
     ResponseError,
@@ -214,6 +215,29 @@ class BatchFailedError(SendFailedError):
             for message in run
         ]
         """The messages of the parts that were not."""
+
+
+def batch_results(
+    runs: Sequence[Sequence[Message]], outcomes: Sequence[SendResult | RmqError | None]
+) -> list[SendResult]:
+    """Return the results of the parts of a batch; None stands for one that was not sent.
+
+    Raises `BatchFailedError` if some parts were not acknowledged, and the error itself if there is
+    one part only.
+    """
+    results = [each for each in outcomes if not isinstance(each, RmqError) and each is not None]
+    if len(results) == len(outcomes):
+        return results
+    if len(outcomes) == 1:
+        assert isinstance(outcomes[0], RmqError)
+        raise outcomes[0]
+    raise BatchFailedError(runs, outcomes)
+
+
+def check_queue(topic: str, queue: MessageQueue | None) -> None:
+    """Raise `IllegalMessageError` if a queue that was chosen is none of the message's topic."""
+    if queue is not None and queue.topic != topic:
+        raise IllegalMessageError(f"a message for topic {topic} and a queue of topic {queue.topic}")
 
 
 def not_ok(result: SendResult, address: str) -> ClientError:
