@@ -24,7 +24,7 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
-from rmq.client.blocking.client import LEAVE_S, BlockingClient
+from rmq.client.blocking.client import BlockingClient
 from rmq.client.blocking.commits import Commits
 from rmq.client.blocking.ranges import RangeReader
 from rmq.client.blocking.reading import Reading
@@ -32,6 +32,7 @@ from rmq.client.core.config import member_config
 from rmq.client.core.consuming import offsets
 from rmq.client.core.consuming.config import BlockingConsumerConfig
 from rmq.client.core.consuming.pull_subscriptions import presence, running_info, subscription
+from rmq.client.core.members import LEAVE_S
 from rmq.errors import (
     ClientClosedError,
     ConfigError,

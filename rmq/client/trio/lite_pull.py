@@ -27,8 +27,9 @@ import trio
 from rmq.client.core.consuming import offsets as offset_flows
 from rmq.client.core.consuming.config import LitePullConfig
 from rmq.client.core.consuming.pull_subscriptions import PullSubscriptions
+from rmq.client.core.members import LEAVE_S
 from rmq.client.core.trace import ConsumeCode
-from rmq.client.trio.client import LEAVE_S, open_client
+from rmq.client.trio.client import open_client
 from rmq.client.trio.lite_member import LiteMember
 from rmq.client.trio.lite_reader import LitePullStatistics, LiteReader
 from rmq.client.trio.tracing import TraceRole, traced

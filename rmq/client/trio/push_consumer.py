@@ -30,9 +30,10 @@ from rmq.client.core.consuming.group import check_filter
 from rmq.client.core.consuming.offset_file import local_offset_path
 from rmq.client.core.consuming.send_back import BROKER_DECIDES
 from rmq.client.core.consuming.subscription_set import SubscriptionSet
+from rmq.client.core.members import LEAVE_S
 from rmq.client.trio import status as consumer_status
 from rmq.client.trio.assignment import Assignment
-from rmq.client.trio.client import LEAVE_S, open_client
+from rmq.client.trio.client import open_client
 from rmq.client.trio.listener_pool import ListenerPool
 from rmq.client.trio.offset_keeping import LocalOffsetKeeper, RemoteOffsetKeeper
 from rmq.client.trio.pull_loop import Pulling

@@ -128,9 +128,9 @@ class Requester:
 
 def replies_of(client: Client) -> Replies:
     """Return who waits for replies on a client; its producers share it."""
-    replies = client.callbacks.on_reply
+    replies = client.broker_requests.on_reply
     if not isinstance(replies, Replies):
-        replies = client.callbacks.on_reply = Replies(now_ms=_now_ms)
+        replies = client.broker_requests.on_reply = Replies(now_ms=_now_ms)
     return replies
 
 
