@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from rmq.client.core.consuming.buffer import BufferLimits, PullBuffer
 from rmq.client.core.consuming.offsets import start_offset
+from rmq.client.core.consuming.pull_policy import (
+    BUSY_PAUSE_S,
+    LOST_BROKER,
+    asks_for_pause,
+    check_found,
+    check_place,
+    failure_level,
+    idle_pause_s,
+    moved_text,
+)
 from rmq.client.core.consuming.pulls import PullStatus, pull
 from rmq.client.core.routes import MASTER_ID, broker_of
 from rmq.errors import (
-    BadAnswerError,
     ClientError,
-    ConnectFailedError,
     ConnectionLostError,
-    NoRouteError,
-    RequestTimeoutError,
-    ResponseError,
 )
-from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,14 +45,6 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import SubscriptionData
 
 logger = logging.getLogger(__name__)
-
-BUSY_PAUSE_S: Final = 0.02
-"""How long a broker is left alone that says that it has too much to do."""
-IDLE_PAUSE_S: Final = 0.05
-"""How long a queue is left alone whose broker does not wait for messages although it may."""
-
-_LOST: Final = (ConnectFailedError, ConnectionLostError, NoRouteError, RequestTimeoutError)
-"""What a failed pull says if the broker may be somewhere else by now."""
 
 _monotonic = time.monotonic
 
@@ -179,34 +175,18 @@ class Reading:
 
     def _check(self, state: _QueueState, ticket: Ticket, result: PullResult) -> None:
         """Raise if an answer is not to be believed."""
-        queue = state.queue
-        goes_on_at = result.next_offset
-        if goes_on_at < 0 or (result.status is PullStatus.FOUND and goes_on_at <= ticket.offset):
-            # Taken at its word, it would give out the same messages for ever.
-            raise self._nonsense(ticket, f"goes on at offset {goes_on_at}")
-        if result.status is not PullStatus.OFFSET_ILLEGAL:
+        queue, offset = state.queue, ticket.offset
+        peer = queue.broker_name
+        if result.status is PullStatus.FOUND:
+            check_found(peer, queue, offset, result.next_offset)
             return
-        asked = broker_of(self._client.routes, queue, state.broker_id)
-        if asked.broker_id != MASTER_ID and goes_on_at < ticket.offset:
-            # A slave that lags behind is no reason to read again what was read already.
-            raise self._nonsense(ticket, f"ends at offset {goes_on_at}: a slave")
-        logger.warning(
-            "group %s: %s has no offset %d but %d to %d, so it is read from %d on",
-            self._config.group,
-            queue,
-            ticket.offset,
-            result.min_offset,
-            result.max_offset,
-            goes_on_at,
+        is_moved = result.status is PullStatus.OFFSET_ILLEGAL
+        is_slave = is_moved and (
+            broker_of(self._client.routes, queue, state.broker_id).broker_id != MASTER_ID
         )
-
-    def _nonsense(self, ticket: Ticket, what: str) -> BadAnswerError:
-        queue = ticket.queue
-        return BadAnswerError(
-            queue.broker_name,
-            "PULL_MESSAGE",
-            f"{queue}, pulled from offset {ticket.offset}, {what}",
-        )
+        check_place(peer, queue, offset, result, is_slave=is_slave)
+        if is_moved:
+            logger.warning("%s", moved_text(self._config.group, queue, offset, result))
 
     # --- outcomes ----------------------------------------------------------------------------
 
@@ -229,20 +209,18 @@ class Reading:
         assert not isinstance(result, int)
         state.broker_id = result.suggested_broker_id
         self.buffer.finish(ticket, result.messages, result.next_offset)
-        stays = not result.messages and result.next_offset == ticket.offset
-        if stays and now - state.began_at < IDLE_PAUSE_S:
-            state.left_alone_until = now + IDLE_PAUSE_S
+        if pause_s := idle_pause_s(ticket.offset, result, now - state.began_at):
+            state.left_alone_until = now + pause_s
 
     def _failed(self, state: _QueueState, error: ClientError, now: float) -> None:
         """Leave a queue alone for a while, and say why, once as long as it stays the same."""
         state.broker_id = MASTER_ID
-        if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
+        if asks_for_pause(error):
             state.left_alone_until = now + BUSY_PAUSE_S
             return
-        level = logging.DEBUG if str(state.failure) == str(error) else logging.WARNING
         pause_s = self._config.pull_pause_s
         logger.log(
-            level,
+            failure_level(state.failure, error),
             "group %s: %s cannot be read, again in %g s: %s",
             self._config.group,
             state.queue,
@@ -253,7 +231,7 @@ class Reading:
             state.left_alone_until = now + pause_s
         # Else a broker that went away, or did not like our silence: it may be back at once.
         state.failure = error
-        state.is_lost = isinstance(error, _LOST)
+        state.is_lost = isinstance(error, LOST_BROKER)
 
 
 class _QueueState:

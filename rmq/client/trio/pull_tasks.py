@@ -13,21 +13,27 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 import msgspec
 import trio
 
+from rmq.client.core.consuming.pull_policy import (
+    BUSY_PAUSE_S,
+    LOST_BROKER,
+    asks_for_pause,
+    check_found,
+    check_place,
+    failure_level,
+    idle_pause_s,
+    moved_text,
+)
 from rmq.client.core.consuming.pulls import PullResult, PullStatus, pull_request, read_pull_answer
 from rmq.client.core.flows import Answer, Ask
 from rmq.client.core.routes import MASTER_ID, broker_of
 from rmq.client.trio.runner import REQUEST_TYPE, STREAM
 from rmq.errors import (
-    BadAnswerError,
     ClientError,
     ConfigError,
     ConnectFailedError,
     ConnectionLostError,
-    NoRouteError,
-    RequestTimeoutError,
-    ResponseError,
 )
-from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.codes import RequestCode
 from rmq.remoting.headers import PullMessageRequest, PullMessageResponse
 
 if TYPE_CHECKING:
@@ -42,6 +48,8 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import SubscriptionData
     from rmq.remoting.channel import Call, Channel
     from rmq.remoting.command import Command
+
+logger = logging.getLogger(__name__)
 
 _FOUND: Final = int(PullStatus.FOUND.value)
 
@@ -186,9 +194,8 @@ class PullCall:
         if answer.code != _FOUND:
             return None
         header = answer.header(PullMessageResponse)
-        if header.next_begin_offset <= self.ticket.offset:
-            # Taken at its word, it would give out the same messages for ever.
-            raise self.nonsense(f"goes on at offset {header.next_begin_offset}")
+        ticket = self.ticket
+        check_found(self.broker.address, ticket.queue, ticket.offset, header.next_begin_offset)
         return header
 
     def result(self, answer: Answer) -> PullResult:
@@ -200,40 +207,10 @@ class PullCall:
             subscription=self._subscription,
             checks_crc=self._config.checks_crc,
         )
-        if result.next_offset < 0:
-            raise self.nonsense(f"goes on at offset {result.next_offset}")
-        if (
-            result.status is PullStatus.OFFSET_ILLEGAL
-            and self.broker.broker_id != MASTER_ID
-            and result.next_offset < self.ticket.offset
-        ):
-            # A slave that lags behind is no reason to read again what was read already.
-            raise self.nonsense(f"ends at offset {result.next_offset} at a slave")
+        ticket, broker = self.ticket, self.broker
+        is_slave = broker.broker_id != MASTER_ID
+        check_place(broker.address, ticket.queue, ticket.offset, result, is_slave=is_slave)
         return result
-
-    def nonsense(self, what: str) -> BadAnswerError:
-        ticket = self.ticket
-        return BadAnswerError(
-            self.broker.address,
-            self._ask.code.name,
-            f"{ticket.queue}, pulled from offset {ticket.offset}, {what}",
-        )
-
-
-logger = logging.getLogger(__name__)
-
-BUSY_PAUSE_S: Final = 0.02
-"""How long a broker is left alone that says that it has too much to do."""
-IDLE_PAUSE_S: Final = 0.05
-"""How long a queue is left alone whose broker does not wait for messages although it may."""
-
-_LOST_BROKER: Final = (
-    ConnectFailedError,
-    ConnectionLostError,
-    RequestTimeoutError,
-    NoRouteError,
-)
-"""What a failed pull says if the broker may be somewhere else by now."""
 
 
 class Reading(Protocol):
@@ -364,10 +341,12 @@ class PullTasks:
             self.failures.pop(queue, None)
         if result.messages:
             self._reading.arrived()
-        elif result.status is PullStatus.OFFSET_ILLEGAL:
-            self._moved_by_broker(ticket, result)
-        elif result.next_offset == ticket.offset and trio.current_time() - started < IDLE_PAUSE_S:
-            await trio.sleep(IDLE_PAUSE_S)
+        else:
+            if result.status is PullStatus.OFFSET_ILLEGAL:
+                text = moved_text(self._config.group, queue, ticket.offset, result)
+                logger.warning("%s", text)
+            if pause_s := idle_pause_s(ticket.offset, result, trio.current_time() - started):
+                await trio.sleep(pause_s)
         return following._replace(broker_id=result.suggested_broker_id)
 
     def _begin_next(self, ticket: Ticket, place: PullMessageResponse) -> Following:
@@ -386,28 +365,16 @@ class PullTasks:
             self._buffer.not_begun(ahead)
             return Following(None, broker_id)
 
-    def _moved_by_broker(self, ticket: Ticket, result: PullResult) -> None:
-        logger.warning(
-            "group %s: %s has no offset %d but %d to %d, so it is read from %d on",
-            self._config.group,
-            ticket.queue,
-            ticket.offset,
-            result.min_offset,
-            result.max_offset,
-            result.next_offset,
-        )
-
     async def _failed(self, queue: MessageQueue, error: ClientError, what: str) -> None:
         """Say what failed, once for as long as it stays the same, and leave the queue alone."""
-        if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
+        if asks_for_pause(error):
             await trio.sleep(BUSY_PAUSE_S)
             return
         before = self.failures.get(queue)
         self.failures[queue] = error
         pause_s = self._config.pull_pause_s
-        level = logging.DEBUG if str(before) == str(error) else logging.WARNING
         logger.log(
-            level,
+            failure_level(before, error),
             "group %s: %s %s; again in %g s: %s",
             self._config.group,
             queue,
@@ -416,7 +383,7 @@ class PullTasks:
             error,
         )
         await trio.sleep(pause_s)
-        if isinstance(error, _LOST_BROKER):
+        if isinstance(error, LOST_BROKER):
             try:
                 await self._client.refresh_route(queue.topic)
             except ClientError as exc:

@@ -212,9 +212,15 @@ def test_what_is_sound_before_a_bad_record_is_handed_out(side: Side) -> None:
         assert 2 in [pull.queue_offset for pull in queue.pulls]
 
 
-def test_a_broker_that_does_not_wait_is_not_asked_in_a_tight_loop(side: Side) -> None:
+def moved_nowhere(link: Link, request: Command) -> None:
+    offset = request.header(PullMessageRequest).queue_offset
+    link.answer(request, code=ResponseCode.PULL_OFFSET_MOVED, header=places(offset))
+
+
+@pytest.mark.parametrize("play", [nothing, moved_nowhere])
+def test_a_broker_that_does_not_wait_is_not_asked_in_a_tight_loop(side: Side, play: Play) -> None:
     with played(side) as (queue, _, consumer):
-        queue.plays = dict.fromkeys(range(10_000), nothing)
+        queue.plays = dict.fromkeys(range(10_000), play)
         consumer.assign([QUEUE])
         started = time.monotonic()
         assert consumer.poll(0.5) == []
