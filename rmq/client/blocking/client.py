@@ -59,10 +59,9 @@ _monotonic = time.monotonic
 class BlockingClient:
     """Use it as a context manager. Producers and consumers have one of their own, or share one."""
 
-    def __init__(self, config: ClientConfig | str, *, is_stream: bool = False) -> None:
+    def __init__(self, config: ClientConfig | str) -> None:
         """Text stands for the addresses of nameservers. Nothing is connected yet."""
         self.config = ClientConfig(nameservers=config) if isinstance(config, str) else config
-        self._is_stream = is_stream
         self.nameservers = Nameservers(self.config.addresses, first=secrets.randbelow(1 << 16))
         self.routes = RouteTable(self.nameservers.slave_reads)
         self._members: list[Member] = []
@@ -90,7 +89,7 @@ class BlockingClient:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._connections is not None:
             raise TypeError("an open client cannot be pickled: pass its config on instead")
-        return _rebuild, (self.config, self._is_stream)
+        return BlockingClient, (self.config,)
 
     # --- running -----------------------------------------------------------------------------
 
@@ -197,7 +196,7 @@ class BlockingClient:
         if instance == DEFAULT_INSTANCE:
             instance = unique_instance(os.getpid(), time.perf_counter_ns())
         self.local_address = ip
-        self._client_id = client_id(ip, instance, unit=config.unit_name, is_stream=self._is_stream)
+        self._client_id = client_id(ip, instance, unit=config.unit_name)
         self._generation = connections.generation
         self._registered.clear()
         self.keeping.forget_refreshes()
@@ -323,7 +322,3 @@ def _reported(ask: Ask, what: str) -> Flow[Answer | None]:
     except ClientError as exc:
         logger.warning("no %s to %s: %s", what, ask.address, exc)
         return None
-
-
-def _rebuild(config: ClientConfig, is_stream: bool) -> BlockingClient:
-    return BlockingClient(config, is_stream=is_stream)
