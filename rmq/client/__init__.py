@@ -1,4 +1,8 @@
-"""The RocketMQ client for Python, on trio; `rmq.client.blocking` is the same without a loop.
+"""The RocketMQ client for Python, on trio.
+
+`rmq.client.blocking` is a client without a loop: producers, consumers of assigned queues and admin
+calls. It has no push consumers, no sharing of queues within a group, no transactions, no request
+and reply and no message trace; docs/client.md has the whole list.
 
     from rmq.client import Message, open_producer
 
