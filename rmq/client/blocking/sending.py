@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from rmq.client.blocking.connections import FORKED
 from rmq.client.core.producing.delivery import (
+    REFRESH_INTERVAL_S,
     TOPICS_MAX,
     Delivery,
     Then,
     no_master,
     not_ok,
+    note_failure,
     nothing_writable,
-    says_broker_is_gone,
 )
 from rmq.client.core.producing.master_waits import (
     NamedMasters,
     NoMasterError,
-    Pauses,
-    may_get_master,
+    TopicPauses,
 )
 from rmq.client.core.producing.outbound import prepare, read_send_answer, send_request
 from rmq.client.core.producing.selection import BrokerFaults, QueueRing
@@ -58,8 +58,6 @@ FLUSH_MESSAGES: Final = 32
 """So many messages leave in one write while more are at hand: the broker begins early."""
 SLOW_SOURCE_S: Final = 0.001
 """Whoever takes longer for a message is not waited for with others unsent."""
-REFRESH_INTERVAL_S: Final = 1.0
-"""However many sends fail, a topic's route is not asked for more often."""
 
 _monotonic = time.monotonic
 
@@ -179,7 +177,7 @@ class Sending:
         """Topics that have no master now, and who waits until their route was asked for again."""
         self._named: dict[str, NamedMasters] = {}
         """The masters of these topics that brokers have named."""
-        self._pauses: dict[str, Pauses] = {}
+        self._pauses = TopicPauses(TOPICS_MAX)
 
     # --- a stream of messages ----------------------------------------------------------------
 
@@ -338,34 +336,30 @@ class Sending:
 
     def failed(self, send: Send, target: Target, error: ClientError) -> None:
         """An attempt has failed."""
+        broker_name = target.broker_name
         if self._config.avoids_slow_brokers:
-            self._note_fault(send, target, error)
+            took_s = self._client.connections.now - send.tried_at
+            note_failure(self._faults, broker_name, error, took_s=took_s, now=_monotonic())
         delivery = self._delivery_of(send)
-        then = delivery.failed(target.broker_name, error, self._client.routes.get(delivery.topic))
-        if then is Then.GIVE_UP or not self._has_time(send):
+        name = delivery.topic
+        topic = self._topics.get(name)
+        then, asks_route = delivery.after_failure(
+            broker_name,
+            error,
+            self._client.routes.get(name),
+            has_time=self._has_time(send),
+            has_other=topic is not None and not topic.has_one_broker,
+        )
+        is_asked = asks_route and self._refresh(name)
+        if then is Then.GIVE_UP:
             send.outcome = delivery.outcome()
-            if says_broker_is_gone(error):
-                # Whoever offers the message again finds the broker where it is then.
-                self._refresh(delivery.topic)
-            return
-        if then is Then.WAIT:
+        elif then is Then.WAIT:
             self._wait(send)
-            self._named[delivery.topic].note(target.broker_name, error)
-            return
-        topic = self._topics.get(delivery.topic)
-        is_asked = says_broker_is_gone(error) and self._refresh(delivery.topic)
-        if is_asked and (topic is None or topic.has_one_broker):
-            # It has no other place to go, so a new route is worth waiting for.
-            self._lookups[delivery.topic][1].append(send)
+            self._named[name].note(broker_name, error)
+        elif then is Then.WAIT_ROUTE and is_asked:
+            self._lookups[name][1].append(send)
         else:
             self._again(send)
-
-    def _note_fault(self, send: Send, target: Target, error: ClientError) -> None:
-        if may_get_master(error, target.broker_name, None):
-            self._faults.note_refused(target.broker_name, _monotonic())
-        else:
-            took_s = self._client.connections.now - send.tried_at
-            self._faults.note(target.broker_name, took_s, _monotonic(), failed=True)
 
     def _again(self, send: Send) -> None:
         assert send.outbound is not None
@@ -386,9 +380,7 @@ class Sending:
     def _delivery_of(self, send: Send) -> Delivery:
         if send.delivery is None:
             assert send.outbound is not None
-            send.delivery = Delivery(
-                send.outbound.topic, retries=self._config.retries, stays=send.queue is not None
-            )
+            send.delivery = Delivery.begun(self._config, send.outbound.topic, send.queue)
         return send.delivery
 
     # --- routes ------------------------------------------------------------------------------
@@ -433,13 +425,8 @@ class Sending:
         assert send.outbound is not None
         name = send.outbound.topic
         if name not in self._waits:
-            pauses = self._pauses.get(name)
-            if pauses is None:
-                if len(self._pauses) >= TOPICS_MAX:
-                    del self._pauses[next(iter(self._pauses))]
-                pauses = self._pauses[name] = Pauses()
             left_s = max(0.0, send.deadline - self._client.connections.now)
-            pause_s = min(pauses.next_s(_monotonic()), left_s)
+            pause_s = min(self._pauses.next_s(name, _monotonic()), left_s)
             self._waits[name] = (self._client.keeping.refresh_soon(name, pause_s), [])
             self._named[name] = NamedMasters()
         self._waits[name][1].append(send)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -351,6 +352,24 @@ def test_a_lone_master_that_moved_is_found_again(side: Side, send: Send) -> None
         cluster.addresses["a"] = cluster["moved"].address
         assert send(producer).is_ok
         assert len(cluster["moved"].stored) == 1
+
+
+@to_one_queue
+def test_a_broker_that_failed_for_good_is_looked_for_before_the_next_send(
+    side: Side, send: Send
+) -> None:
+    with scripted_cluster("a", "moved") as cluster, side.producer(cluster.nameserver) as producer:
+        cluster.routed = ("a",)
+        assert send(producer).is_ok
+        cluster["a"].play = lose
+        cluster.addresses["a"] = cluster["moved"].address
+        with pytest.raises(SendFailedError):
+            send(producer)
+        deadline = time.monotonic() + 20
+        while not cluster["moved"].stored:
+            assert time.monotonic() < deadline
+            with suppress(SendFailedError):
+                send(producer)
 
 
 # --- batches in parts ----------------------------------------------------------------------------
