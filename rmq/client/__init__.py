@@ -1,4 +1,8 @@
-"""The RocketMQ client for Python, on trio; `rmq.client.blocking` is the same without a loop.
+"""The RocketMQ client for Python, on trio.
+
+`rmq.client.blocking` is a client without a loop: producers, consumers of assigned queues and admin
+calls. It has no push consumers, no sharing of queues within a group, no transactions, no request
+and reply and no message trace; docs/client.md has the whole list.
 
     from rmq.client import Message, open_producer
 
@@ -27,11 +31,10 @@ if TYPE_CHECKING:
     )
     from rmq.client.core.consuming.results import ConsumeResult, Later
     from rmq.client.core.consuming.subscription_set import Sql
-    from rmq.client.core.messages import Message, SendResult, SendStatus
+    from rmq.client.core.messages import Message, SendResult, SendStatus, TransactionState
     from rmq.client.core.producing.config import ProducerConfig
     from rmq.client.core.received import ReceivedMessage
     from rmq.client.core.signing import Credentials
-    from rmq.client.core.transaction_states import TransactionState
     from rmq.client.trio.admin import AdminClient, open_admin
     from rmq.client.trio.client import Client, open_client
     from rmq.client.trio.lite_pull import LitePullConsumer, lite_pulling, open_lite_pull_consumer
@@ -96,14 +99,13 @@ _HOMES: Final = {
         "PushConsumerConfig",
     ),
     "rmq.client.trio.lite_pull": ("LitePullConsumer", "lite_pulling", "open_lite_pull_consumer"),
-    "rmq.client.core.messages": ("Message", "SendResult", "SendStatus"),
+    "rmq.client.core.messages": ("Message", "SendResult", "SendStatus", "TransactionState"),
     "rmq.client.trio.producer": ("Producer", "open_producer", "producing"),
     "rmq.client.core.producing.config": ("ProducerConfig",),
     "rmq.client.trio.pull_consumer": ("PullConsumer", "open_pull_consumer", "pulling"),
     "rmq.client.trio.push_consumer": ("PushConsumer", "consuming", "open_push_consumer"),
     "rmq.client.core.received": ("ReceivedMessage",),
     "rmq.client.core.consuming.subscription_set": ("Sql",),
-    "rmq.client.core.transaction_states": ("TransactionState",),
     "rmq.client.trio.transactions": (
         "TransactionProducer",
         "open_transaction_producer",

@@ -1,10 +1,12 @@
-"""An outcome that one task waits for: less than an event takes."""
+"""One-shot futures, cheaper than `trio.Event`: `Awaited` for one task, `Waiter` for any number."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 import trio
+
+from rmq.errors import RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -56,3 +58,48 @@ class Awaited(Generic[T]):
     def woke(self) -> None:
         """The task that was woken runs again."""
         self._wakings.count -= 1
+
+
+class Waiter(Generic[T]):
+    """Call it with an outcome; the first one counts. Any number of tasks may `wait`."""
+
+    __slots__ = ("_outcome", "_tasks")
+
+    def __init__(self) -> None:
+        self._outcome: T | RmqError | None = None
+        self._tasks: list[trio.lowlevel.Task] | None = None
+
+    @property
+    def outcome(self) -> T | RmqError | None:
+        """The result or the error; None while there is none."""
+        return self._outcome
+
+    def __call__(self, outcome: T | RmqError) -> None:
+        if self._outcome is None:
+            self._outcome = outcome
+            tasks, self._tasks = self._tasks, None
+            for task in tasks or ():
+                trio.lowlevel.reschedule(task)
+
+    async def wait(self) -> T:
+        """Return the result, or raise the error, when it is there."""
+        if self._outcome is not None:
+            # No full checkpoint: whoever waits for thousands of sends in turn finds most of them
+            # done.
+            await trio.lowlevel.checkpoint_if_cancelled()
+        else:
+            task = trio.lowlevel.current_task()
+            tasks = self._tasks = self._tasks or []
+            tasks.append(task)
+
+            def stop_waiting(_: object) -> trio.lowlevel.Abort:
+                tasks.remove(task)
+                return trio.lowlevel.Abort.SUCCEEDED
+
+            await trio.lowlevel.wait_task_rescheduled(stop_waiting)
+        outcome = self._outcome
+        assert outcome is not None, "woken without an outcome"
+        if isinstance(outcome, RmqError):
+            # Many may wait for one error, and each would add its own traceback to it.
+            raise outcome.with_traceback(None)
+        return outcome

@@ -9,10 +9,9 @@ import trio
 
 from rmq.client.core.consuming.offset_store import OffsetTable
 from rmq.client.core.received import ReceivedMessage, decode_messages
-from rmq.client.trio.assigned_queue import AssignedQueue
-from rmq.client.trio.concurrent_service import ConcurrentService
+from rmq.client.trio.assignment import AssignedQueue
 from rmq.client.trio.listener_pool import ListenerPool
-from rmq.client.trio.orderly_service import OrderlyService
+from rmq.client.trio.services import ConcurrentService, OrderlyService
 from rmq.client.trio.status import ConsumeStatistics
 from rmq.errors import ConnectFailedError
 from rmq.model.queues import MessageQueue
@@ -21,7 +20,7 @@ from tests.store.built_records import build_record
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from rmq.client.core.tracer import ConsumeCode
+    from rmq.client.core.trace import ConsumeCode
     from rmq.client.trio.listener_pool import ConsumeService, Listener
 
 
@@ -55,7 +54,7 @@ class Bench:
                 offsets=self.offsets,
                 give_up=self._give_up,
                 relock=self.relocked.append,
-                offer=lambda lane: self.pool.offer(lane),
+                offer=lambda turn: self.pool.offer(turn),
                 after=self._after,
             )
         else:
@@ -64,7 +63,7 @@ class Bench:
                 batch_max=batch_max,
                 offsets=self.offsets,
                 send_back=self._send_back,
-                offer=lambda lane: self.pool.offer(lane),
+                offer=lambda turn: self.pool.offer(turn),
                 after=self._after,
             )
 
@@ -80,7 +79,7 @@ class Bench:
             calls_max=1 if self.orderly else None,
         )
         it.lock(now)
-        self.pool.add(it.lane)
+        self.pool.add(it.turn)
         return it
 
     def fill(self, it: AssignedQueue, count: int) -> None:
@@ -90,7 +89,7 @@ class Bench:
             for offset in range(first, first + count)
         )
         it.process.put(decode_messages(data, it.queue), first + count)
-        self.pool.offer(it.lane)
+        self.pool.offer(it.turn)
 
     async def _send_back(self, message: ReceivedMessage, level: int) -> None:
         await trio.sleep(0.01)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.tracer import ConsumeCode, Sent, TransactionEnded
+    from rmq.client.core.trace import ConsumeCode, Sent, TransactionEnded
     from rmq.remoting.channel import Channel
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request

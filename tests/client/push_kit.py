@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
     from typing import Unpack
 
-    from rmq.client.core.consuming.push_options import PushConsumerOptions
+    from rmq.client.core.consuming.config import PushConsumerOptions
     from rmq.client.core.consuming.results import ListenerResult
     from rmq.client.core.consuming.subscription_set import Subscriptions
     from rmq.client.core.received import ReceivedMessage

@@ -19,7 +19,7 @@ from interop.support.java_transactions import (
     transaction_producer,
 )
 from interop.support.waiting import wait_until
-from rmq.client.core.transaction_states import TransactionState
+from rmq.client.core.messages import TransactionState
 from rmq.client.trio.transactions import open_transaction_producer
 from rmq.model import flags
 

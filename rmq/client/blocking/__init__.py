@@ -3,7 +3,12 @@
     with BlockingProducer("10.0.0.5:9876", group="orders") as producer:
         producer.send(Message("Orders", b"..."))
 
-What is said to nameservers and brokers is the same as in `rmq.client`: both run the same flows.
+Requests and the rules of repeating them are those of `rmq.client`: both clients are built on
+`rmq.client.core`, and `tests/client/contract` runs the same cases against both. What this one does
+not have: push consumers, queues shared within a group and broadcasting, raw pulls and sending back,
+transactions, request and reply, message trace, sends with callbacks or futures. Heartbeats are sent
+and brokers are answered only while the client is called. docs/client.md has the whole list.
+
 Reading order: `stream` and `connection` (bytes and frames), `connections` (where a process waits),
 `runner` (flows), `client` (routes and heartbeats), then `producer` with `sending`, `consumer` with
 `reading` and `ranges`, and `admin`.
@@ -12,8 +17,8 @@ Reading order: `stream` and `connection` (bytes and frames), `connections` (wher
 from rmq.client.blocking.admin import BlockingAdmin
 from rmq.client.blocking.client import BlockingClient
 from rmq.client.blocking.consumer import BlockingConsumer
-from rmq.client.blocking.consumer_config import BlockingConsumerConfig
 from rmq.client.blocking.producer import BlockingProducer
+from rmq.client.core.consuming.config import BlockingConsumerConfig
 
 __all__ = [
     "BlockingAdmin",

@@ -1,9 +1,9 @@
-"""Requests of ours that are under way, and what requests of brokers are answered with. Sans-IO."""
+"""Requests of ours that are under way. Sans-IO."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from rmq.remoting.command import Command
 
 logger = logging.getLogger(__name__)
-
-
-class Reply(NamedTuple):
-    """What a request of the peer is answered with."""
-
-    code: int
-    remark: str | None = None
-    body: bytes | None = None
 
 
 @final

@@ -16,31 +16,33 @@ import logging
 import os
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Self, TypeVar, final
 
 from rmq.client.blocking.connections import Connections
 from rmq.client.blocking.frames import Settings
-from rmq.client.blocking.members import answer_broker
 from rmq.client.blocking.routes import RouteKeeping
 from rmq.client.blocking.runner import FlowRunner
-from rmq.client.core.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
-from rmq.client.core.config import ClientConfig
+from rmq.client.core.broker_requests import BrokerRequests
+from rmq.client.core.config import (
+    DEFAULT_INSTANCE,
+    ClientConfig,
+    client_id,
+    own_address,
+    unique_instance,
+)
 from rmq.client.core.flows import Ask
-from rmq.client.core.local_address import own_address
+from rmq.client.core.members import FIRST_BEAT_S, LEAVE_S, farewell, heartbeat
 from rmq.client.core.nameservers import Nameservers
-from rmq.client.core.routes import MASTER_ID, RouteTable
+from rmq.client.core.routes import RouteTable
 from rmq.errors import ClientClosedError, ClientError
-from rmq.model.names import INNER_PRODUCER_GROUP
-from rmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from rmq.remoting.codes import RequestCode
-from rmq.remoting.headers import UnregisterClientRequest
 from rmq.remoting.tls_config import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rmq.client.blocking.calls import Reply
     from rmq.client.blocking.runner import Task
+    from rmq.client.core.broker_requests import Reply
     from rmq.client.core.flows import Answer, Flow
     from rmq.client.core.members import Member
     from rmq.client.core.routes import TopicRoute
@@ -50,11 +52,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-FIRST_BEAT_S: Final = 1.0
-"""Stock clients tell of themselves so long after they started."""
-LEAVE_S: Final = 3.0
-"""How long saying good-bye may take."""
-
 _monotonic = time.monotonic
 
 
@@ -62,13 +59,13 @@ _monotonic = time.monotonic
 class BlockingClient:
     """Use it as a context manager. Producers and consumers have one of their own, or share one."""
 
-    def __init__(self, config: ClientConfig | str, *, is_stream: bool = False) -> None:
+    def __init__(self, config: ClientConfig | str) -> None:
         """Text stands for the addresses of nameservers. Nothing is connected yet."""
         self.config = ClientConfig(nameservers=config) if isinstance(config, str) else config
-        self._is_stream = is_stream
         self.nameservers = Nameservers(self.config.addresses, first=secrets.randbelow(1 << 16))
         self.routes = RouteTable(self.nameservers.slave_reads)
         self._members: list[Member] = []
+        self._broker_requests = BrokerRequests(lambda: self._members)
         self._connections: Connections | None = None
         self._runner: FlowRunner | None = None
         self._generation = 0
@@ -92,7 +89,7 @@ class BlockingClient:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._connections is not None:
             raise TypeError("an open client cannot be pickled: pass its config on instead")
-        return _rebuild, (self.config, self._is_stream)
+        return BlockingClient, (self.config,)
 
     # --- running -----------------------------------------------------------------------------
 
@@ -199,7 +196,7 @@ class BlockingClient:
         if instance == DEFAULT_INSTANCE:
             instance = unique_instance(os.getpid(), time.perf_counter_ns())
         self.local_address = ip
-        self._client_id = client_id(ip, instance, unit=config.unit_name, is_stream=self._is_stream)
+        self._client_id = client_id(ip, instance, unit=config.unit_name)
         self._generation = connections.generation
         self._registered.clear()
         self.keeping.forget_refreshes()
@@ -264,17 +261,11 @@ class BlockingClient:
         """Let go of a member, and tell brokers that were told of it that it is gone."""
         if member not in self._members:
             return
-        presence = member.presence()
+        header = farewell(self._client_id, member)
         self._members.remove(member)
         connections = self.connections
-        if presence is None or connections.generation != self._generation:
+        if header is None or connections.generation != self._generation:
             return
-        is_producer = isinstance(presence, ProducerData)
-        header = UnregisterClientRequest(
-            client_id=self._client_id,
-            producer_group=member.group if is_producer else None,
-            consumer_group=None if is_producer else member.group,
-        )
         told = [address for address in self._registered if connections.is_open(address)]
         self._ask_all(
             told, Ask("", RequestCode.UNREGISTER_CLIENT, header, timeout_s=LEAVE_S), "farewell"
@@ -287,26 +278,13 @@ class BlockingClient:
 
     def beat_soon(self) -> list[Task[Answer | None]]:
         """Begin to tell all brokers of all members."""
-        present = [data for member in self._members if (data := member.presence()) is not None]
-        if not present:
+        said = heartbeat(self._client_id, self._members, self.routes.brokers())
+        if said is None:
             return []
-        consumers = tuple(data for data in present if isinstance(data, ConsumerData))
-        producers = {data.group_name: data for data in present if isinstance(data, ProducerData)}
-        producers.setdefault(INNER_PRODUCER_GROUP, ProducerData(group_name=INNER_PRODUCER_GROUP))
-        body = HeartbeatData(
-            client_id=self._client_id,
-            producer_data_set=tuple(producers.values()),
-            consumer_data_set=consumers,
-        ).encode()
-        # Slaves hear of consumers only.
-        addressed = [
-            broker.address
-            for broker in self.routes.brokers()
-            if consumers or broker.broker_id == MASTER_ID
-        ]
+        addressed = [broker.address for broker in said.brokers]
         self._registered.update(addressed)
         self._forget_beats()
-        ask = Ask("", RequestCode.HEART_BEAT, None, body)
+        ask = Ask("", RequestCode.HEART_BEAT, None, said.body)
         self._beats = self._start_all(addressed, ask, "heartbeat")
         return self._beats
 
@@ -333,7 +311,8 @@ class BlockingClient:
             connections.step(until)
 
     def _on_request(self, address: str, command: Command) -> Reply | None:
-        return answer_broker(self._members, address, command)
+        # Read while the client waits for something: one that waits for nothing answers nothing.
+        return self._broker_requests.answer(address, command)
 
 
 def _reported(ask: Ask, what: str) -> Flow[Answer | None]:
@@ -343,7 +322,3 @@ def _reported(ask: Ask, what: str) -> Flow[Answer | None]:
     except ClientError as exc:
         logger.warning("no %s to %s: %s", what, ask.address, exc)
         return None
-
-
-def _rebuild(config: ClientConfig, is_stream: bool) -> BlockingClient:
-    return BlockingClient(config, is_stream=is_stream)

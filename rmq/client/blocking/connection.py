@@ -16,8 +16,9 @@ import math
 import select
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.client.blocking.calls import Call, Reply
+from rmq.client.blocking.calls import Call
 from rmq.client.blocking.stream import RECEIVE_BYTES, Stream, describe
+from rmq.client.core.broker_requests import Reply
 from rmq.errors import (
     ClientError,
     ConnectFailedError,

@@ -34,8 +34,9 @@ from rmq.remoting.busy_wait import BusyWait, give_way
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rmq.client.blocking.calls import Call, Reply
+    from rmq.client.blocking.calls import Call
     from rmq.client.blocking.frames import Settings
+    from rmq.client.core.broker_requests import Reply
     from rmq.remoting.codes import RequestCode
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header

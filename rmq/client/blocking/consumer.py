@@ -24,14 +24,15 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
-from rmq.client.blocking.client import LEAVE_S, BlockingClient
+from rmq.client.blocking.client import BlockingClient
 from rmq.client.blocking.commits import Commits
-from rmq.client.blocking.consumer_config import BlockingConsumerConfig
-from rmq.client.blocking.member_config import member_config
 from rmq.client.blocking.ranges import RangeReader
 from rmq.client.blocking.reading import Reading
+from rmq.client.core.config import member_config
 from rmq.client.core.consuming import offsets
+from rmq.client.core.consuming.config import BlockingConsumerConfig
 from rmq.client.core.consuming.pull_subscriptions import presence, running_info, subscription
+from rmq.client.core.members import LEAVE_S
 from rmq.errors import (
     ClientClosedError,
     ConfigError,
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Unpack
 
-    from rmq.client.blocking.consumer_config import BlockingConsumerOptions
     from rmq.client.blocking.ranges import RawPull
     from rmq.client.core.config import ClientConfig
+    from rmq.client.core.consuming.config import BlockingConsumerOptions
     from rmq.client.core.consuming.subscription_set import Expression
     from rmq.client.core.flows import Flow
     from rmq.client.core.received import ReceivedMessage

@@ -16,10 +16,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
 from rmq.client.blocking.client import BlockingClient
-from rmq.client.blocking.member_config import member_config
 from rmq.client.blocking.sending import IN_FLIGHT, Sending
+from rmq.client.core.config import member_config
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.core.producing.delivery import Sends
+from rmq.client.core.producing.delivery import Sends, batch_results, check_queue
 from rmq.client.core.producing.outbound import prepare, prepare_batch, split_batch
 from rmq.client.core.producing.selection import by_hash
 from rmq.client.core.producing.unique_keys import new_unique_keys
@@ -158,6 +158,7 @@ class BlockingProducer:
         `IllegalMessageError`.
         """
         sends, _, unique_keys = self._parts()
+        check_queue(message.topic, queue)
         outbound = self._outbound(message, unique_keys)
         return self._run(sends.send(outbound, queue=queue, timeout_s=timeout_s), message.topic)
 
@@ -178,6 +179,7 @@ class BlockingProducer:
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send a message; returns when it has left. Nobody knows what becomes of it."""
         sends, _, unique_keys = self._parts()
+        check_queue(message.topic, queue)
         outbound = self._outbound(message, unique_keys)
         self._run(sends.send_oneway(outbound, queue=queue), message.topic)
 
@@ -190,15 +192,23 @@ class BlockingProducer:
     ) -> list[SendResult]:
         """Send messages of one topic in as few requests as their size allows; one result each.
 
-        The messages of a request are stored all or none, in their order, in one queue.
+        The messages of a request are stored all or none, in their order, in one queue. Requests are
+        sent one after the other, up to the first that fails. Raises `BatchFailedError` then, which
+        has what was not acknowledged, and the error itself if there is one request only.
         """
         sends, _, unique_keys = self._parts()
-        results = []
-        for run in split_batch(messages, self.config.message_bytes_max):
+        runs = split_batch(messages, self.config.message_bytes_max)
+        check_queue(messages[0].topic, queue)
+        outcomes: list[SendResult | RmqError | None] = [None] * len(runs)
+        for number, run in enumerate(runs):
             outbound = prepare_batch(run, unique_keys=unique_keys, now_ms=_now_ms())
             flow = sends.send(outbound, queue=queue, timeout_s=timeout_s)
-            results.append(self._run(flow, outbound.topic))
-        return results
+            try:
+                outcomes[number] = self._run(flow, outbound.topic)
+            except RmqError as exc:
+                outcomes[number] = exc
+                break
+        return batch_results(runs, outcomes)
 
     def send_many(
         self, messages: Iterable[Message], in_flight: int = IN_FLIGHT
@@ -250,6 +260,7 @@ class BlockingProducer:
         long as it is under way: call `step` until it is not. The caller bounds how many are.
         """
         _, sending, _ = self._parts()
+        check_queue(outbound.topic, queue)
         return sending.begin_ready(outbound, queue)
 
     def step(self, until: float | None = None) -> None:

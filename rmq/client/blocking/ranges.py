@@ -17,24 +17,22 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar, final
 
-from rmq.client.core.broker_choice import broker_of
 from rmq.client.core.busy import is_busy
+from rmq.client.core.consuming.pull_policy import (
+    BUSY_PAUSE_S,
+    LOST_BROKER,
+    check_range_place,
+    slave_lags,
+)
 from rmq.client.core.consuming.pulls import (
-    PullStatus,
     pull_request,
     read_pull_answer,
     read_pull_parts,
 )
 from rmq.client.core.flows import Answer, Ask
-from rmq.client.core.routes import MASTER_ID
+from rmq.client.core.routes import MASTER_ID, broker_of
 from rmq.errors import (
-    BadAnswerError,
     ClientError,
-    ConnectFailedError,
-    ConnectionLostError,
-    NoRouteError,
-    OffsetOutOfRangeError,
-    RequestTimeoutError,
     ResponseError,
 )
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
 
     from rmq.client.blocking.calls import Call
     from rmq.client.blocking.client import BlockingClient
-    from rmq.client.blocking.consumer_config import BlockingConsumerConfig
+    from rmq.client.core.consuming.config import BlockingConsumerConfig
     from rmq.client.core.consuming.pulls import PullParts
     from rmq.client.core.received import ReceivedMessage
     from rmq.client.core.routes import Address
@@ -57,13 +55,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-BUSY_PAUSE_S: Final = 0.02
-"""How long a broker is left alone at first that says that it has too much to do."""
 PULLS_AHEAD: Final = 16
 AHEAD_BYTES_MAX: Final = 4 * 1024**2
 """How much may be on its way: pulls are as large as brokers make them."""
-_LOST: Final = (ConnectFailedError, ConnectionLostError, RequestTimeoutError, NoRouteError)
-"""Failures after which the same pull may succeed, here or at another broker of the name."""
 
 
 class _Read(Protocol[T_co]):
@@ -179,13 +173,9 @@ class RangeReader:
             return read_pull_parts(answer)
         except ResponseError as exc:
             if exc.code == ResponseCode.TOPIC_NOT_EXIST and pull.broker.broker_id != MASTER_ID:
-                raise self._slave_lags(pull, f"does not have topic {self._queue.topic}") from exc
+                why = f"does not have topic {self._queue.topic}"
+                raise slave_lags(pull.ask.address, pull.broker.broker_id, why) from exc
             raise
-
-    @staticmethod
-    def _slave_lags(pull: _Pull, why: str) -> ConnectionLostError:
-        """Return what to raise if a slave lags behind: the master may know more."""
-        return ConnectionLostError(pull.ask.address, f"slave {pull.broker.broker_id} {why}")
 
     def _decode(self, answer: Answer, parts: PullParts) -> tuple[int, list[ReceivedMessage]]:
         result = read_pull_answer(
@@ -253,37 +243,15 @@ class RangeReader:
 
     def _check(self, pull: _Pull, parts: PullParts) -> None:
         """Raise if the answer does not bring us on."""
-        address = pull.ask.address
-        header = parts.header
-        stands = header.next_begin_offset <= pull.offset
-        # A stock broker may still tell an offset as the first whose file of the queue it has
-        # deleted: it answers that nothing is new, and where the next file begins.
-        is_gap = pull.offset < header.next_begin_offset <= header.max_offset
-        has_nothing = parts.status is PullStatus.OFFSET_ILLEGAL or (
-            parts.status is PullStatus.NO_NEW and not is_gap
+        broker_id = pull.broker.broker_id
+        check_range_place(
+            pull.ask.address,
+            self._queue,
+            pull.offset,
+            parts,
+            slave_id=None if broker_id == MASTER_ID else broker_id,
         )
-        is_doubtful = has_nothing or stands or parts.status is PullStatus.NO_NEW
-        if is_doubtful and pull.broker.broker_id != MASTER_ID:
-            raise self._slave_lags(pull, f"does not have offset {pull.offset}")
-        if has_nothing:
-            queue = self._queue
-            raise OffsetOutOfRangeError(
-                address,
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                pull.offset,
-                header.min_offset,
-                header.max_offset,
-            )
-        if stands:
-            raise BadAnswerError(
-                address,
-                pull.ask.code.name,
-                f"{self._queue}, pulled from offset {pull.offset}, goes on at"
-                f" {header.next_begin_offset}",
-            )
-        self._broker_id = header.suggest_which_broker_id
+        self._broker_id = parts.header.suggest_which_broker_id
 
     def _failed(self, error: ClientError) -> None:
         """Wait before the next attempt, or raise what cannot be helped."""
@@ -292,7 +260,7 @@ class RangeReader:
             self._wait_for_busy(error)
             return
         self._failures += 1
-        if not isinstance(error, _LOST) or self._failures > self._config.pull_retries:
+        if not isinstance(error, LOST_BROKER) or self._failures > self._config.pull_retries:
             raise error
         logger.warning("%s is read on from offset %d: %s", self._queue, self._next, error)
         self._broker_id = MASTER_ID

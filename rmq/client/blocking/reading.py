@@ -10,31 +10,34 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
-from rmq.client.core.broker_choice import broker_of
 from rmq.client.core.consuming.buffer import BufferLimits, PullBuffer
 from rmq.client.core.consuming.offsets import start_offset
-from rmq.client.core.consuming.pulls import PullStatus, pull
-from rmq.client.core.routes import MASTER_ID
-from rmq.errors import (
-    BadAnswerError,
-    ClientError,
-    ConnectFailedError,
-    ConnectionLostError,
-    NoRouteError,
-    RequestTimeoutError,
-    ResponseError,
+from rmq.client.core.consuming.pull_policy import (
+    BUSY_PAUSE_S,
+    LOST_BROKER,
+    asks_for_pause,
+    check_found,
+    check_place,
+    failure_level,
+    idle_pause_s,
+    moved_text,
 )
-from rmq.remoting.codes import ResponseCode
+from rmq.client.core.consuming.pulls import PullStatus, pull
+from rmq.client.core.routes import MASTER_ID, broker_of
+from rmq.errors import (
+    ClientError,
+    ConnectionLostError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmq.client.blocking.client import BlockingClient
-    from rmq.client.blocking.consumer_config import BlockingConsumerConfig
     from rmq.client.blocking.runner import Task
     from rmq.client.core.consuming.buffer import Ticket
+    from rmq.client.core.consuming.config import BlockingConsumerConfig
     from rmq.client.core.consuming.pulls import PullResult
     from rmq.client.core.flows import Flow
     from rmq.client.core.received import ReceivedMessage
@@ -42,14 +45,6 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import SubscriptionData
 
 logger = logging.getLogger(__name__)
-
-BUSY_PAUSE_S: Final = 0.02
-"""How long a broker is left alone that says that it has too much to do."""
-IDLE_PAUSE_S: Final = 0.05
-"""How long a queue is left alone whose broker does not wait for messages although it may."""
-
-_LOST: Final = (ConnectFailedError, ConnectionLostError, NoRouteError, RequestTimeoutError)
-"""What a failed pull says if the broker may be somewhere else by now."""
 
 _monotonic = time.monotonic
 
@@ -68,46 +63,46 @@ class Reading:
         )
         self._client = client
         self._config = config
-        self._lanes: dict[MessageQueue, _Lane] = {}
+        self._states: dict[MessageQueue, _QueueState] = {}
 
     @property
     def failure(self) -> ClientError | None:
         """Why nothing can be read now: what one queue failed with, if all do."""
         failure = None
-        for queue, lane in self._lanes.items():
+        for queue, state in self._states.items():
             if not self.buffer.is_paused(queue):
-                if lane.failure is None:
+                if state.failure is None:
                     return None
-                failure = lane.failure
+                failure = state.failure
         return failure
 
     def assign(self, wanted: Mapping[MessageQueue, SubscriptionData]) -> None:
         """Read these queues and no others; those that stay go on where they are."""
-        for queue in [queue for queue in self._lanes if queue not in wanted]:
+        for queue in [queue for queue in self._states if queue not in wanted]:
             self.buffer.drop(queue)
-            self._lanes.pop(queue).cancel()
+            self._states.pop(queue).cancel()
         for queue, subscription in wanted.items():
-            lane = self._lanes.get(queue)
-            if lane is None:
+            state = self._states.get(queue)
+            if state is None:
                 self.buffer.add(queue)
-                self._lanes[queue] = _Lane(queue, subscription)
-            elif lane.subscription != subscription:
-                lane.subscription = subscription
-                lane.cancel()
+                self._states[queue] = _QueueState(queue, subscription)
+            elif state.subscription != subscription:
+                state.subscription = subscription
+                state.cancel()
                 if self.buffer.position(queue) is not None:
                     self.buffer.pull_again(queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from another offset."""
         self.buffer.seek(queue, offset)
-        self._lanes[queue].cancel()
+        self._states[queue].cancel()
 
     def cancel(self) -> None:
         """Forget what is under way; what is buffered stays."""
-        for lane in self._lanes.values():
-            if lane.ticket is not None:
-                self.buffer.fail(lane.ticket)
-            lane.cancel()
+        for state in self._states.values():
+            if state.ticket is not None:
+                self.buffer.fail(state.ticket)
+            state.cancel()
 
     # --- carrying on -------------------------------------------------------------------------
 
@@ -115,149 +110,131 @@ class Reading:
         """Take in what has come, and begin what is due; return when to look again, if ever."""
         now = _monotonic()
         look_at: float | None = None
-        for lane in self._lanes.values():
-            if lane.task is not None and lane.task.is_done:
-                self._take_in(lane, now)
-            if lane.task is None and not self.buffer.is_paused(lane.queue):
-                if now < lane.left_alone_until:
-                    if look_at is None or lane.left_alone_until < look_at:
-                        look_at = lane.left_alone_until
+        for state in self._states.values():
+            if state.task is not None and state.task.is_done:
+                self._take_in(state, now)
+            if state.task is None and not self.buffer.is_paused(state.queue):
+                if now < state.left_alone_until:
+                    if look_at is None or state.left_alone_until < look_at:
+                        look_at = state.left_alone_until
                 else:
-                    self._begin(lane)
+                    self._begin(state)
         self._client.connections.flush()
         return look_at
 
-    def _begin(self, lane: _Lane) -> None:
-        buffer, queue, config = self.buffer, lane.queue, self._config
+    def _begin(self, state: _QueueState) -> None:
+        buffer, queue, config = self.buffer, state.queue, self._config
         if buffer.position(queue) is None:
-            lane.turn = buffer.turn(queue)
-            lane.task = self._client.start(self._start_offset(lane))
+            state.turn = buffer.turn(queue)
+            state.task = self._client.start(self._start_offset(state))
         elif buffer.may_pull(queue):
-            ticket = lane.ticket = buffer.begin(queue)
-            lane.began_at = _monotonic()
-            lane.task = self._client.start(self._pull(lane, ticket, config))
+            ticket = state.ticket = buffer.begin(queue)
+            state.began_at = _monotonic()
+            state.task = self._client.start(self._pull(state, ticket, config))
 
-    def _routed(self, lane: _Lane) -> Flow[None]:
+    def _routed(self, state: _QueueState) -> Flow[None]:
         """Have the route of a queue, and a fresh one if its broker was lost."""
-        client, topic = self._client, lane.queue.topic
-        if lane.is_lost or client.routes.get(topic) is None:
-            lane.is_lost = False
+        client, topic = self._client, state.queue.topic
+        if state.is_lost or client.routes.get(topic) is None:
+            state.is_lost = False
             route = yield from client.nameservers.route(topic)
             client.routes.put(route)
 
-    def _start_offset(self, lane: _Lane) -> Flow[int]:
+    def _start_offset(self, state: _QueueState) -> Flow[int]:
         config = self._config
-        yield from self._routed(lane)
+        yield from self._routed(state)
         return (
             yield from start_offset(
                 self._client.routes,
                 config.group,
-                lane.queue,
+                state.queue,
                 config.consume_from,
                 config.consume_from_ms,
             )
         )
 
     def _pull(
-        self, lane: _Lane, ticket: Ticket, config: BlockingConsumerConfig
+        self, state: _QueueState, ticket: Ticket, config: BlockingConsumerConfig
     ) -> Flow[PullResult]:
-        yield from self._routed(lane)
+        yield from self._routed(state)
         result = yield from pull(
             self._client.routes,
-            lane.queue,
+            state.queue,
             group=config.group,
-            subscription=lane.subscription,
+            subscription=state.subscription,
             offset=ticket.offset,
             max_messages=config.pull_messages_max,
             suspend_s=config.pull_suspend_s,
             sends_expression=True,
             is_lite=True,
-            broker_id=lane.broker_id,
+            broker_id=state.broker_id,
             timeout_s=config.pull_timeout_s,
         )
-        self._check(lane, ticket, result)
+        self._check(state, ticket, result)
         return result
 
-    def _check(self, lane: _Lane, ticket: Ticket, result: PullResult) -> None:
+    def _check(self, state: _QueueState, ticket: Ticket, result: PullResult) -> None:
         """Raise if an answer is not to be believed."""
-        queue = lane.queue
-        goes_on_at = result.next_offset
-        if goes_on_at < 0 or (result.status is PullStatus.FOUND and goes_on_at <= ticket.offset):
-            # Taken at its word, it would give out the same messages for ever.
-            raise self._nonsense(ticket, f"goes on at offset {goes_on_at}")
-        if result.status is not PullStatus.OFFSET_ILLEGAL:
+        queue, offset = state.queue, ticket.offset
+        peer = queue.broker_name
+        if result.status is PullStatus.FOUND:
+            check_found(peer, queue, offset, result.next_offset)
             return
-        asked = broker_of(self._client.routes, queue, lane.broker_id)
-        if asked.broker_id != MASTER_ID and goes_on_at < ticket.offset:
-            # A slave that lags behind is no reason to read again what was read already.
-            raise self._nonsense(ticket, f"ends at offset {goes_on_at}: a slave")
-        logger.warning(
-            "group %s: %s has no offset %d but %d to %d, so it is read from %d on",
-            self._config.group,
-            queue,
-            ticket.offset,
-            result.min_offset,
-            result.max_offset,
-            goes_on_at,
+        is_moved = result.status is PullStatus.OFFSET_ILLEGAL
+        is_slave = is_moved and (
+            broker_of(self._client.routes, queue, state.broker_id).broker_id != MASTER_ID
         )
-
-    def _nonsense(self, ticket: Ticket, what: str) -> BadAnswerError:
-        queue = ticket.queue
-        return BadAnswerError(
-            queue.broker_name,
-            "PULL_MESSAGE",
-            f"{queue}, pulled from offset {ticket.offset}, {what}",
-        )
+        check_place(peer, queue, offset, result, is_slave=is_slave)
+        if is_moved:
+            logger.warning("%s", moved_text(self._config.group, queue, offset, result))
 
     # --- outcomes ----------------------------------------------------------------------------
 
-    def _take_in(self, lane: _Lane, now: float) -> None:
-        task, ticket = lane.task, lane.ticket
+    def _take_in(self, state: _QueueState, now: float) -> None:
+        task, ticket = state.task, state.ticket
         assert task is not None
-        lane.task = lane.ticket = None
+        state.task = state.ticket = None
         try:
             result = task.result()
         except ClientError as exc:
             if ticket is not None:
                 self.buffer.fail(ticket)
-            self._failed(lane, exc, now)
+            self._failed(state, exc, now)
             return
-        lane.failure = None
+        state.failure = None
         if ticket is None:
             assert isinstance(result, int)
-            self.buffer.start(lane.queue, result, lane.turn)
+            self.buffer.start(state.queue, result, state.turn)
             return
         assert not isinstance(result, int)
-        lane.broker_id = result.suggested_broker_id
+        state.broker_id = result.suggested_broker_id
         self.buffer.finish(ticket, result.messages, result.next_offset)
-        stays = not result.messages and result.next_offset == ticket.offset
-        if stays and now - lane.began_at < IDLE_PAUSE_S:
-            lane.left_alone_until = now + IDLE_PAUSE_S
+        if pause_s := idle_pause_s(ticket.offset, result, now - state.began_at):
+            state.left_alone_until = now + pause_s
 
-    def _failed(self, lane: _Lane, error: ClientError, now: float) -> None:
+    def _failed(self, state: _QueueState, error: ClientError, now: float) -> None:
         """Leave a queue alone for a while, and say why, once as long as it stays the same."""
-        lane.broker_id = MASTER_ID
-        if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
-            lane.left_alone_until = now + BUSY_PAUSE_S
+        state.broker_id = MASTER_ID
+        if asks_for_pause(error):
+            state.left_alone_until = now + BUSY_PAUSE_S
             return
-        level = logging.DEBUG if str(lane.failure) == str(error) else logging.WARNING
         pause_s = self._config.pull_pause_s
         logger.log(
-            level,
+            failure_level(state.failure, error),
             "group %s: %s cannot be read, again in %g s: %s",
             self._config.group,
-            lane.queue,
+            state.queue,
             pause_s,
             error,
         )
-        if lane.failure is not None or not isinstance(error, ConnectionLostError):
-            lane.left_alone_until = now + pause_s
+        if state.failure is not None or not isinstance(error, ConnectionLostError):
+            state.left_alone_until = now + pause_s
         # Else a broker that went away, or did not like our silence: it may be back at once.
-        lane.failure = error
-        lane.is_lost = isinstance(error, _LOST)
+        state.failure = error
+        state.is_lost = isinstance(error, LOST_BROKER)
 
 
-class _Lane:
+class _QueueState:
     """One queue, and what is under way for it."""
 
     __slots__ = (

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from rmq.client.blocking.connections import FORKED
 from rmq.client.core.producing.delivery import (
+    REFRESH_INTERVAL_S,
     TOPICS_MAX,
     Delivery,
     Then,
     no_master,
     not_ok,
+    note_failure,
     nothing_writable,
-    says_broker_is_gone,
 )
 from rmq.client.core.producing.master_waits import (
     NamedMasters,
     NoMasterError,
-    Pauses,
-    may_get_master,
+    TopicPauses,
 )
 from rmq.client.core.producing.outbound import prepare, read_send_answer, send_request
 from rmq.client.core.producing.selection import BrokerFaults, QueueRing
@@ -58,13 +58,11 @@ FLUSH_MESSAGES: Final = 32
 """So many messages leave in one write while more are at hand: the broker begins early."""
 SLOW_SOURCE_S: Final = 0.001
 """Whoever takes longer for a message is not waited for with others unsent."""
-REFRESH_INTERVAL_S: Final = 1.0
-"""However many sends fail, a topic's route is not asked for more often."""
 
 _monotonic = time.monotonic
 
 
-class Lane(NamedTuple):
+class Target(NamedTuple):
     """One queue, and where its master is."""
 
     queue: MessageQueue
@@ -81,26 +79,26 @@ _END: Final = _End()
 
 @final
 class Topic:
-    """The lanes of a topic."""
+    """The targets of a topic."""
 
-    __slots__ = ("_by_queue", "has_one_broker", "lanes", "ring", "route", "told")
+    __slots__ = ("_by_queue", "has_one_broker", "ring", "route", "targets", "told")
 
     def __init__(self, route: TopicRoute, ring: QueueRing, told: TopicRoute | None = None) -> None:
         """`told` is what nameservers said, if `route` has a master that a broker has named."""
         self.route = route
         self.told = route if told is None else told
         self.ring = ring
-        self.lanes = tuple(
-            Lane(queue, queue.broker_name, route.master_of(queue.broker_name))
+        self.targets = tuple(
+            Target(queue, queue.broker_name, route.master_of(queue.broker_name))
             for queue in route.writable
         )
-        self.has_one_broker = len({lane.broker_name for lane in self.lanes}) < 2
-        self._by_queue = {lane.queue: lane for lane in self.lanes}
+        self.has_one_broker = len({target.broker_name for target in self.targets}) < 2
+        self._by_queue = {target.queue: target for target in self.targets}
 
-    def lane_to(self, queue: MessageQueue) -> Lane:
-        """Return the lane of a queue of the caller's choice, whether it is writable or not."""
+    def target_to(self, queue: MessageQueue) -> Target:
+        """Return the target of a queue of the caller's choice, whether it is writable or not."""
         name = queue.broker_name
-        return self._by_queue.get(queue) or Lane(queue, name, self.route.master_of(name))
+        return self._by_queue.get(queue) or Target(queue, name, self.route.master_of(name))
 
 
 @final
@@ -112,10 +110,10 @@ class Send:
         "body_bytes",
         "deadline",
         "delivery",
-        "lane",
         "outbound",
         "outcome",
         "queue",
+        "target",
         "tried_at",
     )
 
@@ -133,7 +131,7 @@ class Send:
         self.outbound = outbound
         self.queue = queue
         """The only one it may go to, if the caller has chosen one."""
-        self.lane: Lane | None = None
+        self.target: Target | None = None
         """Where it was sent last."""
         self.delivery: Delivery | None = None
         """What failed so far."""
@@ -142,20 +140,20 @@ class Send:
         """None as long as it is under way."""
 
     def __call__(self, answer: Command | ClientError) -> None:
-        lane, outbound = self.lane, self.outbound
-        assert lane is not None
+        target, outbound = self.target, self.outbound
+        assert target is not None
         assert outbound is not None
         if not isinstance(answer, ClientError):
             try:
                 result = read_send_answer(
-                    answer, address=lane.address or "", queue=lane.queue, outbound=outbound
+                    answer, address=target.address or "", queue=target.queue, outbound=outbound
                 )
             except ClientError as exc:
                 answer = exc
             else:
-                self._sending.answered(self, lane, result)
+                self._sending.answered(self, target, result)
                 return
-        self._sending.failed(self, lane, answer)
+        self._sending.failed(self, target, answer)
 
 
 @final
@@ -179,7 +177,7 @@ class Sending:
         """Topics that have no master now, and who waits until their route was asked for again."""
         self._named: dict[str, NamedMasters] = {}
         """The masters of these topics that brokers have named."""
-        self._pauses: dict[str, Pauses] = {}
+        self._pauses = TopicPauses(TOPICS_MAX)
 
     # --- a stream of messages ----------------------------------------------------------------
 
@@ -288,26 +286,26 @@ class Sending:
         connections = self._client.connections
         send.tried_at = now = connections.now
         if send.queue is not None:
-            lane = topic.lane_to(send.queue)
+            target = topic.target_to(send.queue)
         elif config.avoids_slow_brokers:
-            lane = topic.ring.next_available(topic.lanes, self._faults, _monotonic())
+            target = topic.ring.next_available(topic.targets, self._faults, _monotonic())
         else:
-            lane = topic.ring.next(topic.lanes, delivery and delivery.last_broker)
-        send.lane = lane
-        if lane.address is None:
-            self.failed(send, lane, no_master(self._asked, lane.queue))
+            target = topic.ring.next(topic.targets, delivery and delivery.last_broker)
+        send.target = target
+        if target.address is None:
+            self.failed(send, target, no_master(self._asked, target.queue))
             return
         header = send_request(
             outbound,
             group=config.group,
-            queue=lane.queue,
+            queue=target.queue,
             now_ms=now_ms,
             default_queues=config.default_queues,
         )
         body = outbound.body
         try:
             connections.submit(
-                lane.address,
+                target.address,
                 outbound.code,
                 header,
                 timeout_s=send.deadline - now,
@@ -316,56 +314,52 @@ class Sending:
                 on_outcome=send,
             )
         except ClientError as exc:
-            self.failed(send, lane, exc)
+            self.failed(send, target, exc)
         except LocalProtocolError as exc:
             send.outcome = IllegalMessageError(str(exc))
 
-    def answered(self, send: Send, lane: Lane, result: SendResult) -> None:
+    def answered(self, send: Send, target: Target, result: SendResult) -> None:
         """A message is stored."""
         config = self._config
         if config.avoids_slow_brokers:
             took_s = self._client.connections.now - send.tried_at
-            self._faults.note(lane.broker_name, took_s, _monotonic())
+            self._faults.note(target.broker_name, took_s, _monotonic())
         if (
             config.retries_when_not_ok
             and not result.is_ok
-            and self._delivery_of(send).stored_badly(result, not_ok(result, lane.address or ""))
+            and self._delivery_of(send).stored_badly(result, not_ok(result, target.address or ""))
             and self._has_time(send)
         ):
             self._again(send)
         else:
             send.outcome = result
 
-    def failed(self, send: Send, lane: Lane, error: ClientError) -> None:
+    def failed(self, send: Send, target: Target, error: ClientError) -> None:
         """An attempt has failed."""
+        broker_name = target.broker_name
         if self._config.avoids_slow_brokers:
-            self._note_fault(send, lane, error)
+            took_s = self._client.connections.now - send.tried_at
+            note_failure(self._faults, broker_name, error, took_s=took_s, now=_monotonic())
         delivery = self._delivery_of(send)
-        then = delivery.failed(lane.broker_name, error, self._client.routes.get(delivery.topic))
-        if then is Then.GIVE_UP or not self._has_time(send):
+        name = delivery.topic
+        topic = self._topics.get(name)
+        then, asks_route = delivery.after_failure(
+            broker_name,
+            error,
+            self._client.routes.get(name),
+            has_time=self._has_time(send),
+            has_other=topic is not None and not topic.has_one_broker,
+        )
+        is_asked = asks_route and self._refresh(name)
+        if then is Then.GIVE_UP:
             send.outcome = delivery.outcome()
-            if says_broker_is_gone(error):
-                # Whoever offers the message again finds the broker where it is then.
-                self._refresh(delivery.topic)
-            return
-        if then is Then.WAIT:
+        elif then is Then.WAIT:
             self._wait(send)
-            self._named[delivery.topic].note(lane.broker_name, error)
-            return
-        topic = self._topics.get(delivery.topic)
-        is_asked = says_broker_is_gone(error) and self._refresh(delivery.topic)
-        if is_asked and (topic is None or topic.has_one_broker):
-            # It has no other place to go, so a new route is worth waiting for.
-            self._lookups[delivery.topic][1].append(send)
+            self._named[name].note(broker_name, error)
+        elif then is Then.WAIT_ROUTE and is_asked:
+            self._lookups[name][1].append(send)
         else:
             self._again(send)
-
-    def _note_fault(self, send: Send, lane: Lane, error: ClientError) -> None:
-        if may_get_master(error, lane.broker_name, None):
-            self._faults.note_refused(lane.broker_name, _monotonic())
-        else:
-            took_s = self._client.connections.now - send.tried_at
-            self._faults.note(lane.broker_name, took_s, _monotonic(), failed=True)
 
     def _again(self, send: Send) -> None:
         assert send.outbound is not None
@@ -386,15 +380,13 @@ class Sending:
     def _delivery_of(self, send: Send) -> Delivery:
         if send.delivery is None:
             assert send.outbound is not None
-            send.delivery = Delivery(
-                send.outbound.topic, retries=self._config.retries, stays=send.queue is not None
-            )
+            send.delivery = Delivery.begun(self._config, send.outbound.topic, send.queue)
         return send.delivery
 
     # --- routes ------------------------------------------------------------------------------
 
     def _topic(self, name: str) -> Topic | None:
-        """Return the lanes of a topic as its route is now; None if that is to be asked for."""
+        """Return the targets of a topic as its route is now; None if that is to be asked for."""
         route = self._client.keeping.known_to_send(name, self._config.default_queues)
         known = self._topics.get(name)
         if known is not None and known.told is route:
@@ -433,13 +425,8 @@ class Sending:
         assert send.outbound is not None
         name = send.outbound.topic
         if name not in self._waits:
-            pauses = self._pauses.get(name)
-            if pauses is None:
-                if len(self._pauses) >= TOPICS_MAX:
-                    del self._pauses[next(iter(self._pauses))]
-                pauses = self._pauses[name] = Pauses()
             left_s = max(0.0, send.deadline - self._client.connections.now)
-            pause_s = min(pauses.next_s(_monotonic()), left_s)
+            pause_s = min(self._pauses.next_s(name, _monotonic()), left_s)
             self._waits[name] = (self._client.keeping.refresh_soon(name, pause_s), [])
             self._named[name] = NamedMasters()
         self._waits[name][1].append(send)

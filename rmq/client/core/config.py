@@ -1,20 +1,30 @@
-"""What a client is told before it starts. Values only: they can be compared and pickled."""
+"""What a client is told before it starts, its id, and the address it is known by.
+
+Settings are values only: they can be compared and pickled.
+"""
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from rmq.client.core.client_ids import DEFAULT_INSTANCE
 from rmq.client.core.nameservers import parse_nameservers
 from rmq.errors import ConfigError
+from rmq.remoting.addresses import parse_address
 from rmq.remoting.busy_wait import BUSY_WAIT_S
 from rmq.remoting.codes import Serialization
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from rmq.client.core.signing import Credentials
     from rmq.remoting.tls_config import TlsClientConfig
 
+C = TypeVar("C")
+
+DEFAULT_INSTANCE: Final = "DEFAULT"
+_STREAM: Final = "STREAM"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _BUSY_WAIT_S_MAX: Final = 0.01
 """So long the core is used to the full, for one answer."""
@@ -60,3 +70,45 @@ class ClientConfig:
         """The nameservers, one by one."""
         assert isinstance(self.nameservers, tuple)
         return self.nameservers
+
+
+def client_id(ip: str, instance: str, *, unit: str | None = None, is_stream: bool = False) -> str:
+    """Return a client id; two clients of a group with the same one get the same queues."""
+    parts = [ip, instance]
+    if unit:
+        parts.append(unit)
+    if is_stream:
+        parts.append(_STREAM)
+    return "@".join(parts)
+
+
+def unique_instance(pid: int, nanoseconds: int) -> str:
+    """Return an instance name that no other process of the machine has."""
+    return f"{pid}#{nanoseconds}"
+
+
+def member_config(
+    kind: Callable[..., C], config: C | None, group: str | None, options: Mapping[str, object]
+) -> C:
+    """Return `config`, or one made of `group` and options; raise `ConfigError` for both or none."""
+    if config is None:
+        if group is None:
+            raise ConfigError("group", "none is given", hint="name the group, or give a config")
+        return kind(group=group, **options)
+    if group is not None or options:
+        raise ConfigError("config", "is given, and settings beside it, too")
+    return config
+
+
+def own_address(peer: str) -> str:
+    """Return the address that this machine reaches `peer` from. Sends nothing."""
+    host, port = parse_address(peer)
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[
+            0
+        ]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

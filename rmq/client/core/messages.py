@@ -1,7 +1,8 @@
 """Messages as applications see them: what is sent, what comes of it, and what is received. Pure.
 
 Names and limits are those of RocketMQ 4.9.8. What a broker would refuse is refused here, before
-anything is sent.
+anything is sent. The states of transactions, and what a producer tells brokers of them, are here
+as well.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rmq.errors import IllegalMessageError
+from rmq.errors import BadAnswerError, IllegalMessageError
+from rmq.model.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
 from rmq.model.properties import KEY_SEPARATOR
 from rmq.model.queues import MessageQueue
+from rmq.model.record import parse_message_id
+from rmq.remoting.headers import EndTransactionRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rmq.remoting.headers import CheckTransactionStateRequest
 
 BODY_BYTES_MAX: Final = 4 * 1024**2
 """As brokers have it when `maxMessageSize` is not set."""
@@ -154,3 +160,64 @@ def check_properties(properties: Mapping[str, str]) -> None:
             )
         if "\x01" in name or "\x02" in name or "\x01" in value or "\x02" in value:
             raise IllegalMessageError(f"property {name!r} has a character 1 or 2 in it")
+
+
+# --- transactions -------------------------------------------------------------------------------
+
+
+class TransactionState(enum.Enum):
+    """The state of a local transaction, as the listener or the caller sees it."""
+
+    COMMIT = TRANSACTION_COMMIT
+    """Consumers get the message."""
+    ROLLBACK = TRANSACTION_ROLLBACK
+    """Nobody gets it."""
+    UNKNOWN = TRANSACTION_NONE
+    """Not decided yet: the broker asks again later."""
+
+    @property
+    def java_name(self) -> str:
+        """The name that stock clients and traces use."""
+        return _JAVA_NAMES[self]
+
+
+_JAVA_NAMES = {
+    TransactionState.COMMIT: "COMMIT_MESSAGE",
+    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionState.UNKNOWN: "UNKNOW",
+}
+
+
+def end_of_own(group: str, result: SendResult, state: TransactionState) -> EndTransactionRequest:
+    """Return a producer's own decision about its half message; raise `BadAnswerError`."""
+    try:
+        _, physical_offset = parse_message_id(result.offset_message_id)
+    except ValueError as exc:
+        raise BadAnswerError(result.queue.broker_name, "a half message", str(exc)) from exc
+    return EndTransactionRequest(
+        producer_group=group,
+        tran_state_table_offset=result.queue_offset,
+        commit_log_offset=physical_offset,
+        commit_or_rollback=state.value,
+        msg_id=result.message_id,
+        broker_name=result.queue.broker_name,
+    )
+
+
+def end_of_checked(
+    group: str,
+    header: CheckTransactionStateRequest,
+    message_id: str,
+    state: TransactionState,
+) -> EndTransactionRequest:
+    """Return the answer to a broker's question."""
+    return EndTransactionRequest(
+        producer_group=group,
+        tran_state_table_offset=header.tran_state_table_offset,
+        commit_log_offset=header.commit_log_offset,
+        commit_or_rollback=state.value,
+        from_transaction_check=True,
+        msg_id=message_id,
+        transaction_id=header.transaction_id,
+        broker_name=header.broker_name,
+    )

@@ -3,7 +3,7 @@
 A queue is begun with the offset that the group stored, is pulled by a task of its own, and is given
 up when another member gets it: then nothing more is given to the listener, and the offset is
 stored. Queues that need a lock are given up only when the call under way is over, see
-`rmq.client.trio.orderly_service`.
+`rmq.client.trio.services`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import trio
 
 from rmq.client.core.consuming.group import lock_queues, unlock_queues
 from rmq.client.core.consuming.offsets import first_start
-from rmq.client.trio.assigned_queue import AssignedQueue
-from rmq.client.trio.orderly_service import FIRST_RENEWAL_S, RELOCK_S
+from rmq.client.core.consuming.process_queue import ProcessQueue
+from rmq.client.core.consuming.turns import QueueTurn
+from rmq.client.core.routes import MASTER_ID
+from rmq.client.trio.services import FIRST_RENEWAL_S, RELOCK_S
 from rmq.errors import ClientError
 
 if TYPE_CHECKING:
@@ -29,6 +31,102 @@ if TYPE_CHECKING:
     from rmq.client.trio.offset_keeping import OffsetKeeper
     from rmq.client.trio.pull_loop import Pulling
     from rmq.model.queues import MessageQueue
+
+ROOM_CHECK_S: Final = 10.0
+"""Who waits for room looks again after so long at the latest: limits may have changed."""
+
+
+@final
+class AssignedQueue:
+    """A queue from the time it is taken over to the time it is given up or begun anew."""
+
+    __slots__ = (
+        "_room",
+        "broker_id",
+        "bytes_max",
+        "is_leaving",
+        "is_moving",
+        "is_relocking",
+        "is_suspended",
+        "locked_at",
+        "messages_max",
+        "process",
+        "pulling",
+        "queue",
+        "span_max",
+        "turn",
+    )
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        start_offset: int,
+        now: float,
+        *,
+        messages_max: int,
+        bytes_max: int,
+        span_max: int | None,
+        calls_max: int | None,
+    ) -> None:
+        self.queue = queue
+        self.process = ProcessQueue(queue, start_offset, now)
+        self.turn: QueueTurn[AssignedQueue] = QueueTurn(self, calls_max=calls_max)
+        self.pulling = trio.CancelScope()
+        """Around whoever pulls it."""
+        self.broker_id = MASTER_ID
+        """Which broker of the name to pull from."""
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.span_max = span_max
+        self.is_leaving = False
+        """It is being given up: no further call is begun."""
+        self.is_moving = False
+        """It has a gap. What was pulled before is finished first; then it is begun anew."""
+        self.is_suspended = False
+        """The listener failed, and is not called for a while. Only when consumed in order."""
+        self.is_relocking = False
+        """Its lock is lost, and somebody sees to that. Only when consumed in order."""
+        self.locked_at: float | None = None
+        """When its lock was asked for that counts. Only when consumed in order."""
+        self._room: trio.Event | None = None
+
+    def __repr__(self) -> str:
+        state = "dropped" if self.process.is_dropped else "leaving" if self.is_leaving else "held"
+        return f"<AssignedQueue {self.queue} {state}, {self.process.count} messages>"
+
+    def lock(self, now: float) -> None:
+        """The broker has confirmed that the queue is this consumer's alone."""
+        self.locked_at = now
+        self.process.lock(now)
+
+    def unlock(self) -> None:
+        self.locked_at = None
+        self.process.unlock()
+
+    def blocked_by(self) -> str | None:
+        """Return why no more should be pulled until messages are finished; None: go on."""
+        return self.process.blocked_by(messages_max=self.messages_max, bytes_max=self.bytes_max)
+
+    @property
+    def is_spread_out(self) -> bool:
+        """Whether unfinished messages are so far apart that pulling should slow down.
+
+        A crash now would repeat all that lies between them.
+        """
+        return self.span_max is not None and self.process.span > self.span_max
+
+    async def wait_room(self) -> None:
+        """Wait until messages were finished, or for a while."""
+        self._room = trio.Event()
+        with trio.move_on_after(ROOM_CHECK_S):
+            await self._room.wait()
+        self._room = None
+
+    def made_room(self) -> None:
+        """Messages were finished; whoever waits for that goes on if there are few enough now."""
+        if self._room is not None and self.blocked_by() is None:
+            self._room.set()
+
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +243,7 @@ class Assignment:
         self._queues[queue] = assigned
         self._locking.discard(queue)
         self._share_limits(queue.topic)
-        self.pool.add(assigned.lane)
+        self.pool.add(assigned.turn)
         self._start_soon(partial(self.pulling.run, assigned))
 
     def _share_limits(self, topic: str) -> None:
@@ -163,7 +261,7 @@ class Assignment:
             assigned = self._queues.get(queue)
             if assigned is None or assigned.is_leaving:
                 continue
-            if self._needs_lock and assigned.lane.calls:
+            if self._needs_lock and assigned.turn.calls:
                 assigned.is_leaving = True
                 assigned.pulling.cancel()
                 assigned.process.failed_unlocks += 1
@@ -175,7 +273,7 @@ class Assignment:
 
     async def _leave(self, assigned: AssignedQueue) -> None:
         """Give a queue up once the call under way is over."""
-        await self.pool.wait_lane_idle(assigned.lane)
+        await self.pool.wait_queue_idle(assigned.turn)
         self._drop(assigned)
         await self._release([assigned])
 
@@ -183,7 +281,7 @@ class Assignment:
         assigned.is_leaving = True
         assigned.process.drop()
         assigned.pulling.cancel()
-        self.pool.remove(assigned.lane)
+        self.pool.remove(assigned.turn)
 
     async def _release(self, dropped: list[AssignedQueue]) -> None:
         if not dropped:
@@ -243,9 +341,9 @@ class Assignment:
         with trio.move_on_after(PERSIST_S_MAX):
             await self._keeper.persist((assigned.queue,), is_waited_for=True)
         with trio.move_on_after(RESET_WAIT_S):
-            await self.pool.wait_lane_idle(assigned.lane)
+            await self.pool.wait_queue_idle(assigned.turn)
         if self._config.is_orderly:
-            await self.pool.wait_lane_idle(assigned.lane)
+            await self.pool.wait_queue_idle(assigned.turn)
         self._begin_anew(assigned, offset)
 
     def move(self, assigned: AssignedQueue, offset: int) -> None:
@@ -294,7 +392,7 @@ class Assignment:
         queue = assigned.queue
         while self._queues.get(queue) is assigned and not assigned.process.is_dropped:
             locked_at = await self.lock(queue)
-            if locked_at is not None and not assigned.lane.calls:
+            if locked_at is not None and not assigned.turn.calls:
                 try:
                     offset = await self._offset_after_lock(queue)
                 except ClientError as exc:
@@ -343,5 +441,5 @@ class Assignment:
                 assigned.unlock()
             elif assigned.process.is_locked(now):
                 assigned.lock(now)
-            elif not assigned.lane.calls:
+            elif not assigned.turn.calls:
                 self.relock(assigned)

@@ -21,36 +21,44 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import trio
 
-from rmq.client.core.client_ids import DEFAULT_INSTANCE, client_id, unique_instance
-from rmq.client.core.config import ClientConfig
+from rmq.client.core.broker_requests import BrokerRequests
+from rmq.client.core.config import (
+    DEFAULT_INSTANCE,
+    ClientConfig,
+    client_id,
+    own_address,
+    unique_instance,
+)
 from rmq.client.core.flows import Ask, Flow
-from rmq.client.core.local_address import own_address
-from rmq.client.core.members import ConsumerMember
+from rmq.client.core.members import (
+    FIRST_BEAT_S,
+    LEAVE_S,
+    ConsumerMember,
+    farewell,
+    heartbeat,
+)
 from rmq.client.core.nameservers import Nameservers
-from rmq.client.core.routes import MASTER_ID, MissingTopics, RouteTable
-from rmq.client.trio.broker_requests import Callbacks
+from rmq.client.core.routes import MissingTopics, RouteTable
+from rmq.client.trio.broker_requests import handler_table
 from rmq.client.trio.runner import FlowRunner
+from rmq.client.trio.status import task_stacks
 from rmq.errors import ClientClosedError, ClientError, ConfigError
-from rmq.model.names import INNER_PRODUCER_GROUP
 from rmq.remoting import client as remoting
-from rmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from rmq.remoting.codes import RequestCode
-from rmq.remoting.headers import UnregisterClientRequest
 from rmq.remoting.tls_config import client_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from rmq.client.core.members import Member
     from rmq.client.core.routes import Address, TopicRoute
     from rmq.remoting.channel import Channel
+    from rmq.remoting.headers import UnregisterClientRequest
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LEAVE_S: Final = 3.0
-"""How long saying good-bye may take."""
 MISSING_S: Final = 1.0
 """A topic that nobody has yet is looked for this soon, then less and less often."""
 
@@ -72,14 +80,14 @@ class Client:
         """An id that the next process has too: files of broadcasting consumers are named by it."""
         self.nameservers = Nameservers(config.addresses, first=secrets.randbelow(1 << 16))
         self.routes = RouteTable(self.nameservers.slave_reads)
-        self.callbacks = Callbacks(lambda: self._members)
+        self.broker_requests = BrokerRequests(lambda: self._members, stacks=task_stacks)
         self.remoting = remoting.RemotingClient(
             remoting.ClientConfig(
                 connect_timeout_s=config.connect_timeout_s,
                 serialization=config.serialization,
                 busy_wait_s=config.busy_wait_s,
             ),
-            table=self.callbacks.table(),
+            table=handler_table(self.broker_requests),
             listeners=[self],
             tls_context=None if config.tls is None else client_context(config.tls),
         )
@@ -222,7 +230,7 @@ class Client:
     # --- members and heartbeats --------------------------------------------------------------
 
     def join(self, member: Member) -> None:
-        """Take a member into heartbeats and callbacks.
+        """Take a member into heartbeats, and serve what brokers ask of it.
 
         Two consumers of a group need clients of their own: brokers tell members apart by client.
         """
@@ -240,16 +248,10 @@ class Client:
         """Let go of a member, and tell brokers that it is gone."""
         if member not in self._members:
             return
-        presence = member.presence()
+        header = farewell(self.client_id, member)
         self._members.remove(member)
-        if presence is None:
+        if header is None:
             return
-        is_producer = isinstance(presence, ProducerData)
-        header = UnregisterClientRequest(
-            client_id=self.client_id,
-            producer_group=member.group if is_producer else None,
-            consumer_group=None if is_producer else member.group,
-        )
         with trio.move_on_after(LEAVE_S) as scope:
             scope.shield = True
             async with trio.open_nursery() as nursery:
@@ -286,30 +288,12 @@ class Client:
     async def beat(self) -> None:
         """Tell all brokers of all members, now; return when those that answer have."""
         async with self._beating:
-            brokers = self._heard_by(list(self.routes.brokers()))
-            if brokers is None:
+            said = heartbeat(self.client_id, self._members, self.routes.brokers())
+            if said is None:
                 return
-            data, addressed = brokers
-            body = data.encode()
             async with trio.open_nursery() as nursery:
-                for broker in addressed:
-                    nursery.start_soon(self._beat_one, broker, body)
-
-    def _heard_by(self, brokers: Iterable[Address]) -> tuple[HeartbeatData, list[Address]] | None:
-        """Return what a heartbeat says and to whom: slaves hear of consumers only."""
-        present = [data for member in self._members if (data := member.presence()) is not None]
-        if not present:
-            return None
-        consumers = tuple(data for data in present if isinstance(data, ConsumerData))
-        producers = {data.group_name: data for data in present if isinstance(data, ProducerData)}
-        producers.setdefault(INNER_PRODUCER_GROUP, ProducerData(group_name=INNER_PRODUCER_GROUP))
-        heartbeat = HeartbeatData(
-            client_id=self.client_id,
-            producer_data_set=tuple(producers.values()),
-            consumer_data_set=consumers,
-        )
-        addressed = [b for b in brokers if consumers or b.broker_id == MASTER_ID]
-        return heartbeat, addressed
+                for broker in said.brokers:
+                    nursery.start_soon(self._beat_one, broker, said.body)
 
     async def _beat_one(self, broker: Address, body: bytes) -> None:
         def flow() -> Flow[None]:
@@ -321,8 +305,7 @@ class Client:
             logger.warning("no heartbeat to %s at %s: %s", broker.broker_name, broker.address, exc)
 
     async def _keep_beating(self) -> None:
-        # The first one soon after the start, as stock clients do.
-        pause_s = min(1.0, self.config.heartbeat_s)
+        pause_s = min(FIRST_BEAT_S, self.config.heartbeat_s)
         while True:
             with trio.move_on_after(pause_s):
                 await self._beat_wanted.wait()

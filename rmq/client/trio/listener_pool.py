@@ -18,18 +18,18 @@ import trio
 
 from rmq.client.core.consuming.results import FAILED, SUCCESS, Outcome, understood
 from rmq.client.core.consuming.send_back import FIRST_LEVEL
-from rmq.client.core.consuming.turns import Lanes
-from rmq.client.core.tracer import ConsumeCode
+from rmq.client.core.consuming.turns import FairTurns
+from rmq.client.core.trace import ConsumeCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from typing import TypeAlias
 
     from rmq.client.core.consuming.results import ListenerResult
-    from rmq.client.core.consuming.turns import Lane
+    from rmq.client.core.consuming.turns import QueueTurn
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.tracer import Tracer
-    from rmq.client.trio.assigned_queue import AssignedQueue
+    from rmq.client.core.trace import Tracer
+    from rmq.client.trio.assignment import AssignedQueue
     from rmq.client.trio.status import ConsumeStatistics
 
     Listener: TypeAlias = Callable[[Sequence[ReceivedMessage]], Awaitable[ListenerResult]]
@@ -81,7 +81,7 @@ class ListenerPool:
         self._timeout_s = timeout_s
         self._statistics = statistics
         self._tracer = tracer
-        self._lanes: Lanes[AssignedQueue] = Lanes(calls_max)
+        self._turns: FairTurns[AssignedQueue] = FairTurns(calls_max)
         self._workers: set[_Worker] = set()
         self._resting = trio.lowlevel.ParkingLot()
         self._is_waking = False
@@ -92,18 +92,18 @@ class ListenerPool:
 
     # --- what others say ----------------------------------------------------------------------
 
-    def add(self, lane: Lane[AssignedQueue]) -> None:
-        self._lanes.add(lane)
+    def add(self, turn: QueueTurn[AssignedQueue]) -> None:
+        self._turns.add(turn)
 
-    def remove(self, lane: Lane[AssignedQueue]) -> None:
+    def remove(self, turn: QueueTurn[AssignedQueue]) -> None:
         """Begin no further call of a queue; those under way go on."""
-        self._lanes.remove(lane)
+        self._turns.remove(turn)
         # What was kept for it may be for others now.
         self._wake()
 
-    def offer(self, lane: Lane[AssignedQueue]) -> None:
+    def offer(self, turn: QueueTurn[AssignedQueue]) -> None:
         """A queue has messages."""
-        self._lanes.offer(lane)
+        self._turns.offer(turn)
         if not self._is_waking:
             self._wake()
 
@@ -114,19 +114,19 @@ class ListenerPool:
     @property
     def calls(self) -> int:
         """How many calls are under way."""
-        return self._lanes.calls
+        return self._turns.calls
 
     async def wait_idle(self) -> None:
         """Wait until no call is under way."""
-        while self._lanes.calls:
+        while self._turns.calls:
             self._idle = trio.Event()
             await self._idle.wait()
 
-    async def wait_lane_idle(self, lane: Lane[AssignedQueue]) -> None:
+    async def wait_queue_idle(self, turn: QueueTurn[AssignedQueue]) -> None:
         """Wait until no call of one queue is under way."""
-        while lane.calls:
+        while turn.calls:
             idle = trio.Event()
-            lane.on_idle.append(idle.set)
+            turn.on_idle.append(idle.set)
             await idle.wait()
 
     # --- tasks -------------------------------------------------------------------------------
@@ -146,11 +146,11 @@ class ListenerPool:
                 self._nursery = None
 
     def _wake(self) -> None:
-        if self._nursery is None or self._is_stopping or not self._lanes.may_begin():
+        if self._nursery is None or self._is_stopping or not self._turns.may_begin():
             return
         if self._resting:
             self._resting.unpark()
-        elif len(self._workers) < self._lanes.calls_max:
+        elif len(self._workers) < self._turns.calls_max:
             worker = _Worker()
             self._workers.add(worker)
             self._nursery.start_soon(self._work, worker)
@@ -170,8 +170,8 @@ class ListenerPool:
             with trio.CancelScope() as worker.scope:
                 await self._serve(worker)
             # Here only if the scope was cancelled: the call took too long.
-            lane, messages = worker.lane, worker.messages
-            assert lane is not None, "a task was cancelled that called nobody"
+            turn, messages = worker.turn, worker.messages
+            assert turn is not None, "a task was cancelled that called nobody"
             outcome = worker.outcome
             if outcome is None:
                 worker.is_calling = False
@@ -185,34 +185,34 @@ class ListenerPool:
                 outcome = TIMED_OUT
                 self._note(worker, outcome, ConsumeCode.TIMED_OUT, trio.current_time())
             worker.is_overdue = False
-            await self._settle(worker, lane, messages, outcome)
+            await self._settle(worker, turn, messages, outcome)
 
     async def _serve(self, worker: _Worker) -> None:
         """Call the listener for one batch after the other. Returns only if the scope is cancelled
         and the call is over all the same.
         """
-        lanes, service, listener = self._lanes, self._service, self._listener
+        turns, service, listener = self._turns, self._service, self._listener
         # The clock itself, asked directly: this is done twice for every batch.
         clock = trio.lowlevel.current_clock().current_time
         turn_began = clock()
         while True:
-            lane = None if self._is_stopping else lanes.begin()
-            if lane is None:
+            turn = None if self._is_stopping else turns.begin()
+            if turn is None:
                 await self._resting.park()
                 self._is_waking = False
                 turn_began = clock()
                 continue
-            assigned = lane.owner
+            assigned = turn.owner
             now = clock()
             messages = service.take(assigned, now)
             if assigned.process.waiting and messages:
-                lanes.offer(lane)
+                turns.offer(turn)
             if not self._is_waking:
                 self._wake()
             if not messages:
-                self._end(lane)
+                self._end(turn)
                 continue
-            worker.lane, worker.messages, worker.began_at = lane, messages, now
+            worker.turn, worker.messages, worker.began_at = turn, messages, now
             worker.outcome = None
             if self._tracer is not None:
                 worker.request_id = self._tracer.consuming(
@@ -240,10 +240,10 @@ class ListenerPool:
                 return
             if outcome is SUCCESS:
                 service.succeeded(assigned, messages)
-                worker.lane, worker.messages = None, ()
-                self._end(lane)
+                worker.turn, worker.messages = None, ()
+                self._end(turn)
             else:
-                await self._settle(worker, lane, messages, outcome)
+                await self._settle(worker, turn, messages, outcome)
             if now - turn_began > TURN_S:
                 await trio.lowlevel.checkpoint()
                 turn_began = clock()
@@ -251,22 +251,22 @@ class ListenerPool:
     async def _settle(
         self,
         worker: _Worker,
-        lane: Lane[AssignedQueue],
+        turn: QueueTurn[AssignedQueue],
         messages: Sequence[ReceivedMessage],
         outcome: Outcome,
     ) -> None:
         try:
             if outcome.is_success:
-                self._service.succeeded(lane.owner, messages)
+                self._service.succeeded(turn.owner, messages)
             else:
-                await self._service.failed(lane.owner, messages, outcome)
+                await self._service.failed(turn.owner, messages, outcome)
         finally:
-            worker.lane, worker.messages = None, ()
-            self._end(lane)
+            worker.turn, worker.messages = None, ()
+            self._end(turn)
 
-    def _end(self, lane: Lane[AssignedQueue]) -> None:
-        self._lanes.end(lane)
-        if not self._lanes.calls and self._idle is not None:
+    def _end(self, turn: QueueTurn[AssignedQueue]) -> None:
+        self._turns.end(turn)
+        if not self._turns.calls and self._idle is not None:
             self._idle.set()
             self._idle = None
 
@@ -287,12 +287,12 @@ class ListenerPool:
 
     def _note(self, worker: _Worker, outcome: Outcome, code: ConsumeCode, now: float) -> None:
         """Take the end of a call into the statistics and the trace."""
-        assert worker.lane is not None
+        assert worker.turn is not None
         messages = worker.messages
         took_s = now - worker.began_at
         count = len(messages)
         self._statistics.consumed(
-            worker.lane.owner.queue.topic,
+            worker.turn.owner.queue.topic,
             count if outcome.is_success else 0,
             0 if outcome.is_success else count,
             took_s,
@@ -315,16 +315,16 @@ class _Worker:
         "began_at",
         "is_calling",
         "is_overdue",
-        "lane",
         "messages",
         "outcome",
         "request_id",
         "scope",
+        "turn",
     )
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
-        self.lane: Lane[AssignedQueue] | None = None
+        self.turn: QueueTurn[AssignedQueue] | None = None
         self.messages: Sequence[ReceivedMessage] = ()
         self.began_at = 0.0
         self.is_calling = False

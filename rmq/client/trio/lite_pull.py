@@ -27,8 +27,9 @@ import trio
 from rmq.client.core.consuming import offsets as offset_flows
 from rmq.client.core.consuming.config import LitePullConfig
 from rmq.client.core.consuming.pull_subscriptions import PullSubscriptions
-from rmq.client.core.tracer import ConsumeCode
-from rmq.client.trio.client import LEAVE_S, open_client
+from rmq.client.core.members import LEAVE_S
+from rmq.client.core.trace import ConsumeCode
+from rmq.client.trio.client import open_client
 from rmq.client.trio.lite_member import LiteMember
 from rmq.client.trio.lite_reader import LitePullStatistics, LiteReader
 from rmq.client.trio.tracing import TraceRole, traced
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from rmq.client.core.config import ClientConfig
-    from rmq.client.core.consuming.lite_options import LitePullOptions
+    from rmq.client.core.consuming.config import LitePullOptions
     from rmq.client.core.consuming.subscription_set import Expression
     from rmq.client.core.flows import Flow
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.client.trio.lite_member import QueueListener
     from rmq.model.queues import MessageQueue

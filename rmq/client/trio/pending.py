@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from rmq.client.core.producing.outbound import OutboundMessage, read_send_answer
-from rmq.client.core.tracer import MessageKind, Sent
+from rmq.client.core.trace import MessageKind, Sent
 from rmq.errors import ClientError
 from rmq.model.flags import TRANSACTION_PREPARED
 

@@ -18,25 +18,26 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.client.core.producing.delivery import (
+    REFRESH_INTERVAL_S,
     TOPICS_MAX,
     Delivery,
     Then,
     lookup_timed_out,
     no_master,
     not_ok,
+    note_failure,
     nothing_writable,
-    says_broker_is_gone,
 )
 from rmq.client.core.producing.master_waits import (
     NamedMasters,
     NoMasterError,
     Pauses,
-    may_get_master,
+    TopicPauses,
 )
 from rmq.client.core.producing.outbound import send_request
+from rmq.client.trio.inflight import InflightLimit
 from rmq.client.trio.pending import Line
 from rmq.client.trio.send_paths import PathTable
-from rmq.client.trio.waiting import Room
 from rmq.errors import (
     ClientClosedError,
     ClientError,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from rmq.client.core.producing.config import ProducerConfig
     from rmq.client.core.producing.outbound import OutboundMessage
     from rmq.client.core.routes import TopicRoute
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.client.trio.pending import Pending
     from rmq.client.trio.send_paths import Link, Path, TopicPaths
@@ -67,8 +68,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-REFRESH_INTERVAL_S: Final = 1.0
-"""However many sends fail, a topic's route is not asked for more often."""
 SILENCE_S: Final = 1.0
 """After so long without an answer a route is asked for: a broker that hangs may have been replaced.
 Those under way are left to it, for they may be stored; but whoever comes next is not.
@@ -108,9 +107,9 @@ class Pipeline:
         """Topics that have no master now, and who waits for one."""
         self._named: dict[str, NamedMasters] = {}
         """The masters of these topics that brokers have named."""
-        self._pauses: dict[str, Pauses] = {}
+        self._pauses = TopicPauses(TOPICS_MAX)
         self._pendings: set[Pending] = set()
-        self._room = Room(config.pending_max, config.pending_bytes_max)
+        self._room = InflightLimit(config.pending_max, config.pending_bytes_max)
         self._drained: trio.Event | None = None
 
     # --- life --------------------------------------------------------------------------------
@@ -237,40 +236,30 @@ class Pipeline:
         if pending.is_settled:
             return
         pending.is_sent = False
+        name, broker_name = pending.outbound.topic, path.broker_name
         if self.config.avoids_slow_brokers:
-            self._note_fault(pending, path, error)
-        name = pending.outbound.topic
+            now = self.now()
+            took_s = now - pending.tried_at
+            note_failure(self._paths.faults, broker_name, error, took_s=took_s, now=now)
+        topic = self._paths.get(name)
         delivery = self._delivery_of(pending)
-        then = delivery.failed(path.broker_name, error, self._client.routes.get(name))
-        if not self._has_time(pending):
-            then = Then.GIVE_UP
-        if then is Then.WAIT:
-            self._wait(pending)
-            self._named[name].note(path.broker_name, error)
-            return
-        if says_broker_is_gone(error):
-            line = self._refresh(name)
-            topic = self._paths.get(name)
-            if (
-                then is Then.RETRY
-                and line is not None
-                and topic is not None
-                and topic.has_one_broker
-            ):
-                # It has no other place to go, so a new route is worth waiting for.
-                line.add(pending)
-                return
-        if then is Then.RETRY:
-            self._advance(pending)
-        else:
+        then, asks_route = delivery.after_failure(
+            broker_name,
+            error,
+            self._client.routes.get(name),
+            has_time=self._has_time(pending),
+            has_other=topic is None or not topic.has_one_broker,
+        )
+        line = self._refresh(name) if asks_route else None
+        if then is Then.GIVE_UP:
             self._settle(pending, delivery.outcome())
-
-    def _note_fault(self, pending: Pending, path: Path, error: ClientError) -> None:
-        now, faults = self.now(), self._paths.faults
-        if may_get_master(error, path.broker_name, None):
-            faults.note_refused(path.broker_name, now)
+        elif then is Then.WAIT:
+            self._wait(pending)
+            self._named[name].note(broker_name, error)
+        elif then is Then.WAIT_ROUTE and line is not None:
+            line.add(pending)
         else:
-            faults.note(path.broker_name, now - pending.tried_at, now, failed=True)
+            self._advance(pending)
 
     def _advance(self, pending: Pending, now: float | None = None) -> None:
         """Make the next attempt, or get in line for what it needs.
@@ -365,10 +354,8 @@ class Pipeline:
     def _delivery_of(self, pending: Pending) -> Delivery:
         delivery = pending.delivery
         if delivery is None:
-            delivery = pending.delivery = Delivery(
-                pending.outbound.topic,
-                retries=self.config.retries,
-                stays=pending.queue is not None,
+            delivery = pending.delivery = Delivery.begun(
+                self.config, pending.outbound.topic, pending.queue
             )
         return delivery
 
@@ -527,12 +514,7 @@ class Pipeline:
         line.add(pending)
 
     async def _wait_for_master(self, name: str, line: Line) -> None:
-        pauses = self._pauses.get(name)
-        if pauses is None:
-            if len(self._pauses) >= TOPICS_MAX:
-                del self._pauses[next(iter(self._pauses))]
-            pauses = self._pauses[name] = Pauses()
-        asks_at = self.now() + pauses.next_s(self.now())
+        asks_at = self.now() + self._pauses.next_s(name, self.now())
         named = self._named[name]
 
         async def wait() -> None:
@@ -543,7 +525,7 @@ class Pipeline:
                 self._send_by(route)
                 if route.writable or not route.awaits_master:
                     return
-                asks_at = self.now() + pauses.next_s(self.now())
+                asks_at = self.now() + self._pauses.next_s(name, self.now())
 
         try:
             await line.wait_for(wait, self._wait_expired)

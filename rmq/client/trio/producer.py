@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Final, Unpack, final
 import trio
 
 from rmq.client.core.producing.config import ProducerConfig, ProducerOptions
-from rmq.client.core.producing.delivery import BatchFailedError
+from rmq.client.core.producing.delivery import batch_results, check_queue
 from rmq.client.core.producing.outbound import prepare, prepare_batch, prepare_half, split_batch
 from rmq.client.core.producing.requests import CORRELATION_ID
 from rmq.client.core.producing.selection import by_hash
 from rmq.client.core.producing.unique_keys import new_unique_keys
 from rmq.client.trio.client import open_client
+from rmq.client.trio.inflight import PendingSend
 from rmq.client.trio.pending import Pending
 from rmq.client.trio.pipeline import Pipeline
 from rmq.client.trio.request_reply import Requester
 from rmq.client.trio.tracing import TraceRole, traced
-from rmq.client.trio.waiting import PendingSend
-from rmq.errors import IllegalMessageError, RmqError, TooManyRequestsError
+from rmq.errors import RmqError, TooManyRequestsError
 from rmq.remoting.awaited import Awaited
 from rmq.remoting.bodies import ProducerData
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rmq.client.core.producing.selection import Selector, ShardingKey
     from rmq.client.core.received import ReceivedMessage
     from rmq.client.core.routes import TopicRoute
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.model.queues import MessageQueue
 
@@ -184,6 +184,7 @@ class Producer:
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send a message and return when it is with the kernel: nobody knows what becomes of it."""
         self._pipeline.check_open()
+        check_queue(message.topic, queue)
         now_ms = time.time_ns() // 1_000_000
         await self._pipeline.send_oneway(self.prepared(message, now_ms), queue)
 
@@ -218,7 +219,7 @@ class Producer:
         finally:
             for each in waiting:
                 self._pipeline.abandon(each)
-        return _results(runs, [pending.outcome for pending in pendings])
+        return batch_results(runs, [pending.outcome for pending in pendings])
 
     # --- requests and replies ----------------------------------------------------------------
 
@@ -347,10 +348,8 @@ class Producer:
         timeout_s: float | None,
         message: Message | None,
     ) -> Pending:
-        if queue is not None and queue.topic != outbound.topic:
-            raise IllegalMessageError(
-                f"a message for topic {outbound.topic} and a queue of topic {queue.topic}"
-            )
+        if queue is not None:
+            check_queue(outbound.topic, queue)
         pipeline = self._pipeline
         pending = Pending(
             pipeline,
@@ -372,18 +371,6 @@ async def _settled(pending: PendingSend) -> None:
     except RmqError:
         # Told together with the other parts.
         return
-
-
-def _results(
-    runs: Sequence[Sequence[Message]], outcomes: Sequence[SendResult | RmqError | None]
-) -> list[SendResult]:
-    results = [each for each in outcomes if not isinstance(each, RmqError) and each is not None]
-    if len(results) == len(outcomes):
-        return results
-    if len(outcomes) == 1:
-        assert isinstance(outcomes[0], RmqError)
-        raise outcomes[0]
-    raise BatchFailedError(runs, outcomes)
 
 
 @asynccontextmanager

@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from rmq.client.core.consuming.pull_policy import (
+    BUSY_PAUSE_S,
+    PUSH_IDLE_PAUSE_S,
+    asks_for_pause,
+)
 from rmq.client.core.consuming.pulls import PullStatus, pull
 from rmq.errors import ClientError, ResponseError
 from rmq.remoting.codes import ResponseCode
@@ -27,17 +32,13 @@ if TYPE_CHECKING:
     from rmq.client.core.consuming.offset_store import OffsetTable
     from rmq.client.core.consuming.pulls import PullResult
     from rmq.client.core.consuming.subscription_set import SubscriptionSet
-    from rmq.client.core.consuming.turns import Lane
-    from rmq.client.trio.assigned_queue import AssignedQueue
+    from rmq.client.core.consuming.turns import QueueTurn
+    from rmq.client.trio.assignment import AssignedQueue
     from rmq.client.trio.client import Client
     from rmq.client.trio.status import ConsumeStatistics
 
 logger = logging.getLogger(__name__)
 
-BROKER_BUSY_S: Final = 0.02
-"""How long a queue is left alone when the broker asks for it."""
-EMPTY_S: Final = 0.1
-"""How long a queue is left alone whose broker says at once, without waiting, that it is empty."""
 SPREAD_S: Final = 0.05
 """How long a queue is left alone whose unfinished messages are far apart."""
 PAUSE_CHECK_S: Final = 1.0
@@ -62,7 +63,7 @@ class Pulling:
         statistics: ConsumeStatistics,
         *,
         needs_lock: bool,
-        offer: Callable[[Lane[AssignedQueue]], None],
+        offer: Callable[[QueueTurn[AssignedQueue]], None],
         offset_is_illegal: Callable[[AssignedQueue, int], None],
     ) -> None:
         """`offer` gives a queue its turn. `offset_is_illegal` is told of queues that have no such
@@ -161,7 +162,7 @@ class Pulling:
         count = process.put(result.messages, result.next_offset)
         if count:
             self._statistics.pulled(queue.topic, count, took_s)
-            self._offer(assigned.lane)
+            self._offer(assigned.turn)
             return config.pull_interval_s
         if not process.count:
             # What lies before the next pull is not for this consumer: it counts as finished.
@@ -178,7 +179,7 @@ class Pulling:
                 config.pull_pause_s,
             )
             return config.pull_pause_s
-        return EMPTY_S if took_s < EMPTY_S else 0
+        return PUSH_IDLE_PAUSE_S if took_s < PUSH_IDLE_PAUSE_S else 0
 
     def _stop(self, assigned: AssignedQueue, result: PullResult) -> float:
         queue, offset = assigned.queue, assigned.process.next_offset
@@ -204,11 +205,10 @@ class Pulling:
         return 0
 
     def _pause_after(self, error: ClientError) -> float:
-        if isinstance(error, ResponseError):
-            if error.code == ResponseCode.FLOW_CONTROL:
-                return BROKER_BUSY_S
-            if error.code in _FORGOTTEN:
-                self._introduce()
+        if asks_for_pause(error):
+            return BUSY_PAUSE_S
+        if isinstance(error, ResponseError) and error.code in _FORGOTTEN:
+            self._introduce()
         return self._config.pull_pause_s
 
     def _introduce(self) -> None:

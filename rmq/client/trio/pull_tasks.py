@@ -10,48 +10,207 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
+import msgspec
 import trio
 
-from rmq.client.core.consuming.pulls import PullStatus
-from rmq.client.core.routes import MASTER_ID
-from rmq.client.trio.pull_calls import PullCalls
+from rmq.client.core.consuming.pull_policy import (
+    BUSY_PAUSE_S,
+    LOST_BROKER,
+    asks_for_pause,
+    check_found,
+    check_place,
+    failure_level,
+    idle_pause_s,
+    moved_text,
+)
+from rmq.client.core.consuming.pulls import PullResult, PullStatus, pull_request, read_pull_answer
+from rmq.client.core.flows import Answer, Ask
+from rmq.client.core.routes import MASTER_ID, broker_of
+from rmq.client.trio.runner import REQUEST_TYPE, STREAM
 from rmq.errors import (
     ClientError,
+    ConfigError,
     ConnectFailedError,
     ConnectionLostError,
-    NoRouteError,
-    RequestTimeoutError,
-    ResponseError,
 )
-from rmq.remoting.codes import ResponseCode
+from rmq.remoting.codes import RequestCode
+from rmq.remoting.headers import PullMessageRequest, PullMessageResponse
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from rmq.client.core.consuming.buffer import PullBuffer, Ticket
     from rmq.client.core.consuming.config import LitePullConfig
-    from rmq.client.core.consuming.pulls import PullResult
     from rmq.client.core.received import ReceivedMessage
+    from rmq.client.core.routes import Address
     from rmq.client.trio.client import Client
-    from rmq.client.trio.pull_calls import PullCall
     from rmq.model.queues import MessageQueue
     from rmq.remoting.bodies import SubscriptionData
-    from rmq.remoting.headers import PullMessageResponse
+    from rmq.remoting.channel import Call, Channel
+    from rmq.remoting.command import Command
 
 logger = logging.getLogger(__name__)
 
-BUSY_PAUSE_S: Final = 0.02
-"""How long a broker is left alone that says that it has too much to do."""
-IDLE_PAUSE_S: Final = 0.05
-"""How long a queue is left alone whose broker does not wait for messages although it may."""
+_FOUND: Final = int(PullStatus.FOUND.value)
 
-_LOST_BROKER: Final = (
-    ConnectFailedError,
-    ConnectionLostError,
-    RequestTimeoutError,
-    NoRouteError,
-)
-"""What a failed pull says if the broker may be somewhere else by now."""
+
+class StreamPullRequest(PullMessageRequest, frozen=True, kw_only=True):
+    """A pull with the field that a stream client adds to every request: the same, only faster."""
+
+    request_type: str = msgspec.field(default=STREAM, name=REQUEST_TYPE)
+
+
+@final
+class PullCalls:
+    """Sends the pulls of one consumer."""
+
+    def __init__(self, client: Client, config: LitePullConfig) -> None:
+        self._client = client
+        self._config = config
+        self._is_plain_stream = client.runner.extra(None, None, None) == {REQUEST_TYPE: STREAM}
+        self._headers: dict[MessageQueue, tuple[SubscriptionData, PullMessageRequest]] = {}
+        """The header of the last pull of a queue: of the next one only the offset is another."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._headers.pop(queue, None)
+
+    async def begin(
+        self, ticket: Ticket, subscription: SubscriptionData, broker_id: int
+    ) -> PullCall:
+        """Send a pull, connecting first if need be; raise `ClientError`."""
+        broker = broker_of(self._client.routes, ticket.queue, broker_id)
+        try:
+            channel = await self._client.channel_to(broker.address)
+        except ConfigError as exc:
+            # A nameserver told an address that is none.
+            raise ConnectFailedError(broker.address, str(exc)) from exc
+        return self._send(channel, broker, ticket, subscription)
+
+    def begin_nowait(
+        self, ticket: Ticket, subscription: SubscriptionData, broker_id: int
+    ) -> PullCall:
+        """Send a pull if there is a connection; raise `ClientError`."""
+        broker = broker_of(self._client.routes, ticket.queue, broker_id)
+        channel = self._client.remoting.open_channel_to(broker.address)
+        if channel is None:
+            raise ConnectionLostError(broker.address, "it ended after the last pull")
+        return self._send(channel, broker, ticket, subscription)
+
+    def _send(
+        self, channel: Channel, broker: Address, ticket: Ticket, subscription: SubscriptionData
+    ) -> PullCall:
+        header = self._header(ticket, subscription)
+        extra = None if self._is_plain_stream else self._client.runner.extra(header, None, None)
+        ask = Ask(broker.address, RequestCode.PULL_MESSAGE, header)
+        call = PullCall(ticket, subscription, broker, ask, self._config)
+        call.sent = channel.submit(
+            ask.code,
+            header,
+            timeout_s=self._config.pull_timeout_s,
+            extra=extra,
+            serialization=self._client.config.serialization,
+            on_outcome=call.ended,
+        )
+        return call
+
+    def _header(self, ticket: Ticket, subscription: SubscriptionData) -> PullMessageRequest:
+        known = self._headers.get(ticket.queue)
+        if known is not None and known[0] is subscription:
+            header = msgspec.structs.replace(known[1], queue_offset=ticket.offset)
+        else:
+            header = pull_request(
+                ticket.queue,
+                group=self._config.group,
+                subscription=subscription,
+                offset=ticket.offset,
+                max_messages=self._config.pull_messages_max,
+                suspend_s=self._config.pull_suspend_s,
+                commit_offset=None,
+                sends_expression=True,
+                is_lite=True,
+            )
+            if self._is_plain_stream:
+                header = StreamPullRequest(**msgspec.structs.asdict(header))
+        self._headers[ticket.queue] = (subscription, header)
+        return header
+
+
+@final
+class PullCall:
+    """One pull under way."""
+
+    __slots__ = (
+        "_ask",
+        "_config",
+        "_event",
+        "_outcome",
+        "_subscription",
+        "broker",
+        "sent",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        ticket: Ticket,
+        subscription: SubscriptionData,
+        broker: Address,
+        ask: Ask,
+        config: LitePullConfig,
+    ) -> None:
+        self.ticket = ticket
+        self.broker = broker
+        self.sent: Call | None = None
+        self._subscription = subscription
+        self._ask = ask
+        self._config = config
+        self._outcome: Command | ClientError | None = None
+        self._event = trio.Event()
+
+    def ended(self, outcome: Command | ClientError) -> None:
+        """The answer came, or will not come."""
+        self._outcome = outcome
+        self._event.set()
+
+    def drop(self) -> None:
+        """Whatever the answer is, it is not wanted any longer."""
+        if self.sent is not None:
+            self.sent.settled = True
+
+    async def answer(self) -> Answer:
+        """Wait for the answer; raise `ClientError` if there will be none."""
+        try:
+            await self._event.wait()
+        finally:
+            if self._outcome is None:
+                self.drop()
+        assert self._outcome is not None, "woken without an outcome"
+        if isinstance(self._outcome, ClientError):
+            raise self._outcome
+        return Answer(self._ask, self._outcome)
+
+    def found(self, answer: Answer) -> PullMessageResponse | None:
+        """Return where an answer with messages goes on, before they are decoded; else None."""
+        if answer.code != _FOUND:
+            return None
+        header = answer.header(PullMessageResponse)
+        ticket = self.ticket
+        check_found(self.broker.address, ticket.queue, ticket.offset, header.next_begin_offset)
+        return header
+
+    def result(self, answer: Answer) -> PullResult:
+        """Return what an answer says; raise `ResponseError` or `BadAnswerError`."""
+        result = read_pull_answer(
+            answer,
+            self.ticket.queue,
+            group=self._config.group,
+            subscription=self._subscription,
+            checks_crc=self._config.checks_crc,
+        )
+        ticket, broker = self.ticket, self.broker
+        is_slave = broker.broker_id != MASTER_ID
+        check_place(broker.address, ticket.queue, ticket.offset, result, is_slave=is_slave)
+        return result
 
 
 class Reading(Protocol):
@@ -182,10 +341,12 @@ class PullTasks:
             self.failures.pop(queue, None)
         if result.messages:
             self._reading.arrived()
-        elif result.status is PullStatus.OFFSET_ILLEGAL:
-            self._moved_by_broker(ticket, result)
-        elif result.next_offset == ticket.offset and trio.current_time() - started < IDLE_PAUSE_S:
-            await trio.sleep(IDLE_PAUSE_S)
+        else:
+            if result.status is PullStatus.OFFSET_ILLEGAL:
+                text = moved_text(self._config.group, queue, ticket.offset, result)
+                logger.warning("%s", text)
+            if pause_s := idle_pause_s(ticket.offset, result, trio.current_time() - started):
+                await trio.sleep(pause_s)
         return following._replace(broker_id=result.suggested_broker_id)
 
     def _begin_next(self, ticket: Ticket, place: PullMessageResponse) -> Following:
@@ -204,28 +365,16 @@ class PullTasks:
             self._buffer.not_begun(ahead)
             return Following(None, broker_id)
 
-    def _moved_by_broker(self, ticket: Ticket, result: PullResult) -> None:
-        logger.warning(
-            "group %s: %s has no offset %d but %d to %d, so it is read from %d on",
-            self._config.group,
-            ticket.queue,
-            ticket.offset,
-            result.min_offset,
-            result.max_offset,
-            result.next_offset,
-        )
-
     async def _failed(self, queue: MessageQueue, error: ClientError, what: str) -> None:
         """Say what failed, once for as long as it stays the same, and leave the queue alone."""
-        if isinstance(error, ResponseError) and error.code == ResponseCode.FLOW_CONTROL:
+        if asks_for_pause(error):
             await trio.sleep(BUSY_PAUSE_S)
             return
         before = self.failures.get(queue)
         self.failures[queue] = error
         pause_s = self._config.pull_pause_s
-        level = logging.DEBUG if str(before) == str(error) else logging.WARNING
         logger.log(
-            level,
+            failure_level(before, error),
             "group %s: %s %s; again in %g s: %s",
             self._config.group,
             queue,
@@ -234,7 +383,7 @@ class PullTasks:
             error,
         )
         await trio.sleep(pause_s)
-        if isinstance(error, _LOST_BROKER):
+        if isinstance(error, LOST_BROKER):
             try:
                 await self._client.refresh_route(queue.topic)
             except ClientError as exc:

@@ -30,15 +30,15 @@ from rmq.client.core.consuming.group import check_filter
 from rmq.client.core.consuming.offset_file import local_offset_path
 from rmq.client.core.consuming.send_back import BROKER_DECIDES
 from rmq.client.core.consuming.subscription_set import SubscriptionSet
+from rmq.client.core.members import LEAVE_S
 from rmq.client.trio import status as consumer_status
 from rmq.client.trio.assignment import Assignment
-from rmq.client.trio.client import LEAVE_S, open_client
-from rmq.client.trio.consume_services import consume_service
+from rmq.client.trio.client import open_client
 from rmq.client.trio.listener_pool import ListenerPool
 from rmq.client.trio.offset_keeping import LocalOffsetKeeper, RemoteOffsetKeeper
 from rmq.client.trio.pull_loop import Pulling
 from rmq.client.trio.rebalance import Rebalancer
-from rmq.client.trio.returning import Returning
+from rmq.client.trio.services import Returning, consume_service
 from rmq.client.trio.status import SAMPLE_S, ConsumeStatistics
 from rmq.client.trio.tracing import TraceRole, traced
 from rmq.errors import ClientClosedError, ClientError, ConfigError, NoRouteError
@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from rmq.client.core.config import ClientConfig
-    from rmq.client.core.consuming.push_options import PushConsumerOptions
+    from rmq.client.core.consuming.config import PushConsumerOptions
     from rmq.client.core.consuming.subscription_set import Expression, Subscriptions
     from rmq.client.core.received import ReceivedMessage
     from rmq.client.core.routes import TopicRoute
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.client.trio.listener_pool import Listener
     from rmq.client.trio.offset_keeping import OffsetKeeper
@@ -111,7 +111,7 @@ class PushConsumer:
                 keeper.table,
                 self._returning,
                 relock=self._assignment.relock if self._needs_lock else None,
-                offer=lambda lane: self._pool.offer(lane),
+                offer=lambda turn: self._pool.offer(turn),
                 after=self._after,
             ),
             group=config.group,

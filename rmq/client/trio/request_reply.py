@@ -10,8 +10,8 @@ import trio
 
 from rmq.client.core.producing.requests import Replies, reply_to, request_properties
 from rmq.client.trio.pending import Pending
-from rmq.client.trio.waiting import Waiter
 from rmq.errors import RequestTimeoutError, RmqError
+from rmq.remoting.awaited import Waiter
 
 if TYPE_CHECKING:
     from rmq.client.core.messages import Message, SendResult
@@ -128,9 +128,9 @@ class Requester:
 
 def replies_of(client: Client) -> Replies:
     """Return who waits for replies on a client; its producers share it."""
-    replies = client.callbacks.on_reply
+    replies = client.broker_requests.on_reply
     if not isinstance(replies, Replies):
-        replies = client.callbacks.on_reply = Replies(now_ms=_now_ms)
+        replies = client.broker_requests.on_reply = Replies(now_ms=_now_ms)
     return replies
 
 

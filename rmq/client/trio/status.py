@@ -1,6 +1,9 @@
-"""What a push consumer tells operators: how fast it is, how it is (307), what a listener makes of
-one message (309). Names and meanings are those of RocketMQ 4.9.8, whose tools show them. Pure, but
-for the listener.
+"""What a push consumer tells operators: its rates, its running info (307), what a listener makes of
+one message (309), and the stacks of all tasks (307 with `jstack`). Names and meanings are those of
+RocketMQ 4.9.8, whose tools show them.
+
+Stock clients show the stacks of their threads. Here work is done by tasks: each is shown with the
+places it waits at, the outermost first.
 """
 
 from __future__ import annotations
@@ -24,12 +27,12 @@ from rmq.remoting.bodies import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rmq.client.core.consuming.config import PushConsumerConfig
     from rmq.client.core.consuming.subscription_set import SubscriptionSet
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.trio.assigned_queue import AssignedQueue
+    from rmq.client.trio.assignment import AssignedQueue
     from rmq.client.trio.listener_pool import Listener
     from rmq.model.queues import MessageQueue
     from rmq.model.record import StoredRecord
@@ -269,3 +272,39 @@ async def _call(listener: Listener, message: ReceivedMessage) -> tuple[CMResult,
         return CMResult.CR_RETURN_NULL, f"the listener returned {outcome.nonsense}"
     assert returned is ConsumeResult.LATER or isinstance(returned, Later)
     return CMResult.CR_LATER, None
+
+
+TASKS_MAX: Final = 500
+"""More are only counted."""
+FRAMES_MAX: Final = 50
+
+
+def task_stacks() -> str:
+    """Return all tasks of the running loop as text."""
+    root = trio.lowlevel.current_root_task()
+    tasks = [] if root is None else list(_family(root, 0))
+    shown = [_described(task, depth) for task, depth in tasks[:TASKS_MAX]]
+    if len(tasks) > TASKS_MAX:
+        shown.append(f"and {len(tasks) - TASKS_MAX} more tasks")
+    return "\n\n".join(shown) + "\n"
+
+
+def _family(task: trio.lowlevel.Task, depth: int) -> Iterator[tuple[trio.lowlevel.Task, int]]:
+    # A list rather than a recursion: tasks may be nested deeper than calls may.
+    waiting = [(task, depth)]
+    while waiting:
+        task, depth = waiting.pop()
+        yield task, depth
+        children = [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+        waiting += [(child, depth + 1) for child in reversed(children)]
+
+
+def _described(task: trio.lowlevel.Task, depth: int) -> str:
+    lines = [f"{'  ' * depth}{task.name}"]
+    for number, (frame, line) in enumerate(task.iter_await_frames()):
+        if number == FRAMES_MAX:
+            lines.append("    ...")
+            break
+        code = frame.f_code
+        lines.append(f"    at {code.co_qualname} ({code.co_filename}:{line})")
+    return "\n".join(lines)

@@ -29,13 +29,15 @@ from rmq.client.core.messages import GROUP_CHARS_MAX, Message, SendResult
 from rmq.client.core.producing.unique_keys import new_unique_keys
 from rmq.client.core.trace import (
     DEFAULT_REGION,
+    ConsumeCode,
     ConsumeEndTrace,
     ConsumeStartTrace,
     SendTrace,
+    Sent,
+    TransactionEnded,
     TransactionTrace,
     trace_batches,
 )
-from rmq.client.core.tracer import ConsumeCode, Sent, TransactionEnded
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:
@@ -43,8 +45,7 @@ if TYPE_CHECKING:
 
     from rmq.client.core.producing.unique_keys import UniqueKeys
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.trace import Trace, TraceBatch
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Trace, TraceBatch, Tracer
 
 logger = logging.getLogger(__name__)
 

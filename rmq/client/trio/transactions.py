@@ -23,13 +23,18 @@ import msgspec
 import trio
 
 from rmq.client.core.flows import Flow, Tell
-from rmq.client.core.messages import Message, SendResult
+from rmq.client.core.messages import (
+    Message,
+    SendResult,
+    TransactionState,
+    end_of_checked,
+    end_of_own,
+)
 from rmq.client.core.producing.config import ProducerConfig, ProducerOptions
 from rmq.client.core.producing.delivery import no_master
 from rmq.client.core.received import ReceivedMessage, received
 from rmq.client.core.routes import MASTER_ID
-from rmq.client.core.tracer import TransactionEnded
-from rmq.client.core.transaction_states import TransactionState, end_of_checked, end_of_own
+from rmq.client.core.trace import TransactionEnded
 from rmq.client.trio.client import open_client
 from rmq.client.trio.producer import Producer
 from rmq.client.trio.tracing import TraceRole, traced
@@ -41,7 +46,7 @@ if TYPE_CHECKING:
 
     from rmq.client.core.config import ClientConfig
     from rmq.client.core.routes import TopicRoute
-    from rmq.client.core.tracer import Tracer
+    from rmq.client.core.trace import Tracer
     from rmq.client.trio.client import Client
     from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import ProducerData

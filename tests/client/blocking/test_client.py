@@ -22,8 +22,8 @@ from rmq.client.blocking import (
 )
 from rmq.client.blocking import client as client_module
 from rmq.client.blocking import routes as routes_module
-from rmq.client.blocking.members import answer_broker
 from rmq.client.core.admin.clients import consumer_connections, producer_connections
+from rmq.client.core.broker_requests import BrokerRequests, Reply
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.flows import ask
 from rmq.client.core.messages import Message
@@ -51,9 +51,12 @@ from rmq.remoting.bodies import (
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.command import decode_header, encode_frame
 from rmq.remoting.headers import (
+    CheckTransactionStateRequest,
     ConsumeMessageDirectlyRequest,
     GetConsumerRunningInfoRequest,
     GetConsumerStatusRequest,
+    NotifyConsumerIdsChangedRequest,
+    PushReplyMessageRequest,
     ResetOffsetRequest,
 )
 from rmq.remoting.tls_config import TlsClientConfig
@@ -390,6 +393,10 @@ def asked(code: int, header: Header | None = None, body: bytes | None = None) ->
     return command
 
 
+def answer_broker(members: list[Member], peer: str, command: Command) -> Reply | None:
+    return BrokerRequests(lambda: members).answer(peer, command)
+
+
 def test_brokers_are_answered_for_the_group_they_ask_about() -> None:
     reader = Reader()
     queue = MessageQueue(topic="T", broker_name="b", queue_id=1)
@@ -425,9 +432,21 @@ def test_brokers_are_answered_for_the_group_they_ask_about() -> None:
 @pytest.mark.parametrize(
     ("code", "header", "answer"),
     [
-        (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, None, None),
-        (RequestCode.CHECK_TRANSACTION_STATE, None, None),
-        (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, None, ResponseCode.SUCCESS),
+        (
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+            NotifyConsumerIdsChangedRequest(consumer_group="g"),
+            None,
+        ),
+        (
+            RequestCode.CHECK_TRANSACTION_STATE,
+            CheckTransactionStateRequest(tran_state_table_offset=0, commit_log_offset=0),
+            None,
+        ),
+        (
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            PushReplyMessageRequest(topic="T", queue_id=0, sys_flag=0, born_timestamp=0, flag=0),
+            ResponseCode.SUCCESS,
+        ),
         (RequestCode.SEND_MESSAGE, None, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
         # No header where one is needed.
         (RequestCode.GET_CONSUMER_RUNNING_INFO, None, ResponseCode.SYSTEM_ERROR),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from rmq.client.blocking.calls import Reply
 from rmq.client.blocking.connection import CALLS_MAX, Connection
 from rmq.client.blocking.connections import Connections
 from rmq.client.blocking.frames import Settings
+from rmq.client.core.broker_requests import Reply
 from rmq.errors import (
     ClientClosedError,
     ClientError,

@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq.client.core.messages import TransactionState
 from rmq.client.core.trace import (
+    ConsumeCode,
     ConsumeEndTrace,
     ConsumeStartTrace,
+    MessageKind,
     SendTrace,
     Trace,
     TransactionTrace,
@@ -16,8 +19,6 @@ from rmq.client.core.trace import (
     encode_trace,
     trace_keys,
 )
-from rmq.client.core.tracer import ConsumeCode, MessageKind
-from rmq.client.core.transaction_states import TransactionState
 
 SEND = SendTrace(
     time_ms=1700000000000,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from rmq.client.core.consuming.results import ConsumeResult, Later
-from rmq.client.core.tracer import ConsumeCode
+from rmq.client.core.trace import ConsumeCode
 from tests.client.listener_kit import bench, queue
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ async def test_what_a_dropped_queue_comes_to_is_another_members_business(
         it.fill(assigned, 2)
         await trio.sleep(0.5)
         assigned.process.drop()
-        it.pool.remove(assigned.lane)
+        it.pool.remove(assigned.turn)
         await trio.sleep(1)
         assert (it.sent_back, it.offsets.get(queue(0)), it.pool.calls) == ([], None, 0)
 
@@ -266,4 +266,4 @@ async def test_stopping_lets_calls_finish_and_begins_no_other(autojump_clock: Mo
         await trio.sleep(10)
         assert (sorted(seen), it.offsets.get(queue(0))) == ([0, 1, 2], 3)
         await it.pool.wait_idle()
-        await it.pool.wait_lane_idle(assigned.lane)
+        await it.pool.wait_queue_idle(assigned.turn)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rmq.client.core.consuming.config import ConsumeFrom, LitePullConfig
-from rmq.client.core.consuming.lite_options import LitePullOptions
+from rmq.client.core.consuming.config import ConsumeFrom, LitePullConfig, LitePullOptions
 from rmq.client.core.consuming.subscription_set import Sql
-from rmq.client.core.tracer import ConsumeCode
+from rmq.client.core.trace import ConsumeCode
 from rmq.client.trio.client import open_client
 from rmq.client.trio.lite_pull import lite_pulling, open_lite_pull_consumer
 from rmq.errors import ConfigError, ResponseError
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.tracer import Sent, TransactionEnded
+    from rmq.client.core.trace import Sent, TransactionEnded
 
 FIRST = ConsumeFrom.FIRST
 

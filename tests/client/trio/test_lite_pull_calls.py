@@ -17,7 +17,7 @@ from rmq.client.core.routes import Address
 from rmq.client.core.signing import Credentials, signed
 from rmq.client.trio.client import open_client
 from rmq.client.trio.lite_pull import lite_pulling, open_lite_pull_consumer
-from rmq.client.trio.pull_calls import PullCall, PullCalls, StreamPullRequest
+from rmq.client.trio.pull_tasks import PullCall, PullCalls, StreamPullRequest
 from rmq.errors import BadAnswerError, ConnectFailedError, ConnectionLostError
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import encode_frame

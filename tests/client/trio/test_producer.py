@@ -15,7 +15,7 @@ from rmq.client.core.messages import Message, SendResult
 from rmq.client.core.producing.config import ProducerConfig
 from rmq.client.core.producing.selection import by_hash
 from rmq.client.core.signing import Credentials
-from rmq.client.core.tracer import MessageKind
+from rmq.client.core.trace import MessageKind
 from rmq.client.trio.client import open_client
 from rmq.client.trio.pending import Pending
 from rmq.client.trio.producer import open_producer, producing

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, Unpack
 
-    from rmq.client.core.consuming.push_options import PushConsumerOptions
+    from rmq.client.core.consuming.config import PushConsumerOptions
     from rmq.client.trio.push_consumer import PushConsumer
     from rmq.remoting.headers import PullMessageRequest
     from rmq.remoting.request import Request
@@ -335,8 +335,8 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_orderly: bool
 ) -> None:
     clock = JumpingTime()
-    for module in ("push_consumer", "rebalance", "listener_pool", "returning", "consumer_status"):
-        monkeypatch.setattr(f"rmq.client.{module}.time", clock)
+    for module in ("push_consumer", "rebalance", "listener_pool", "services", "status"):
+        monkeypatch.setattr(f"rmq.client.trio.{module}.time", clock)
     async with cluster(tmp_path) as it:
         await it.create_topic("Orders", queues=4)
         seen = Collector()

@@ -10,8 +10,7 @@ import pytest
 import trio
 
 from rmq.client.core.consuming.results import ConsumeResult
-from rmq.client.core.trace import ConsumeEndTrace, Trace, decode_traces
-from rmq.client.core.tracer import ConsumeCode
+from rmq.client.core.trace import ConsumeCode, ConsumeEndTrace, Trace, decode_traces
 from rmq.remoting.bodies import (
     CMResult,
     ConsumeMessageDirectlyResult,

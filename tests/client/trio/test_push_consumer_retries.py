@@ -124,7 +124,7 @@ async def test_if_its_broker_is_gone_a_message_goes_to_the_retry_topic_of_anothe
 async def test_if_no_broker_takes_it_a_message_is_consumed_again_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmq.client.trio.concurrent_service.AGAIN_S", 0.3)
+    monkeypatch.setattr("rmq.client.trio.services.AGAIN_S", 0.3)
     gone = trio.Event()
 
     class Stubborn(Collector):

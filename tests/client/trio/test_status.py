@@ -12,7 +12,7 @@ import trio
 from rmq.client.core.consuming.config import ConsumeFrom, MessageModel, PushConsumerConfig
 from rmq.client.core.consuming.results import ConsumeResult, Later
 from rmq.client.core.consuming.subscription_set import SubscriptionSet
-from rmq.client.trio.assigned_queue import AssignedQueue
+from rmq.client.trio.assignment import AssignedQueue
 from rmq.client.trio.status import ConsumeStatistics, consume_directly, running_info
 from rmq.model.queues import MessageQueue
 from rmq.model.record import decode_record

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
-from rmq.client.trio import task_stacks as module
+from rmq.client.trio import status as module
 from rmq.client.trio.admin import open_admin
 from rmq.client.trio.push_consumer import open_push_consumer
-from rmq.client.trio.task_stacks import task_stacks
+from rmq.client.trio.status import task_stacks
 from tests.client.cluster_kit import cluster
 
 if TYPE_CHECKING:

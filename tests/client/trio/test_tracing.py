@@ -8,22 +8,25 @@ import pytest
 import trio
 
 from rmq.client.core.config import ClientConfig
-from rmq.client.core.messages import Message, SendResult, SendStatus
+from rmq.client.core.messages import Message, SendResult, SendStatus, TransactionState
 from rmq.client.core.producing.unique_keys import UniqueKeys
 from rmq.client.core.received import received
 from rmq.client.core.trace import (
     BODY_BYTES_MAX,
     KEYS_BYTES_MAX,
+    ConsumeCode,
     ConsumeEndTrace,
     ConsumeStartTrace,
+    MessageKind,
     SendTrace,
+    Sent,
     Trace,
+    Tracer,
+    TransactionEnded,
     TransactionTrace,
     decode_traces,
     trace_batches,
 )
-from rmq.client.core.tracer import ConsumeCode, MessageKind, Sent, Tracer, TransactionEnded
-from rmq.client.core.transaction_states import TransactionState
 from rmq.client.trio.admin import open_admin
 from rmq.client.trio.producer import open_producer
 from rmq.client.trio.tracing import (

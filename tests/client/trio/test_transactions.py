@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trio
 
-from rmq.client.core.messages import Message, SendResult, SendStatus
+from rmq.client.core.messages import (
+    Message,
+    SendResult,
+    SendStatus,
+    TransactionState,
+    end_of_checked,
+    end_of_own,
+)
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.core.transaction_states import TransactionState, end_of_checked, end_of_own
 from rmq.client.trio.client import open_client
 from rmq.client.trio.transactions import (
     TransactionProducer,

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.groups import brokers_of_group, consume_stats
 from rmq.client.core.admin.targets import TIMEOUT_S, change_each, groups_of
-from rmq.client.core.broker_choice import read_first, readers_of
 from rmq.client.core.consuming import offsets as queue_offsets
 from rmq.client.core.flows import Ask, ask, expect
-from rmq.client.core.routes import RouteTable
+from rmq.client.core.routes import RouteTable, read_first, readers_of
 from rmq.errors import NoBrokerError
 from rmq.remoting.bodies import ResetOffsetBody
 from rmq.remoting.codes import RequestCode, ResponseCode

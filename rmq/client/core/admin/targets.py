@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from rmq.client.core.broker_choice import note_reader, read_first
-from rmq.client.core.routes import MASTER_ID, Address
+from rmq.client.core.routes import MASTER_ID, Address, note_reader, read_first
 from rmq.errors import BrokersFailedError, ClientError, ConfigError, NoBrokerError, ResponseError
 from rmq.remoting.addresses import parse_address
 

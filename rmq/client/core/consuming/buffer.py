@@ -17,15 +17,134 @@ they bring is thrown away.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, NamedTuple, final
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar, final
 
-from rmq.client.core.consuming.queue_buffer import Lane, M
 from rmq.errors import NotAssignedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rmq.model.queues import MessageQueue
+
+
+class Pulled(Protocol):
+    """What the buffer needs to know of a message."""
+
+    @property
+    def queue_offset(self) -> int: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+
+M = TypeVar("M", bound=Pulled)
+
+
+@final
+class Run(Generic[M]):
+    """What one pull has brought."""
+
+    __slots__ = ("first", "messages", "next_offset", "stored_bytes")
+
+    def __init__(self, messages: list[M], next_offset: int) -> None:
+        self.messages = messages
+        self.first = 0
+        """Those before it were taken."""
+        self.stored_bytes = sum(message.stored_bytes for message in messages)
+        """Of those that are left."""
+        self.next_offset = next_offset
+        """Where to go on after the last message."""
+
+
+@final
+class QueueBuffer(Generic[M]):
+    """One queue."""
+
+    __slots__ = (
+        "end",
+        "is_paused",
+        "is_pulling",
+        "is_started",
+        "is_waiting",
+        "messages",
+        "position",
+        "promised",
+        "queue",
+        "runs",
+        "settled",
+        "stored_bytes",
+        "turn",
+    )
+
+    def __init__(self, queue: MessageQueue, turn: int) -> None:
+        self.queue = queue
+        self.turn = turn
+        self.is_started = False
+        self.settled = self.position = self.end = 0
+        self.runs: deque[Run[M]] = deque()
+        self.messages = 0
+        self.stored_bytes = 0
+        self.is_paused = False
+        self.is_pulling = False
+        self.is_waiting = False
+        self.promised: int | None = None
+        """Where the pull that was answered last, and is not ended yet, goes on."""
+
+    def move(self, offset: int) -> None:
+        self.is_started = True
+        self.is_pulling = False
+        self.promised = None
+        self.settled = self.position = self.end = offset
+
+    def clear(self) -> None:
+        self.runs.clear()
+        self.messages = 0
+        self.stored_bytes = 0
+
+    def span(self) -> int:
+        if not self.runs:
+            return 0
+        first, last = self.runs[0], self.runs[-1]
+        return last.messages[-1].queue_offset - first.messages[first.first].queue_offset + 1
+
+    def put(self, messages: Sequence[M], next_offset: int) -> None:
+        run = Run(list(messages), next_offset)
+        self.runs.append(run)
+        self.messages += len(messages)
+        self.stored_bytes += run.stored_bytes
+
+    def take_one(self) -> M:
+        run = self.runs[0]
+        message = run.messages[run.first]
+        size = message.stored_bytes
+        self.messages -= 1
+        self.stored_bytes -= size
+        run.stored_bytes -= size
+        run.first += 1
+        if run.first == len(run.messages):
+            self.runs.popleft()
+            self.position = run.next_offset
+        else:
+            self.position = message.queue_offset + 1
+        return message
+
+    def take(self, count: int) -> list[M]:
+        """Take messages of the first run."""
+        run = self.runs[0]
+        if run.first + count < len(run.messages):
+            got = run.messages[run.first : run.first + count]
+            run.first += count
+            size = sum(message.stored_bytes for message in got)
+            run.stored_bytes -= size
+            self.position = got[-1].queue_offset + 1
+        else:
+            got = run.messages[run.first :] if run.first else run.messages
+            self.runs.popleft()
+            size = run.stored_bytes
+            self.position = run.next_offset
+        self.messages -= len(got)
+        self.stored_bytes -= size
+        return got
 
 
 class BufferLimits(NamedTuple):
@@ -65,11 +184,11 @@ class PullBuffer(Generic[M]):
 
     def __init__(self, limits: BufferLimits | None = None) -> None:
         self.limits = limits or BufferLimits()
-        self._lanes: dict[MessageQueue, Lane[M]] = {}
-        self._waiting: deque[Lane[M]] = deque()
-        """Lanes that may have something to take, in the order in which they are asked."""
-        self._given: set[Lane[M]] = set()
-        """Lanes whose position has moved since they were settled."""
+        self._buffers: dict[MessageQueue, QueueBuffer[M]] = {}
+        self._waiting: deque[QueueBuffer[M]] = deque()
+        """Queues that may have something to take, in the order in which they are asked."""
+        self._given: set[QueueBuffer[M]] = set()
+        """Queues whose position has moved since they were settled."""
         self._messages = 0
         self._turns = 0
 
@@ -77,89 +196,89 @@ class PullBuffer(Generic[M]):
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
-        return tuple(self._lanes)
+        return tuple(self._buffers)
 
     def __contains__(self, queue: MessageQueue) -> bool:
-        return queue in self._lanes
+        return queue in self._buffers
 
     def statistics(self) -> BufferStatistics:
-        size = sum(lane.stored_bytes for lane in self._lanes.values())
-        return BufferStatistics(len(self._lanes), self._messages, size)
+        size = sum(buffer.stored_bytes for buffer in self._buffers.values())
+        return BufferStatistics(len(self._buffers), self._messages, size)
 
     def add(self, queue: MessageQueue) -> None:
         """Take a queue in. It is not pulled before `start` or `seek` has said from where."""
-        if queue not in self._lanes:
-            self._lanes[queue] = Lane(queue, self._next_turn())
+        if queue not in self._buffers:
+            self._buffers[queue] = QueueBuffer(queue, self._next_turn())
 
     def drop(self, queue: MessageQueue) -> None:
         """Forget a queue, with all that is buffered of it."""
-        lane = self._lanes.pop(queue, None)
-        if lane is not None:
-            self._clear(lane)
-            self._given.discard(lane)
+        buffer = self._buffers.pop(queue, None)
+        if buffer is not None:
+            self._clear(buffer)
+            self._given.discard(buffer)
 
     def turn(self, queue: MessageQueue) -> int:
         """Return a number that is another one after the queue was moved, or lost and got back."""
-        return self._lane(queue).turn
+        return self._buffer_of(queue).turn
 
     def is_current(self, queue: MessageQueue, turn: int) -> bool:
         """Tell whether the queue is still here, and was not moved since `turn`."""
-        lane = self._lanes.get(queue)
-        return lane is not None and lane.turn == turn
+        buffer = self._buffers.get(queue)
+        return buffer is not None and buffer.turn == turn
 
     def start(self, queue: MessageQueue, offset: int, turn: int) -> bool:
         """Begin a queue at an offset, unless it has one or was moved since `turn`."""
-        lane = self._lanes.get(queue)
-        if lane is None or lane.turn != turn or lane.is_started:
+        buffer = self._buffers.get(queue)
+        if buffer is None or buffer.turn != turn or buffer.is_started:
             return False
-        lane.move(offset)
+        buffer.move(offset)
         return True
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from another offset, and forget what is buffered or being pulled."""
-        lane = self._lane(queue)
-        self._clear(lane)
-        lane.turn = self._next_turn()
-        lane.move(offset)
+        buffer = self._buffer_of(queue)
+        self._clear(buffer)
+        buffer.turn = self._next_turn()
+        buffer.move(offset)
 
     def pull_again(self, queue: MessageQueue) -> None:
         """Forget what is buffered or being pulled, and pull it again: something else is wanted."""
-        lane = self._lane(queue)
-        self._clear(lane)
-        lane.turn = self._next_turn()
-        lane.is_pulling = False
-        lane.promised = None
-        lane.end = lane.position
+        buffer = self._buffer_of(queue)
+        self._clear(buffer)
+        buffer.turn = self._next_turn()
+        buffer.is_pulling = False
+        buffer.promised = None
+        buffer.end = buffer.position
 
     def pause(self, queue: MessageQueue) -> None:
         """Neither pull nor hand out messages of a queue; what is buffered is kept."""
-        self._lane(queue).is_paused = True
+        self._buffer_of(queue).is_paused = True
 
     def resume(self, queue: MessageQueue) -> None:
-        lane = self._lane(queue)
-        lane.is_paused = False
-        self._offer(lane)
+        buffer = self._buffer_of(queue)
+        buffer.is_paused = False
+        self._offer(buffer)
 
     def is_paused(self, queue: MessageQueue) -> bool:
-        return self._lane(queue).is_paused
+        return self._buffer_of(queue).is_paused
 
     def buffered(self, queue: MessageQueue) -> int:
         """Return how many messages of a queue wait to be taken."""
-        return self._lane(queue).messages
+        return self._buffer_of(queue).messages
 
     # --- pulling -----------------------------------------------------------------------------
 
     def may_pull(self, queue: MessageQueue) -> bool:
         """Tell whether a pull may begin now: from where is known, none is under way, no limit."""
-        lane = self._lanes.get(queue)
-        if lane is None or not lane.is_started or lane.is_paused or lane.is_pulling:
+        buffer = self._buffers.get(queue)
+        if buffer is None or not buffer.is_started or buffer.is_paused or buffer.is_pulling:
             return False
         limits = self.limits
         return (
             self._messages < limits.messages_max
-            and lane.messages < limits.queue_messages_max
-            and lane.stored_bytes < limits.queue_bytes_max
-            and lane.span() < limits.queue_span_max
+            and buffer.messages < limits.queue_messages_max
+            and buffer.stored_bytes < limits.queue_bytes_max
+            and buffer.span() < limits.queue_span_max
         )
 
     @property
@@ -169,30 +288,30 @@ class PullBuffer(Generic[M]):
 
     def begin(self, queue: MessageQueue) -> Ticket:
         """Begin a pull where the last one ended."""
-        lane = self._lane(queue)
-        assert lane.is_started, f"{queue} has no offset yet"
-        assert not lane.is_pulling, f"{queue} is being pulled already"
-        lane.is_pulling = True
-        return Ticket(queue, lane.end, lane.turn)
+        buffer = self._buffer_of(queue)
+        assert buffer.is_started, f"{queue} has no offset yet"
+        assert not buffer.is_pulling, f"{queue} is being pulled already"
+        buffer.is_pulling = True
+        return Ticket(queue, buffer.end, buffer.turn)
 
     def not_begun(self, ticket: Ticket) -> None:
         """A pull that was to begin did not."""
-        lane = self._lanes.get(ticket.queue)
-        if lane is not None and lane.turn == ticket.turn:
-            lane.is_pulling = False
+        buffer = self._buffers.get(ticket.queue)
+        if buffer is not None and buffer.turn == ticket.turn:
+            buffer.is_pulling = False
 
     def answered(self, ticket: Ticket, next_offset: int) -> bool:
         """The next pull begins here, and may be begun before this one is ended.
 
         False: the ticket is out of date.
         """
-        lane = self._lanes.get(ticket.queue)
-        if lane is None or lane.turn != ticket.turn:
+        buffer = self._buffers.get(ticket.queue)
+        if buffer is None or buffer.turn != ticket.turn:
             return False
-        assert lane.is_pulling, f"{ticket} is not under way"
-        assert lane.promised is None, f"{ticket} overtook another pull"
-        lane.is_pulling = False
-        lane.end = lane.promised = next_offset
+        assert buffer.is_pulling, f"{ticket} is not under way"
+        assert buffer.promised is None, f"{ticket} overtook another pull"
+        buffer.is_pulling = False
+        buffer.end = buffer.promised = next_offset
         return True
 
     def finish(self, ticket: Ticket, messages: Sequence[M], next_offset: int) -> bool:
@@ -201,34 +320,34 @@ class PullBuffer(Generic[M]):
         No messages and another offset: those between are of no interest, or are gone. If this goes
         on elsewhere than `answered` has said, a pull that was begun there is out of date.
         """
-        lane = self._lanes.get(ticket.queue)
-        if lane is None or lane.turn != ticket.turn:
+        buffer = self._buffers.get(ticket.queue)
+        if buffer is None or buffer.turn != ticket.turn:
             return False
-        self._end_pull(lane, next_offset)
+        self._end_pull(buffer, next_offset)
         if messages:
-            lane.put(messages, next_offset)
+            buffer.put(messages, next_offset)
             self._messages += len(messages)
-            self._offer(lane)
-        elif lane.runs:
-            lane.runs[-1].next_offset = next_offset
-        elif lane.position != next_offset:
-            lane.position = next_offset
-            self._given.add(lane)
+            self._offer(buffer)
+        elif buffer.runs:
+            buffer.runs[-1].next_offset = next_offset
+        elif buffer.position != next_offset:
+            buffer.position = next_offset
+            self._given.add(buffer)
         return True
 
     def fail(self, ticket: Ticket) -> None:
         """A pull brought nothing; the next one begins at the same offset."""
-        lane = self._lanes.get(ticket.queue)
-        if lane is not None and lane.turn == ticket.turn:
-            self._end_pull(lane, ticket.offset)
+        buffer = self._buffers.get(ticket.queue)
+        if buffer is not None and buffer.turn == ticket.turn:
+            self._end_pull(buffer, ticket.offset)
 
-    def _end_pull(self, lane: Lane[M], next_offset: int) -> None:
-        if lane.promised is None or lane.promised != next_offset:
-            if lane.promised is not None:
-                lane.turn = self._next_turn()
-            lane.is_pulling = False
-            lane.end = next_offset
-        lane.promised = None
+    def _end_pull(self, buffer: QueueBuffer[M], next_offset: int) -> None:
+        if buffer.promised is None or buffer.promised != next_offset:
+            if buffer.promised is not None:
+                buffer.turn = self._next_turn()
+            buffer.is_pulling = False
+            buffer.end = next_offset
+        buffer.promised = None
 
     # --- the application ---------------------------------------------------------------------
 
@@ -237,15 +356,15 @@ class PullBuffer(Generic[M]):
         taken: list[M] = []
         waiting = self._waiting
         while waiting and count > 0:
-            lane = waiting.popleft()
-            lane.is_waiting = False
-            if lane.is_paused or not lane.runs:
+            buffer = waiting.popleft()
+            buffer.is_waiting = False
+            if buffer.is_paused or not buffer.runs:
                 continue
-            got = lane.take(count)
+            got = buffer.take(count)
             count -= len(got)
             self._messages -= len(got)
-            self._given.add(lane)
-            self._offer(lane)
+            self._given.add(buffer)
+            self._offer(buffer)
             if taken:
                 taken.extend(got)
             else:
@@ -256,59 +375,61 @@ class PullBuffer(Generic[M]):
         """Hand out one message: what `take` does, at less cost."""
         waiting = self._waiting
         while waiting:
-            lane = waiting[0]
-            if lane.is_paused or not lane.runs:
+            buffer = waiting[0]
+            if buffer.is_paused or not buffer.runs:
                 waiting.popleft().is_waiting = False
                 continue
-            message = lane.take_one()
+            message = buffer.take_one()
             self._messages -= 1
-            self._given.add(lane)
-            if not lane.runs or not lane.runs[0].first:
+            self._given.add(buffer)
+            if not buffer.runs or not buffer.runs[0].first:
                 # The next run is another queue's, as long as there is one.
                 waiting.popleft().is_waiting = False
-                self._offer(lane)
+                self._offer(buffer)
             return message
         return None
 
     def settle(self) -> None:
         """The application is done with all that it was given."""
-        for lane in self._given:
-            lane.settled = lane.position
+        for buffer in self._given:
+            buffer.settled = buffer.position
         self._given.clear()
 
     def position(self, queue: MessageQueue) -> int | None:
         """Return the offset that is handed out next; None: not known yet."""
-        lane = self._lane(queue)
-        return lane.position if lane.is_started else None
+        buffer = self._buffer_of(queue)
+        return buffer.position if buffer.is_started else None
 
     def settled(self, queue: MessageQueue) -> int | None:
         """Return the offset that may be committed; None: not known yet."""
-        lane = self._lane(queue)
-        return lane.settled if lane.is_started else None
+        buffer = self._buffer_of(queue)
+        return buffer.settled if buffer.is_started else None
 
     def all_settled(self) -> Iterator[tuple[MessageQueue, int]]:
         """Return what may be committed of each queue whose place is known."""
         return (
-            (lane.queue, lane.settled) for lane in list(self._lanes.values()) if lane.is_started
+            (buffer.queue, buffer.settled)
+            for buffer in list(self._buffers.values())
+            if buffer.is_started
         )
 
     # --- inside ------------------------------------------------------------------------------
 
-    def _lane(self, queue: MessageQueue) -> Lane[M]:
-        lane = self._lanes.get(queue)
-        if lane is None:
+    def _buffer_of(self, queue: MessageQueue) -> QueueBuffer[M]:
+        buffer = self._buffers.get(queue)
+        if buffer is None:
             raise NotAssignedError(queue.topic, queue.broker_name, queue.queue_id)
-        return lane
+        return buffer
 
     def _next_turn(self) -> int:
         self._turns += 1
         return self._turns
 
-    def _offer(self, lane: Lane[M]) -> None:
-        if lane.runs and not lane.is_paused and not lane.is_waiting:
-            lane.is_waiting = True
-            self._waiting.append(lane)
+    def _offer(self, buffer: QueueBuffer[M]) -> None:
+        if buffer.runs and not buffer.is_paused and not buffer.is_waiting:
+            buffer.is_waiting = True
+            self._waiting.append(buffer)
 
-    def _clear(self, lane: Lane[M]) -> None:
-        self._messages -= lane.messages
-        lane.clear()
+    def _clear(self, buffer: QueueBuffer[M]) -> None:
+        self._messages -= buffer.messages
+        buffer.clear()

@@ -10,8 +10,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Final
 
-from rmq.client.core.broker_choice import broker_of, master_of, read_first, readers_of
 from rmq.client.core.flows import Ask, Flow, Tell, ask, expect
+from rmq.client.core.routes import broker_of, master_of, read_first, readers_of
 from rmq.model.names import RETRY_PREFIX
 from rmq.remoting.bodies import ConsumeFromWhere
 from rmq.remoting.codes import RequestCode, ResponseCode

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from rmq.client.core.broker_choice import broker_of
 from rmq.client.core.flows import Answer, Ask, Flow
 from rmq.client.core.received import BadMessagesError, ReceivedMessage, decode_messages
-from rmq.client.core.routes import MASTER_ID
+from rmq.client.core.routes import MASTER_ID, broker_of
 from rmq.errors import BadAnswerError
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.expressions import is_tag_type

@@ -1,7 +1,7 @@
 """Whose turn it is: calls of a listener dealt out over the queues of a consumer. Pure.
 
-Every queue has a lane. Lanes with work take turns, one call each. Calls under way are bounded, and
-a part of that bound is kept for lanes that have none: a queue whose messages make the listener hang
+Queues with work take turns, one call each. Calls under way are bounded, and a part of that bound is
+kept for queues that have none: a queue whose messages make the listener hang
 cannot take it all, so the other queues go on.
 """
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RESERVED_PART: Final = 4
-"""One in so many calls is kept for lanes that have none under way, at most one for each."""
+"""One in so many calls is kept for queues that have none under way, at most one for each."""
 
 
 @final
-class Lane(Generic[T]):
+class QueueTurn(Generic[T]):
     """The calls of one queue."""
 
     __slots__ = ("calls", "calls_max", "is_offered", "on_idle", "owner")
@@ -37,78 +37,78 @@ class Lane(Generic[T]):
 
 
 @final
-class Lanes(Generic[T]):
-    """All lanes of a consumer."""
+class FairTurns(Generic[T]):
+    """The turns of all queues of a consumer."""
 
     def __init__(self, calls_max: int) -> None:
         self.calls_max = calls_max
         self.calls = 0
-        """Under way now, on all lanes, removed ones included."""
-        self._lanes: set[Lane[T]] = set()
-        self._turns: deque[Lane[T]] = deque()
+        """Under way now, of all queues, removed ones included."""
+        self._known: set[QueueTurn[T]] = set()
+        self._waiting: deque[QueueTurn[T]] = deque()
 
     def __len__(self) -> int:
-        return len(self._lanes)
+        return len(self._known)
 
-    def add(self, lane: Lane[T]) -> None:
-        self._lanes.add(lane)
+    def add(self, turn: QueueTurn[T]) -> None:
+        self._known.add(turn)
 
-    def remove(self, lane: Lane[T]) -> None:
+    def remove(self, turn: QueueTurn[T]) -> None:
         """No further call starts; those under way are still to be ended."""
-        self._lanes.discard(lane)
-        self.withdraw(lane)
+        self._known.discard(turn)
+        self.withdraw(turn)
 
-    def offer(self, lane: Lane[T]) -> None:
-        """A lane has work; it gets its turn after those that wait already."""
-        if not lane.is_offered and lane in self._lanes:
-            lane.is_offered = True
-            self._turns.append(lane)
+    def offer(self, turn: QueueTurn[T]) -> None:
+        """A queue has work; it gets its turn after those that wait already."""
+        if not turn.is_offered and turn in self._known:
+            turn.is_offered = True
+            self._waiting.append(turn)
 
-    def withdraw(self, lane: Lane[T]) -> None:
-        """A lane wants no turn for now."""
-        if lane.is_offered:
-            lane.is_offered = False
-            self._turns.remove(lane)
+    def withdraw(self, turn: QueueTurn[T]) -> None:
+        """A queue wants no turn for now."""
+        if turn.is_offered:
+            turn.is_offered = False
+            self._waiting.remove(turn)
 
     @property
     def reserved(self) -> int:
-        """How many calls are kept for lanes that have none."""
-        return max(0, min(len(self._lanes) - 1, self.calls_max // RESERVED_PART))
+        """How many calls are kept for queues that have none."""
+        return max(0, min(len(self._known) - 1, self.calls_max // RESERVED_PART))
 
     def may_begin(self) -> bool:
-        """Tell whether a lane could begin a call now."""
-        return any(map(self._may_begin, self._turns))
+        """Tell whether a queue could begin a call now."""
+        return any(map(self._may_begin, self._waiting))
 
-    def begin(self) -> Lane[T] | None:
-        """Return the lane whose turn it is, with one more call under way; None if there is none.
+    def begin(self) -> QueueTurn[T] | None:
+        """Return the turn of the next queue, with one more call under way; None if there is none.
 
         It is not offered any longer: offer it again if it has more work.
         """
-        turns = self._turns
-        for number in range(len(turns)):
-            lane = turns[number]
-            if self._may_begin(lane):
-                del turns[number]
-                lane.is_offered = False
-                lane.calls += 1
+        waiting = self._waiting
+        for number in range(len(waiting)):
+            turn = waiting[number]
+            if self._may_begin(turn):
+                del waiting[number]
+                turn.is_offered = False
+                turn.calls += 1
                 self.calls += 1
-                return lane
+                return turn
         return None
 
-    def end(self, lane: Lane[T]) -> None:
+    def end(self, turn: QueueTurn[T]) -> None:
         """A call is over."""
-        assert lane.calls > 0, f"a call ended that was not begun, {self.calls} are under way"
-        lane.calls -= 1
+        assert turn.calls > 0, f"a call ended that was not begun, {self.calls} are under way"
+        turn.calls -= 1
         self.calls -= 1
-        if not lane.calls and lane.on_idle:
-            waiting, lane.on_idle = lane.on_idle, []
+        if not turn.calls and turn.on_idle:
+            waiting, turn.on_idle = turn.on_idle, []
             for tell in waiting:
                 tell()
 
-    def _may_begin(self, lane: Lane[T]) -> bool:
+    def _may_begin(self, turn: QueueTurn[T]) -> bool:
         free = self.calls_max - self.calls
-        if not lane.calls:
+        if not turn.calls:
             return free > 0
-        if lane.calls_max is not None and lane.calls >= lane.calls_max:
+        if turn.calls_max is not None and turn.calls >= turn.calls_max:
             return False
         return free > self.reserved

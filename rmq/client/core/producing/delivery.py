@@ -8,14 +8,16 @@ A broker that is no master at the moment has stored nothing: that is no attempt 
 other broker takes the message, a master is waited for as long as the send has time, also by
 messages for a queue of the caller's choice (`rmq.client.core.producing.master_waits`).
 
-`Delivery` keeps the account of one send, `Sends.send` is the whole of it as a flow. The trio
-producer pipelines thousands of deliveries by the same rules (`rmq.client.trio.pipeline`).
+`Delivery` keeps the account of one send, and its `after_failure` decides what follows a failed
+attempt: another one, a wait for a new route or for a master, or the end. Three drivers carry that
+out: `Sends.send` for one message as a flow, `rmq.client.trio.pipeline` and
+`rmq.client.blocking.sending` for thousands at a time.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from rmq.client.core.flows import Ask, Flow, Pause, Tell
 from rmq.client.core.producing.master_waits import (
@@ -32,6 +34,7 @@ from rmq.errors import (
     ClientError,
     ConnectFailedError,
     ConnectionLostError,
+    IllegalMessageError,
     NoRouteError,
     RequestTimeoutError,
     ResponseError,
@@ -74,6 +77,8 @@ _MOVED_CODES: Final = frozenset(
 
 TOPICS_MAX: Final = 4096
 """Topics a producer keeps the turn of."""
+REFRESH_INTERVAL_S: Final = 1.0
+"""However many sends fail, a topic's route is not asked for more often."""
 
 
 def is_retried(error: ClientError) -> bool:
@@ -98,6 +103,17 @@ class Then(enum.Enum):
     """Try again at once, on another broker where there is one."""
     WAIT = enum.auto()
     """Wait for a master, and try again."""
+    WAIT_ROUTE = enum.auto()
+    """Wait until the route was asked for, and try again: there is no other broker to go to. If it
+    was asked for within the last `REFRESH_INTERVAL_S`, try again at once."""
+
+
+class Next(NamedTuple):
+    """What a driver has to do after a failed attempt."""
+
+    then: Then
+    asks_route: bool
+    """Whether to have the route asked for. Nothing but WAIT_ROUTE waits for it."""
 
 
 @final
@@ -134,6 +150,36 @@ class Delivery:
     def last_broker(self) -> str | None:
         """The broker that failed last."""
         return self.attempts[-1][0] if self.attempts else None
+
+    @classmethod
+    def begun(cls, config: ProducerConfig, topic: str, queue: MessageQueue | None) -> Delivery:
+        """Return the account of a send to a queue in turn, or to one of the caller's choice."""
+        return cls(topic, retries=config.retries, stays=queue is not None)
+
+    def after_failure(
+        self,
+        broker_name: str,
+        error: ClientError,
+        route: TopicRoute | None,
+        *,
+        has_time: bool,
+        has_other: bool,
+    ) -> Next:
+        """Take in a failed attempt by a route, if it is still known; tell what follows.
+
+        `has_other`: whether the topic has another broker to try.
+        """
+        then = self.failed(broker_name, error, route)
+        if not has_time:
+            then = Then.GIVE_UP
+        if then is Then.WAIT:
+            # Routes are asked for in pauses then.
+            return Next(then, asks_route=False)
+        # Also at the end: the next message finds the broker where it is then.
+        asks_route = says_broker_is_gone(error)
+        if then is Then.RETRY and asks_route and not has_other:
+            then = Then.WAIT_ROUTE
+        return Next(then, asks_route)
 
     def failed(self, broker_name: str, error: ClientError, route: TopicRoute | None) -> Then:
         """Take in a failed attempt by a route, if it is still known; tell what follows."""
@@ -216,9 +262,42 @@ class BatchFailedError(SendFailedError):
         """The messages of the parts that were not."""
 
 
+def batch_results(
+    runs: Sequence[Sequence[Message]], outcomes: Sequence[SendResult | RmqError | None]
+) -> list[SendResult]:
+    """Return the results of the parts of a batch; None stands for one that was not sent.
+
+    Raises `BatchFailedError` if some parts were not acknowledged, and the error itself if there is
+    one part only.
+    """
+    results = [each for each in outcomes if not isinstance(each, RmqError) and each is not None]
+    if len(results) == len(outcomes):
+        return results
+    if len(outcomes) == 1:
+        assert isinstance(outcomes[0], RmqError)
+        raise outcomes[0]
+    raise BatchFailedError(runs, outcomes)
+
+
+def check_queue(topic: str, queue: MessageQueue | None) -> None:
+    """Raise `IllegalMessageError` if a queue that was chosen is none of the message's topic."""
+    if queue is not None and queue.topic != topic:
+        raise IllegalMessageError(f"a message for topic {topic} and a queue of topic {queue.topic}")
+
+
 def not_ok(result: SendResult, address: str) -> ClientError:
     """Return as an error that a message is stored, but not as well as it should be."""
     return ClientError(address, f"{address} answered {result.status.value}")
+
+
+def note_failure(
+    faults: BrokerFaults, broker_name: str, error: ClientError, *, took_s: float, now: float
+) -> None:
+    """Have a broker left alone for a while because an attempt has failed."""
+    if may_get_master(error, broker_name, None):
+        faults.note_refused(broker_name, now)
+    else:
+        faults.note(broker_name, took_s, now, failed=True)
 
 
 def lookup_timed_out(asked: str, topic: str, timeout_s: float) -> RequestTimeoutError:
@@ -320,7 +399,7 @@ class Sends:
         config = self.config
         whole_s = config.send_timeout_s if timeout_s is None else timeout_s
         deadline = self._now() + whole_s
-        delivery = Delivery(outbound.topic, retries=config.retries, stays=queue is not None)
+        delivery = Delivery.begun(config, outbound.topic, queue)
         route = yield from self.route(outbound.topic, whole_s)
         if self._now() >= deadline:
             raise lookup_timed_out(self._asked, outbound.topic, whole_s)
@@ -340,16 +419,21 @@ class Sends:
                     raise no_master(self._asked, chosen)
                 result = yield from self._attempt(outbound, chosen, address, left_s)
             except ClientError as exc:
-                then = delivery.failed(broker_name, exc, route)
+                then, asks_route = delivery.after_failure(
+                    broker_name,
+                    exc,
+                    route,
+                    has_time=self._now() < deadline,
+                    has_other=_has_other(route, broker_name),
+                )
                 named.note(broker_name, exc)
                 if isinstance(exc, RequestTimeoutError) and len(self._silent) < TOPICS_MAX:
                     self._silent.add(route.topic)
-                if then is Then.RETRY and says_broker_is_gone(exc):
-                    if _has_other(route, broker_name):
-                        self._stale(route.topic)
-                    else:
-                        route = yield from self._fresh_route(route)
-                        then = Then.RETRY if route.writable else Then.WAIT
+                if then is Then.WAIT_ROUTE:
+                    route = yield from self._fresh_route(route)
+                    then = Then.RETRY if route.writable else Then.WAIT
+                elif asks_route:
+                    self._stale(route.topic)
             else:
                 if result.is_ok or not config.retries_when_not_ok or queue is not None:
                     return result
@@ -383,12 +467,13 @@ class Sends:
                 answer.command, address=address, queue=queue, outbound=outbound
             )
         except ClientError as exc:
-            if may_get_master(exc, queue.broker_name, None):
-                self._note_refused(queue)
-            else:
-                self._note(queue, started, failed=True)
+            if self.config.avoids_slow_brokers:
+                now = self._now()
+                note_failure(self.faults, queue.broker_name, exc, took_s=now - started, now=now)
             raise
-        self._note(queue, started)
+        if self.config.avoids_slow_brokers:
+            now = self._now()
+            self.faults.note(queue.broker_name, now - started, now)
         return result
 
     def _header(self, outbound: OutboundMessage, queue: MessageQueue) -> SendMessageRequestV2:
@@ -409,15 +494,6 @@ class Sends:
         if self.config.avoids_slow_brokers:
             return ring.next_available(route.writable, self.faults, self._now())
         return ring.next(route.writable, failed)
-
-    def _note(self, queue: MessageQueue, started: float, *, failed: bool = False) -> None:
-        if self.config.avoids_slow_brokers:
-            now = self._now()
-            self.faults.note(queue.broker_name, now - started, now, failed=failed)
-
-    def _note_refused(self, queue: MessageQueue) -> None:
-        if self.config.avoids_slow_brokers:
-            self.faults.note_refused(queue.broker_name, self._now())
 
     def _stale(self, topic: str) -> None:
         if self._on_stale is not None:

@@ -113,3 +113,23 @@ class Pauses:
             length_s = self._length_s = min(max(2 * self._length_s, PAUSE_S_MIN), PAUSE_S_MAX)
         self._until = now + length_s
         return length_s
+
+
+@final
+class TopicPauses:
+    """The pauses of all topics of a producer."""
+
+    __slots__ = ("_pauses", "_topics_max")
+
+    def __init__(self, topics_max: int) -> None:
+        self._topics_max = topics_max
+        self._pauses: dict[str, Pauses] = {}
+
+    def next_s(self, topic: str, now: float) -> float:
+        """Return how long to wait for a master of a topic."""
+        pauses = self._pauses.get(topic)
+        if pauses is None:
+            if len(self._pauses) >= self._topics_max:
+                del self._pauses[next(iter(self._pauses))]
+            pauses = self._pauses[topic] = Pauses()
+        return pauses.next_s(now)

@@ -113,6 +113,6 @@ async def test_a_queue_that_is_leaving_begins_no_call(autojump_clock: MockClock)
         it.fill(assigned, 10)
         await trio.sleep(0.5)
         assigned.is_leaving = True
-        await it.pool.wait_lane_idle(assigned.lane)
+        await it.pool.wait_queue_idle(assigned.turn)
         # What was under way counts: the next member goes on behind it.
         assert (seen, it.offsets.get(queue(0))) == ([0], 1)

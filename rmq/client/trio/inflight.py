@@ -1,60 +1,13 @@
-"""Waiting, for a fifth of the price of an event: for an outcome, and for room."""
+"""Sends in flight: the future of one of them, and the limit on all of a producer."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar, final
+from typing import final
 
 import trio
 
 from rmq.client.core.messages import SendResult
-from rmq.errors import RmqError
-
-T = TypeVar("T")
-
-
-class Waiter(Generic[T]):
-    """Call it with an outcome; the first one counts. Any number of tasks may `wait`."""
-
-    __slots__ = ("_outcome", "_tasks")
-
-    def __init__(self) -> None:
-        self._outcome: T | RmqError | None = None
-        self._tasks: list[trio.lowlevel.Task] | None = None
-
-    @property
-    def outcome(self) -> T | RmqError | None:
-        """The result or the error; None while there is none."""
-        return self._outcome
-
-    def __call__(self, outcome: T | RmqError) -> None:
-        if self._outcome is None:
-            self._outcome = outcome
-            tasks, self._tasks = self._tasks, None
-            for task in tasks or ():
-                trio.lowlevel.reschedule(task)
-
-    async def wait(self) -> T:
-        """Return the result, or raise the error, when it is there."""
-        if self._outcome is not None:
-            # No full checkpoint: whoever waits for thousands of sends in turn finds most of them
-            # done.
-            await trio.lowlevel.checkpoint_if_cancelled()
-        else:
-            task = trio.lowlevel.current_task()
-            tasks = self._tasks = self._tasks or []
-            tasks.append(task)
-
-            def stop_waiting(_: object) -> trio.lowlevel.Abort:
-                tasks.remove(task)
-                return trio.lowlevel.Abort.SUCCEEDED
-
-            await trio.lowlevel.wait_task_rescheduled(stop_waiting)
-        outcome = self._outcome
-        assert outcome is not None, "woken without an outcome"
-        if isinstance(outcome, RmqError):
-            # Many may wait for one error, and each would add its own traceback to it.
-            raise outcome.with_traceback(None)
-        return outcome
+from rmq.remoting.awaited import Waiter
 
 
 @final
@@ -68,7 +21,7 @@ class PendingSend(Waiter[SendResult]):
 
 
 @final
-class Room:
+class InflightLimit:
     """Bounds how many things are under way, and how many bytes they have together.
 
     One thing may always go, whatever its size.
@@ -102,7 +55,7 @@ class Room:
         self._bytes += size
 
     def give_back(self, size: int) -> None:
-        """One is over."""
+        """Release what one took."""
         self._count -= 1
         self._bytes -= size
         # Waking a task for a single place costs more than what it does; a quarter is worth it.
@@ -118,6 +71,6 @@ class Room:
         await self._waiting.park()
 
     def wake_all(self) -> None:
-        """Let all who wait look around."""
+        """Wake all waiting tasks, so that they check again."""
         self._is_waited_for = False
         self._waiting.unpark_all()
