@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rmq.ha.protocol.log_view import LogView
-    from rmq.ha.protocol.slave_link import Ending, SlaveLink
+    from rmq.ha.protocol.slave_link import LinkEnd, SlaveLink
     from rmq.ha.slave_connection import Connection
     from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.flusher import FlushWait
@@ -92,7 +92,7 @@ class Receiver:
         self._scope = trio.CancelScope()
         self._tick_scope = trio.CancelScope()
 
-    async def run(self) -> Ending:
+    async def run(self) -> LinkEnd:
         """Serve the connection until it ends; it is closed then."""
         link = self._link
         try:

@@ -1,8 +1,8 @@
 """The slave's side of replication: finds its master, follows it, and says how that goes.
 
-    follower = Follower(store, log, settings, ...)
-    follower.point_to("10.0.0.1:10912", "10.0.0.1:10911")
-    nursery.start_soon(follower.run)
+    runner = SlaveRunner(store, log, settings, ...)
+    runner.point_to("10.0.0.1:10912", "10.0.0.1:10911")
+    nursery.start_soon(runner.run)
 
 A connection that ends is made again, soon and then less often. What trying again cannot mend (this
 log is not the beginning of the master's, the master is of an older epoch, it refuses this slave) is
@@ -30,11 +30,11 @@ import trio
 
 from rmq.errors import ConfigError, LogGapError, StoreError, StoreUnavailableError
 from rmq.ha import stock_master
-from rmq.ha.protocol.slave_link import Ending, EndKind, MasterView, SlaveLink
+from rmq.ha.protocol.slave_link import EndKind, LinkEnd, MasterView, SlaveLink
 from rmq.ha.protocol.wire import NONCE_BYTES, CatchUp
 from rmq.ha.receiver import Receiver, ReceiverCounters
 from rmq.ha.slave_connection import dial
-from rmq.ha.slave_status import FollowerState, FollowerStatus
+from rmq.ha.slave_status import SlaveState, SlaveStatus
 from rmq.remoting.client import open_client
 
 if TYPE_CHECKING:
@@ -65,22 +65,22 @@ _log = logging.getLogger(__name__)
 
 _TROUBLES: Final = {
     EndKind.DIVERGED: (
-        FollowerState.DIVERGED,
+        SlaveState.DIVERGED,
         "this slave has stopped: its log is not the beginning of its master's: %s. `rmq ha verify`"
         " shows where they part, `rmq ha resync` cuts this log there",
     ),
     EndKind.STALE: (
-        FollowerState.STALE,
+        SlaveState.STALE,
         "this slave has stopped: %s. Let the older one become a slave (`rmq ha demote`), or point"
         " this one to the master of the later epoch",
     ),
     EndKind.REFUSED: (
-        FollowerState.REFUSED,
+        SlaveState.REFUSED,
         "this slave has stopped: %s. Compare the settings of master and slave (brokerClusterName,"
         " brokerName, haSecret, haDialect, mappedFileSizeCommitLog)",
     ),
     EndKind.RESEED: (
-        FollowerState.RESEEDING,
+        SlaveState.RESEEDING,
         "this slave begins anew: %s",
     ),
 }
@@ -88,10 +88,10 @@ _OUTRUN: Final = (
     "this slave has stopped: %s. Without haSecret nobody can tell whether that is its master; if it"
     " is, `rmq ha resync` moves this log aside and begins anew"
 )
-_LIVE: Final = (FollowerState.CATCHING_UP, FollowerState.STREAMING)
+_LIVE: Final = (SlaveState.CATCHING_UP, SlaveState.STREAMING)
 
 
-class Follower:
+class SlaveRunner:
     """Follows one master at a time, while `run` runs."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Follower:
         self._stopped = trio.Event()
         """Set while nobody is followed."""
         self._target_scope = trio.CancelScope()
-        self._state = FollowerState.IDLE
+        self._state = SlaveState.IDLE
         self._since = 0.0
         self._link: SlaveLink | None = None
         self._master = MasterView()
@@ -200,16 +200,16 @@ class Follower:
         self._settings = replace(self._settings, incarnation=incarnation)
 
     @property
-    def status(self) -> FollowerStatus:
+    def status(self) -> SlaveStatus:
         now = trio.current_time()
         link, end = self._link, self._log.end
         is_streaming = link is not None and link.is_streaming
         lag_bytes = max(0, self._master.end - end)
         lag_s = 0.0 if is_streaming and not lag_bytes else max(0.0, now - self._caught_up_at)
         state = self._state
-        if state is FollowerState.STREAMING and lag_s > LAG_S_MAX:
-            state = FollowerState.CATCHING_UP
-        return FollowerStatus(
+        if state is SlaveState.STREAMING and lag_s > LAG_S_MAX:
+            state = SlaveState.CATCHING_UP
+        return SlaveStatus(
             state=state,
             since=self._since,
             ha_address=self._ha_address,
@@ -224,7 +224,7 @@ class Follower:
             diverged_at=self._diverged_at,
         )
 
-    async def caught_up(self, offset: int) -> None:
+    async def wait_caught_up(self, offset: int) -> None:
         """Wait until the log holds everything below `offset`."""
         if self._log.end >= offset:
             await trio.lowlevel.checkpoint()
@@ -247,7 +247,7 @@ class Follower:
                 if self._ha_address is None or self._ha_address != followed:
                     self._forget_master()
                 if self._ha_address is None or self._suspensions:
-                    self._enter(FollowerState.IDLE)
+                    self._enter(SlaveState.IDLE)
                     self._stopped.set()
                     await self._pointed.wait()
                     continue
@@ -258,10 +258,10 @@ class Follower:
         finally:
             self._link = None
             self._stopped.set()
-            self._enter(FollowerState.IDLE)
+            self._enter(SlaveState.IDLE)
 
     def _forget_master(self) -> None:
-        self._enter(FollowerState.IDLE)
+        self._enter(SlaveState.IDLE)
         self._master = MasterView()
         self._warned_unasked = False
         self._caught_up_at = -math.inf
@@ -271,7 +271,7 @@ class Follower:
     async def _follow(self, address: str) -> None:
         """Connect to one master again and again."""
         failures = 0
-        self._enter(FollowerState.CONNECTING)
+        self._enter(SlaveState.CONNECTING)
         while True:
             was_steady = False
             try:
@@ -284,7 +284,7 @@ class Follower:
             except LogGapError as exc:
                 # It was cut to nothing, and has a segment where its master has none any longer.
                 reason = f"this log begins at {exc.expected}, its master's at {exc.offered}"
-                pause_s = self._act_on(Ending(EndKind.RESEED, reason, exc.offered), address)
+                pause_s = self._act_on(LinkEnd(EndKind.RESEED, reason, exc.offered), address)
             except StoreError as exc:
                 self._fail(self._refusal() or exc)
                 pause_s = DISK_RETRY_S
@@ -296,13 +296,13 @@ class Follower:
                 failures += 1
             await trio.sleep(pause_s)
 
-    def _act_on(self, ending: Ending, address: str) -> float | None:
+    def _act_on(self, ending: LinkEnd, address: str) -> float | None:
         """Note how a connection ended; return when to try again, None for soon."""
         kind, reason, offset = ending
         if kind is EndKind.DAMAGED:
             _log.error("%s; this log is cut before them, and they are copied again", reason)
             self._last_error = reason
-            self._enter(FollowerState.CONNECTING)
+            self._enter(SlaveState.CONNECTING)
             self._cut(offset, reason)
             return GREET_S
         if kind not in _TROUBLES:
@@ -311,17 +311,17 @@ class Follower:
             _log.log(logging.WARNING if is_news else logging.DEBUG, text, address, reason)
             self._last_error = reason
             if self._state in _LIVE:
-                self._enter(FollowerState.CONNECTING)
+                self._enter(SlaveState.CONNECTING)
             return None
         self._last_error = reason
         state, text = _TROUBLES[kind]
         if kind is EndKind.RESEED and self._reseed is None:
-            state, text = FollowerState.OUTRUN, _OUTRUN
+            state, text = SlaveState.OUTRUN, _OUTRUN
         if kind is EndKind.DIVERGED:
             self._diverged_at = offset
         if state is not self._state:
             self._enter(state)
-            is_error = state is not FollowerState.RESEEDING
+            is_error = state is not SlaveState.RESEEDING
             _log.log(logging.ERROR if is_error else logging.WARNING, text, reason)
         if kind is EndKind.RESEED and self._reseed is not None:
             self._reseed(offset, reason)
@@ -329,7 +329,7 @@ class Follower:
 
     def _fail(self, error: StoreError) -> None:
         self._last_error = str(error)
-        self._enter(FollowerState.FAILED)
+        self._enter(SlaveState.FAILED)
         if self._failure_told != self._last_error:
             self._failure_told = self._last_error
             _log.error(
@@ -342,7 +342,7 @@ class Follower:
         """Raise if the store takes nothing: then the master need not begin to send."""
         if (refusal := self._refusal()) is not None:
             raise refusal
-        if self._state is FollowerState.FAILED and self._log.end:
+        if self._state is SlaveState.FAILED and self._log.end:
             # It was full, or could not make the next segment. The place is needed anyhow.
             self._store.raw_room(1)
 
@@ -358,7 +358,7 @@ class Follower:
 
     # --- one connection ----------------------------------------------------------------------
 
-    async def _attempt(self, address: str) -> Ending:
+    async def _attempt(self, address: str) -> LinkEnd:
         """Connect once, and follow as long as the connection lasts; return how it ended."""
         try:
             if self._dialect != "stock":
@@ -366,16 +366,16 @@ class Follower:
                 if ending.kind is not EndKind.NOT_NATIVE:
                     return ending
                 if self._dialect == "native" or self._settings.secret or self._tls_context:
-                    return Ending(
+                    return LinkEnd(
                         EndKind.REFUSED,
                         f"the master at {address} does not answer as a native one, and haDialect,"
                         " haSecret or TLS ask for that",
                     )
             return await self._follow_stock(address)
         except OSError as exc:
-            return Ending(EndKind.CLOSED, f"cannot connect to {address}: {exc.strerror or exc}")
+            return LinkEnd(EndKind.CLOSED, f"cannot connect to {address}: {exc.strerror or exc}")
 
-    async def _follow_stock(self, address: str) -> Ending:
+    async def _follow_stock(self, address: str) -> LinkEnd:
         end = 0
         if self._master_address is None:
             _log.log(
@@ -388,13 +388,13 @@ class Follower:
         else:
             if self._dialect == "auto" and await self._is_ours(self._master_address):
                 self._was_native = True
-                return Ending(
+                return LinkEnd(
                     EndKind.CLOSED,
                     f"the master at {address} speaks the native dialect, but did not answer in time"
                     " when it was greeted: it is greeted again",
                 )
             found = await self._examine(self._master_address, self._settings.catch_up)
-            if isinstance(found, Ending):
+            if isinstance(found, LinkEnd):
                 return found
             end = found.end
         return await self._serve(address, is_native=False, end=end)
@@ -405,12 +405,12 @@ class Follower:
         async with open_client() as client:
             return await stock_master.is_ours(client, address)
 
-    async def _examine(self, address: str, catch_up: CatchUp) -> Ending | stock_master.Extent:
+    async def _examine(self, address: str, catch_up: CatchUp) -> LinkEnd | stock_master.Extent:
         if self._client is not None:
             return await stock_master.examine(self._client, address, self._store, catch_up)
         # An error of the store must not come out of the client's tasks as a group.
         failure: StoreError | None = None
-        found: Ending | stock_master.Extent | None = None
+        found: LinkEnd | stock_master.Extent | None = None
         async with open_client() as client:
             try:
                 found = await stock_master.examine(client, address, self._store, catch_up)
@@ -421,7 +421,7 @@ class Follower:
         assert found is not None
         return found
 
-    async def _serve(self, address: str, *, is_native: bool, end: int = 0) -> Ending:
+    async def _serve(self, address: str, *, is_native: bool, end: int = 0) -> LinkEnd:
         """Connect in one dialect and receive; `end` is where the master's log is known to end."""
         epoch = self._epoch()
         dialled_at = trio.current_time()
@@ -475,7 +475,7 @@ class Follower:
         if self._state not in _LIVE:
             self._was_native = link.is_native
             self._last_error = self._diverged_at = None
-            self._enter(FollowerState.CATCHING_UP)
+            self._enter(SlaveState.CATCHING_UP)
             self._live_at = now
             _log.info(
                 "following the %s master at %s from %d on",
@@ -488,8 +488,8 @@ class Follower:
             _log.warning("the store takes bytes of the master again")
         if end >= master.end:
             self._caught_up_at = now
-            if self._state is FollowerState.CATCHING_UP:
-                self._enter(FollowerState.STREAMING)
+            if self._state is SlaveState.CATCHING_UP:
+                self._enter(SlaveState.STREAMING)
         if master.news != self._news:
             self._news = master.news
             self._on_news()
@@ -497,6 +497,6 @@ class Follower:
             if offset <= end:
                 event.set()
 
-    def _enter(self, state: FollowerState) -> None:
+    def _enter(self, state: SlaveState) -> None:
         if state is not self._state:
             self._state, self._since = state, trio.current_time()

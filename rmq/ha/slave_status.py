@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rmq.ha.protocol.slave_link import MasterView
 
 
-class FollowerState(enum.Enum):
+class SlaveState(enum.Enum):
     """What a slave is doing."""
 
     IDLE = "idle"
@@ -30,10 +30,10 @@ class FollowerState(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FollowerStatus:
+class SlaveStatus:
     """How replication goes, as the slave sees it."""
 
-    state: FollowerState
+    state: SlaveState
     since: float
     """When it got into that state, by the clock of trio."""
     ha_address: str | None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from rmq.errors import ClientError, ProtocolError, RemoteProtocolError, ResponseError
-from rmq.ha.protocol.slave_link import Ending, EndKind
+from rmq.ha.protocol.slave_link import EndKind, LinkEnd
 from rmq.ha.protocol.wire import CatchUp
 from rmq.model.record_layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 from rmq.remoting.bodies import KVTable
@@ -60,7 +60,7 @@ async def is_ours(client: RemotingClient, address: str) -> bool:
 
 async def examine(
     client: RemotingClient, address: str, store: MessageStore, catch_up: CatchUp
-) -> Ending | Extent:
+) -> LinkEnd | Extent:
     """Find out whether this log is the beginning of the master's; make an empty one ready.
 
     Returns the extent of the master's log, or why it must not be followed. May raise `StoreError`
@@ -71,7 +71,7 @@ async def examine(
     try:
         master = await _extent(client, address)
         if master.begin % segment_bytes:
-            return Ending(
+            return LinkEnd(
                 EndKind.REFUSED,
                 f"the master's log begins at {master.begin}, which is not the beginning of a"
                 f" segment; is mappedFileSizeCommitLog {segment_bytes} there, too?",
@@ -79,7 +79,7 @@ async def examine(
         if not end:
             return await _begin(client, address, store, catch_up, master)
         if end > master.end:
-            return Ending(
+            return LinkEnd(
                 EndKind.DIVERGED,
                 f"this log ends at {end}, the master's at {master.end}",
                 master.end,
@@ -88,22 +88,22 @@ async def examine(
             start = master.begin
             if catch_up is CatchUp.LAST_FILE:
                 start = max(start, master.end - master.end % segment_bytes)
-            return Ending(
+            return LinkEnd(
                 EndKind.RESEED,
                 f"this log ends at {end}, the master's begins at {master.begin}",
                 start,
             )
         for piece in await _tail(store.core):
             if piece.offset >= master.begin and not await _has(client, address, piece):
-                return Ending(
+                return LinkEnd(
                     EndKind.DIVERGED,
                     f"this log and the master's differ at {piece.offset}",
                     master.end,
                 )
     except _BadTailError as exc:
-        return Ending(EndKind.DIVERGED, str(exc), master.end)
+        return LinkEnd(EndKind.DIVERGED, str(exc), master.end)
     except (ClientError, ProtocolError) as exc:
-        return Ending(EndKind.CLOSED, f"the stock master cannot be asked about its log: {exc}")
+        return LinkEnd(EndKind.CLOSED, f"the stock master cannot be asked about its log: {exc}")
     return master
 
 

@@ -36,8 +36,8 @@ from rmq.ha.protocol.slave_link import SlaveSettings
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import CatchUp
 from rmq.ha.server import HaServer, HaServerConfig, ReplicationWait
-from rmq.ha.slave import Follower
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave import SlaveRunner
+from rmq.ha.slave_status import SlaveState
 from rmq.ha.store_log import StoreLog
 from rmq.ha.tls_channel import client_context_of, server_context_of
 from rmq.model.in_sync_record import newest
@@ -79,7 +79,7 @@ so that under a steady load the rounds do it and no clock has to wake anybody.
 """
 NEWS_S: Final = 0.2
 """How often the tables are looked at for changes that slaves should hear of."""
-_CONNECTED: Final = (FollowerState.CATCHING_UP, FollowerState.STREAMING)
+_CONNECTED: Final = (SlaveState.CATCHING_UP, SlaveState.STREAMING)
 _CATCH_UP: Final = {"oldest": CatchUp.OLDEST, "last": CatchUp.LAST_FILE}
 
 
@@ -129,7 +129,7 @@ class Replication:
         self.identity = identity
         self.master: Master[ReplicationWait] | None = None
         self.server: HaServer | None = None
-        self.follower: Follower | None = None
+        self.slave: SlaveRunner | None = None
         self.records: RecordKeeping | None = None
         """As a master."""
         self.metadata = metadata
@@ -278,10 +278,10 @@ class Replication:
 
     async def renounce(self) -> None:
         """See to it that no master counts on this slave by the name that is recorded of it."""
-        assert self.follower is not None, "a slave follows"
-        async with self.follower.suspended():
+        assert self.slave is not None, "a slave follows"
+        async with self.slave.suspended():
             await self._save(renamed(self.identity, self._now_ms()))
-            self.follower.rename(self.identity.incarnation)
+            self.slave.rename(self.identity.incarnation)
 
     async def count_as_another(self) -> None:
         """Note durably that the log may lose what it holds, before it does."""
@@ -620,7 +620,7 @@ class Replication:
         ):
             self._store.core.set_refused(refusal, False)
         self._has_lease = True
-        self.follower = Follower(
+        self.slave = SlaveRunner(
             self._store,
             self.log,
             self._slave_settings(config),
@@ -640,14 +640,14 @@ class Replication:
         self._store.core.dispatcher.on_read_back = self._store_stats.put
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.follower.run)
+                nursery.start_soon(self.slave.run)
                 nursery.start_soon(self.metadata.run)
                 nursery.start_soon(self._look_for_master)
                 nursery.start_soon(self._take_back)
                 task_status.started()
         finally:
             self._store.core.dispatcher.on_read_back = None
-            self.follower = None
+            self.slave = None
 
     def _slave_settings(self, config: BrokerConfig) -> SlaveSettings:
         return SlaveSettings(
@@ -673,16 +673,16 @@ class Replication:
         while True:
             await trio.sleep(pause_s)
             self._trust()
-            if self.follower is None or self.follower.status.state not in _CONNECTED:
+            if self.slave is None or self.slave.status.state not in _CONNECTED:
                 pause_s = min(pause_s * 1.5, SEARCH_S_MAX)
                 self._registration.register_again()
             else:
                 pause_s = SEARCH_S
 
     def _point(self) -> None:
-        if self.follower is not None:
+        if self.slave is not None:
             ha_address = self._live.current.ha_master_address or self.ha_address
-            self.follower.point_to(ha_address, self._asked_at(ha_address))
+            self.slave.point_to(ha_address, self._asked_at(ha_address))
         self._trust()
         self.metadata.point_to(None if self.is_master else self.master_address)
 
@@ -690,7 +690,7 @@ class Replication:
         """Tell whom the link proves to be the master, whose tables may be copied."""
         was_native = bool(self.identity.records) and self._live.current.ha_dialect != "stock"
         self.metadata.trust(self.linked_master, was_native=was_native)
-        if self.follower is not None and self.follower.status.state in _CONNECTED:
+        if self.slave is not None and self.slave.status.state in _CONNECTED:
             self._show_hidden()
 
     def _heard_news(self) -> None:
@@ -724,7 +724,7 @@ class Replication:
     @property
     def master_end(self) -> int:
         """Where the log of the master ended when it last said so."""
-        return self.follower.status.master.end if self.follower is not None else 0
+        return self.slave.status.master.end if self.slave is not None else 0
 
     @property
     def linked_master(self) -> str | None:
@@ -733,7 +733,7 @@ class Replication:
         A nameserver may know less: it was asked while the master was being started, say, and the
         slave has found it at its old address since.
         """
-        status = None if self.follower is None else self.follower.status
+        status = None if self.slave is None else self.slave.status
         if status is None or not status.is_native or status.state not in _CONNECTED:
             return None
         return status.master.address or None
@@ -753,7 +753,7 @@ class Replication:
     @property
     def last_master_address(self) -> str | None:
         """The master this slave has, or the last one it has heard of."""
-        told = self.follower.status.master.address if self.follower is not None else ""
+        told = self.slave.status.master.address if self.slave is not None else ""
         return self.linked_master or self.master_address or told or None
 
     def _reseed(self, offset: int, reason: str) -> None:

@@ -45,7 +45,7 @@ from rmq.errors import (
 from rmq.ha.identity import EPOCH_MAX
 from rmq.ha.protocol.log_view import TAIL_BYTES, tail_start
 from rmq.ha.protocol.promotion import EVERYTHING, Candidate, Kept, OtherSlave, decide
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.model.in_sync_record import newest, read_record
 from rmq.remoting.bodies import (
     HaDemoteBody,
@@ -255,13 +255,13 @@ class RoleChange:
     @asynccontextmanager
     async def _following_nobody(self) -> AsyncIterator[None]:
         """Take in nothing from a master, nor any record, as long as a decision rests on that."""
-        follower = self._replication.follower
-        if follower is None:
+        slave = self._replication.slave
+        if slave is None:
             yield
             return
         async with AsyncExitStack() as stack:
             with trio.move_on_after(ASK_S) as scope:
-                await stack.enter_async_context(follower.suspended())
+                await stack.enter_async_context(slave.suspended())
             if scope.cancelled_caught:
                 _refuse(f"this slave did not stop following its master within {ASK_S:g} s")
             yield
@@ -308,7 +308,7 @@ class RoleChange:
     async def renounce(self, address: str) -> HaStatusBody:
         """Let no master count on this slave by its present name: that at `address` takes over."""
         with self._alone(f"the promotion of {address}"):
-            if self._replication.is_master or self._replication.follower is None:
+            if self._replication.is_master or self._replication.slave is None:
                 _refuse(f"{self._live.current.address} is no slave")
             with trio.move_on_after(ASK_S) as scope:
                 await self._replication.renounce()
@@ -395,8 +395,8 @@ class RoleChange:
         if replication.is_master:
             return self._live.current.role
         is_sync: bool | None = None
-        follower = replication.follower
-        view = None if follower is None else follower.status.master
+        slave = replication.slave
+        view = None if slave is None else slave.status.master
         if knowledge.records:
             is_sync = knowledge.records[-1].is_sync
         elif view is not None and view.is_native and view.needed:
@@ -454,14 +454,14 @@ class RoleChange:
 
     def _follows_stock(self) -> bool:
         """Tell whether the link is one on which a master does not say its address."""
-        follower = self._replication.follower
-        return follower is not None and follower.status.is_native is False
+        slave = self._replication.slave
+        return slave is not None and slave.status.is_native is False
 
     def _why_not_joined(self) -> str:
-        follower = self._replication.follower
-        if follower is None:
+        slave = self._replication.slave
+        if slave is None:
             return ""
-        status = follower.status
+        status = slave.status
         error = f": {status.last_error}" if status.last_error else ""
         return (
             f", and this slave does not follow it within {JOIN_S:g} s ({status.state.value}{error})"
@@ -497,10 +497,10 @@ class RoleChange:
             logger.warning("the master at %s does not answer: %s", master, exc)
             return None
         stepped_down = HaStepDownBody.decode(answer.body)
-        follower = self._replication.follower
-        if follower is not None:
+        slave = self._replication.slave
+        if slave is not None:
             with trio.move_on_after(HAND_OVER_S):
-                await follower.caught_up(stepped_down.end)
+                await slave.wait_caught_up(stepped_down.end)
         end = self._replication.log.end
         if end < stepped_down.end and not accept_loss:
             _refuse(
@@ -516,8 +516,8 @@ class RoleChange:
     def _check_loss(self, knowledge: _Knowledge, *, accept_loss: bool) -> Verdict:
         """Raise if messages that were acknowledged may be missing here, and nobody accepts that."""
         replication = self._replication
-        follower = replication.follower
-        view = None if follower is None else follower.status.master
+        slave = replication.slave
+        view = None if slave is None else slave.status.master
         others = list(knowledge.others)
         if replication.known_epoch > replication.identity.epoch:
             others.append(OtherSlave("the nameserver's last master", replication.known_epoch, None))
@@ -548,10 +548,10 @@ class RoleChange:
 
     def _known_missing(self, members: list[Member]) -> int:
         """Return how many bytes others are known to have that this broker has not."""
-        follower = self._replication.follower
+        slave = self._replication.slave
         ends = [member.status.end for member in members if member.status is not None]
-        if follower is not None:
-            ends.append(follower.status.master.end)
+        if slave is not None:
+            ends.append(slave.status.master.end)
         return max(0, max(ends, default=0) - self._replication.log.end)
 
     # --- demotion ----------------------------------------------------------------------------
@@ -733,8 +733,8 @@ class RoleChange:
             return answer
 
     def _is_outrun(self) -> bool:
-        follower = self._replication.follower
-        return follower is not None and follower.status.state is FollowerState.OUTRUN
+        slave = self._replication.slave
+        return slave is not None and slave.status.state is SlaveState.OUTRUN
 
     async def _common_end(self, master: str) -> tuple[int, int]:
         """Return up to where the master's log and this one are the same, and where its ends.

@@ -121,10 +121,10 @@ def _slave(replica: Replica, end: int, now: float) -> HaSlave:
 
 
 def _of_slave(replication: Replication) -> dict[str, Any]:
-    follower = replication.follower
-    if follower is None:
+    slave = replication.slave
+    if slave is None:
         return {"state": "changing role"}
-    status = follower.status
+    status = slave.status
     view = status.master
     return {
         "state": status.state.value,

@@ -68,7 +68,7 @@ class EndKind(enum.Enum):
     NOT_NATIVE = "not native"
     """It is a stock master: try again in its dialect."""
     RESEED = "reseed"
-    """Begin anew at `Ending.offset`: the master has nothing of what comes next."""
+    """Begin anew at `LinkEnd.offset`: the master has nothing of what comes next."""
     DIVERGED = "diverged"
     """This log is not the beginning of the master's; only `rmq ha resync` may cut it."""
     STALE = "stale"
@@ -76,10 +76,10 @@ class EndKind(enum.Enum):
     REFUSED = "refused"
     """The master wants nothing to do with this slave."""
     DAMAGED = "damaged"
-    """Bytes were changed on their way: those from `Ending.offset` on are not the master's."""
+    """Bytes were changed on their way: those from `LinkEnd.offset` on are not the master's."""
 
 
-class Ending(NamedTuple):
+class LinkEnd(NamedTuple):
     """How a connection ended."""
 
     kind: EndKind
@@ -152,7 +152,7 @@ class SlaveLink:
         self.is_native = is_native
         self.is_streaming = not is_native
         """The greeting is over, bytes of the log may come."""
-        self.ending: Ending | None = None
+        self.ending: LinkEnd | None = None
         self.body_left = 0
         self.frame_offset = 0
         """Where the next byte of the body belongs."""
@@ -485,7 +485,7 @@ class SlaveLink:
 
     def _end(self, kind: EndKind, reason: str, offset: int = 0) -> None:
         if self.ending is None:
-            self.ending = Ending(kind, reason, offset)
+            self.ending = LinkEnd(kind, reason, offset)
 
 
 def _whole(down: DownHeader, body: bytes) -> bytes:

@@ -89,8 +89,8 @@ async def _promote(it: Pair, broker: Broker, *, accept_loss: bool = False) -> No
 async def _follows(it: Pair, broker: Broker, state: str) -> None:
     await it.until(
         lambda: (
-            broker.replication.follower is not None
-            and broker.replication.follower.status.state.value == state
+            broker.replication.slave is not None
+            and broker.replication.slave.status.state.value == state
         ),
         f"the slave is {state}",
     )

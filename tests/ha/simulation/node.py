@@ -116,7 +116,7 @@ class Node:
         self.visible_seen = 0
         self.standings: list[tuple[float, Standing]] = []
         """By what rules it answered, and since when."""
-        self.follower = SlavePart(self)
+        self.slave_part = SlavePart(self)
         self.promotion: Promotion | None = None
         """The one that is under way."""
         self._lost: dict[str, list[tuple[int, int, bool]]] = {}
@@ -156,7 +156,7 @@ class Node:
 
     def renounce(self, candidate: Node) -> OtherSlave:
         """Let no master count on it by its present name; tell what it holds."""
-        self.follower.break_off()
+        self.slave_part.break_off()
         said = self.as_other(candidate)
         self.life += 1
         self.lives.append(self.life)
@@ -164,7 +164,7 @@ class Node:
 
     @property
     def hears_epochs(self) -> bool:
-        heard = self.follower.heard
+        heard = self.slave_part.heard
         return heard is not None and heard.is_native
 
     def candidate(self) -> Candidate:
@@ -229,12 +229,12 @@ class Node:
     def start(self, now: float) -> None:
         """The process starts."""
         self.is_up = True
-        if self.is_demoted and not self.follower.is_wanted:
+        if self.is_demoted and not self.slave_part.is_wanted:
             return
-        if not self.follower.is_wanted:
+        if not self.slave_part.is_wanted:
             self.lead(now, is_reborn=True)
         else:
-            self.follower.dial_at(now)
+            self.slave_part.dial_at(now)
 
     def stop(self, *, is_power_cut: bool, is_told: bool) -> None:
         """The process is killed, or its machine loses power."""
@@ -259,7 +259,7 @@ class Node:
         for connection, _ in list(self.links.values()):
             self.world.network.close(connection, self, is_told=is_told)
         self.links.clear()
-        self.follower.drop(is_told=is_told)
+        self.slave_part.drop(is_told=is_told)
 
     def settings(self) -> MasterSettings:
         config = self.config
@@ -301,8 +301,8 @@ class Node:
 
         None: it was master before, and knows what it has recorded.
         """
-        self.follower.point_to(None)
-        self.follower.is_suspended = self.is_demoted = False
+        self.slave_part.point_to(None)
+        self.slave_part.is_suspended = self.is_demoted = False
         if found is None:
             records, is_known = self.records, bool(self.records) or not self.world.nameservers
         else:
@@ -459,7 +459,7 @@ class Node:
     def bytes_arrived(self, connection: Connection, data: bytes) -> None:
         entry = self.links.get(connection.number)
         if entry is None:
-            self.follower.bytes_arrived(connection, data)
+            self.slave_part.bytes_arrived(connection, data)
             return
         now, link, master = self.world.clock.now, entry[1], self.master
         assert master is not None
@@ -487,7 +487,7 @@ class Node:
     def has_closed(self, connection: Connection) -> None:
         entry = self.links.pop(connection.number, None)
         if entry is None:
-            self.follower.has_closed(connection)
+            self.slave_part.has_closed(connection)
             return
         entry[1].closed(self.world.clock.now)
         self.after_event(self.world.clock.now)

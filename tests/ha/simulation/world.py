@@ -135,7 +135,7 @@ class World:
             self.current.log.expire(chance.randrange(3))
         self.current.lead(now)
         for node in self.nodes[1:]:
-            node.follower.point_to(self.current)
+            node.slave_part.point_to(self.current)
 
     def _next_number(self) -> int:
         self._number += 1
@@ -174,7 +174,7 @@ class World:
         for node in self.nodes:
             if node is self.current:
                 continue
-            slave = node.follower
+            slave = node.slave_part
             if node.is_stranger:
                 if slave.state is not SlaveState.REFUSED:
                     return f"{node!r}, a stranger, is {slave.state.value}"
@@ -204,7 +204,7 @@ class World:
 
     def _is_followed_by(self, node: Node) -> bool:
         """Tell whether both ends of a connection take it for one that carries the log."""
-        slave = node.follower.link
+        slave = node.slave_part.link
         return (
             slave is not None
             and slave.is_streaming
@@ -337,7 +337,7 @@ class World:
         masters = [each for each in self.nodes if each.is_master]
         if masters:
             self.current = max(masters, key=lambda each: each.epoch)
-            node.follower.point_to(self.current)
+            node.slave_part.point_to(self.current)
 
     def _account(self, node: Node, found: tuple[InSyncRecord, ...], *, is_safe: bool) -> None:
         """See which acknowledged messages a new master lacks, and whether that may be."""
