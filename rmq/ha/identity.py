@@ -32,7 +32,7 @@ from rmq.model.in_sync_record import InSyncRecord, member_name, member_names
 if TYPE_CHECKING:
     from pathlib import Path
 
-REPLICA_BYTES: Final = 16
+STORE_ID_BYTES: Final = 16
 FIRST_EPOCH: Final = 1
 EPOCH_MAX: Final = 2**63 - 1
 NAMES_MAX: Final = 64
@@ -47,7 +47,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 class HaIdentity:
     """The state of one store."""
 
-    replica: bytes
+    store_id: bytes
     """Names the store."""
     epoch: int = FIRST_EPOCH
     history: tuple[tuple[int, int], ...] = ((FIRST_EPOCH, 0),)
@@ -64,8 +64,8 @@ class HaIdentity:
     that the former master has gone on. 0: it never goes back."""
 
     def __post_init__(self) -> None:
-        if len(self.replica) != REPLICA_BYTES:
-            raise ValueError(f"a name of {len(self.replica)} bytes, not {REPLICA_BYTES}")
+        if len(self.store_id) != STORE_ID_BYTES:
+            raise ValueError(f"a name of {len(self.store_id)} bytes, not {STORE_ID_BYTES}")
         if not FIRST_EPOCH <= self.epoch <= EPOCH_MAX:
             raise ValueError(f"epoch {self.epoch}")
         if any(one >= other for one, other in pairwise((*self.before, self.incarnation))):
@@ -83,17 +83,17 @@ class HaIdentity:
     @property
     def name(self) -> str:
         """The name of the store, for people and for the wire."""
-        return self.replica.hex()
+        return self.store_id.hex()
 
     @property
     def member(self) -> str:
         """How in-sync records call this store."""
-        return member_name(self.replica, self.incarnation)
+        return member_name(self.store_id, self.incarnation)
 
     @property
     def members(self) -> frozenset[str]:
         """All names by which it still holds what it has confirmed."""
-        return member_names(self.replica, (*self.before, self.incarnation))
+        return member_names(self.store_id, (*self.before, self.incarnation))
 
     def epoch_at(self, offset: int) -> int | None:
         """Return the epoch in which the byte at `offset` was written; None if that is forgotten."""
@@ -165,7 +165,7 @@ def withdrawn(identity: HaIdentity) -> HaIdentity:
 class _State(msgspec.Struct, frozen=True, kw_only=True):
     """The file."""
 
-    replica: str
+    store_id: str = msgspec.field(name="replica")
     epoch: _Number
     history: tuple[tuple[_Number, _Number], ...]
     role: str = ""
@@ -203,7 +203,7 @@ def load_identity(root: Path) -> HaIdentity:
     # Only its `.bak` is there if a write was interrupted between two renames, and never counted.
     identity = file.load(_parse)
     if identity is None:
-        identity = HaIdentity(os.urandom(REPLICA_BYTES))
+        identity = HaIdentity(os.urandom(STORE_ID_BYTES))
         file.write(_render(identity))
     return identity
 
@@ -219,7 +219,7 @@ def save_identity(root: Path, identity: HaIdentity) -> None:
 def _parse(text: str) -> HaIdentity:
     state = msgspec.json.decode(text, type=_State)
     return HaIdentity(
-        bytes.fromhex(state.replica),
+        bytes.fromhex(state.store_id),
         state.epoch,
         state.history,
         state.role,
@@ -232,7 +232,7 @@ def _parse(text: str) -> HaIdentity:
 
 def _render(identity: HaIdentity) -> str:
     state = _State(
-        replica=identity.name,
+        store_id=identity.name,
         epoch=identity.epoch,
         history=identity.history,
         role=identity.role,

@@ -12,7 +12,7 @@ from rmq.ha.protocol.master_link import LinkState
 if TYPE_CHECKING:
     from rmq.ha.master_channel import Channel
     from rmq.ha.protocol.master_link import MasterLink
-    from rmq.ha.protocol.slaves import Replica
+    from rmq.ha.protocol.slaves import SlaveProgress
 
 REFUSED: Final = "refused: "
 """How `MasterLink` begins what it says of those it turns away."""
@@ -47,26 +47,26 @@ class LinkStatus:
     """Why it is gone."""
 
 
-def status_of(replica: Replica, channel: Channel | None, end: int, now: float) -> LinkStatus:
+def status_of(slave: SlaveProgress, channel: Channel | None, end: int, now: float) -> LinkStatus:
     """Return what is known of a slave; one without a channel is gone."""
-    lag_s = min(replica.lag_s(end, now), now - replica.connected_at)
+    lag_s = min(slave.lag_s(end, now), now - slave.connected_at)
     return LinkStatus(
-        name=replica.name,
-        address=replica.address,
-        identity=replica.identity,
-        broker_id=replica.broker_id,
-        is_native=replica.is_native,
+        name=slave.name,
+        address=slave.address,
+        identity=slave.identity,
+        broker_id=slave.broker_id,
+        is_native=slave.is_native,
         is_connected=channel is not None,
         is_secure=channel is not None and channel.is_secure,
-        in_sync=replica.in_sync,
-        appended=replica.appended,
-        flushed=replica.flushed,
-        lag_bytes=replica.lag_bytes(end),
+        in_sync=slave.in_sync,
+        appended=slave.appended,
+        flushed=slave.flushed,
+        lag_bytes=slave.lag_bytes(end),
         lag_ms=round(lag_s * 1000),
-        heard_ms_ago=round((now - replica.heard_at) * 1000),
+        heard_ms_ago=round((now - slave.heard_at) * 1000),
         sent_bytes=channel.sent_bytes if channel is not None else 0,
         is_blocked=channel is not None and not channel.is_idle,
-        why=replica.why_gone,
+        why=slave.why_gone,
     )
 
 
@@ -83,36 +83,36 @@ class LinkLog:
 
     def connected(self, host: str, link: MasterLink, end: int, now: float) -> None:
         """It is known who a slave is and where it begins."""
-        if link.replica is None:
+        if link.slave is None:
             return
-        dialect = "native" if link.replica.is_native else "stock"
+        dialect = "native" if link.slave.is_native else "stock"
         self._write(
             logging.INFO,
             host,
-            f"slave {link.replica.name} connected from {link.peer} ({dialect}), it gets the log"
+            f"slave {link.slave.name} connected from {link.peer} ({dialect}), it gets the log"
             f" from {link.position} on, {max(0, end - link.position)} bytes",
             now,
         )
 
-    def in_sync_changed(self, host: str, replica: Replica, end: int, now: float) -> None:
+    def in_sync_changed(self, host: str, slave: SlaveProgress, end: int, now: float) -> None:
         """A slave has come to be in sync, or is no longer."""
-        if replica.in_sync:
-            line = f"slave {replica.name} is in sync at {replica.appended}"
+        if slave.in_sync:
+            line = f"slave {slave.name} is in sync at {slave.appended}"
             self._write(logging.INFO, host, line, now)
             return
         self._write(
             logging.WARNING,
             host,
-            f"slave {replica.name} is out of sync: it lacks {replica.lag_bytes(end)} bytes and last"
-            f" had all there was {replica.lag_s(end, now):.1f} s ago",
+            f"slave {slave.name} is out of sync: it lacks {slave.lag_bytes(end)} bytes and last"
+            f" had all there was {slave.lag_s(end, now):.1f} s ago",
             now,
         )
 
     def ended(self, host: str, link: MasterLink, now: float) -> None:
         """A link is over."""
         why = link.end_reason
-        if link.replica is not None:
-            line = f"slave {link.replica.name} at {link.peer} is gone: {why}"
+        if link.slave is not None:
+            line = f"slave {link.slave.name} at {link.peer} is gone: {why}"
             self._write(logging.WARNING, host, line, now)
         elif link.state is LinkState.NEW and not str(why).startswith(REFUSED):
             # A port scan, or a health check.

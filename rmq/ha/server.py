@@ -187,11 +187,11 @@ class HaServer:
         now = trio.current_time()
         end = self._store_log.end
         connected = [
-            status_of(connection.link.replica, connection.channel, end, now)
+            status_of(connection.link.slave, connection.channel, end, now)
             for connection in self._connections
-            if connection.link.replica is not None
+            if connection.link.slave is not None
         ]
-        return connected + [status_of(gone, None, end, now) for gone in self.master.replicas.gone]
+        return connected + [status_of(gone, None, end, now) for gone in self.master.slaves.gone]
 
     # --- running -----------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class HaServer:
         """Take in what a slave says until it, or we, have had enough; return why."""
         link, promises = connection.link, self.master.promises
         while link.end_reason is None:
-            if not promises.is_sync and link.replica is not None:
+            if not promises.is_sync and link.slave is not None:
                 await trio.sleep(REPORT_PAUSE_S)
             try:
                 # With few sends that wait for it, each report counts.
@@ -341,7 +341,7 @@ class HaServer:
             link.receive(data, now)
             if self.master.records_heard != heard and self.on_recorded is not None:
                 self.on_recorded()
-            if not connection.is_told and link.replica is not None:
+            if not connection.is_told and link.slave is not None:
                 connection.is_told = True
                 self._people.connected(connection.host, link, self._store_log.end, now)
             self._note_in_sync(now)
@@ -376,26 +376,26 @@ class HaServer:
 
     def _note_in_sync(self, now: float) -> None:
         """See who has come to be in sync, or is no longer, and say so."""
-        replicas = self.master.replicas
-        has_changed = replicas.in_sync_most != self._in_sync_most
+        slaves = self.master.slaves
+        has_changed = slaves.in_sync_most != self._in_sync_most
         for connection in self._connections:
-            replica = connection.link.replica
-            if replica is None:
+            slave = connection.link.slave
+            if slave is None:
                 continue
-            in_sync = replica.in_sync and replica.has_answered
+            in_sync = slave.in_sync and slave.has_answered
             if in_sync != connection.in_sync:
                 connection.in_sync = in_sync
                 has_changed = True
                 end = self._store_log.end
-                self._people.in_sync_changed(connection.host, replica, end, now)
+                self._people.in_sync_changed(connection.host, slave, end, now)
         if has_changed:
-            self._in_sync_most = replicas.in_sync_most
+            self._in_sync_most = slaves.in_sync_most
             for connection in self._connections:
                 # Native slaves are told how many there are, and whether they count.
                 self._push(connection, now)
             if self.on_in_sync_changed is not None:
                 self.on_in_sync_changed()
-            if len(self.master.promises) and not replicas.is_enough:
+            if len(self.master.promises) and not slaves.is_enough:
                 self.in_one_round(self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
@@ -434,7 +434,7 @@ class HaServer:
             master.grew(now)
             for connection in list(self._connections):
                 deadline = min(deadline, self._tick_connection(connection, now))
-            master.replicas.refresh(now)
+            master.slaves.refresh(now)
             self._note_in_sync(now)
             self._settle()
             for wait in master.promises.expire(now):
@@ -453,11 +453,11 @@ class HaServer:
         why = link.end_reason
         begin = self._store_log.begin
         # A link that sends finds these out by itself, but one whose slave takes nothing does not.
-        if why is None and link.replica is not None:
+        if why is None and link.slave is not None:
             if link.position < begin:
                 # It would keep the room of a deleted file.
                 why = f"its bytes at {link.position} have expired, the log begins at {begin}"
-            elif link.replica.is_superseded:
+            elif link.slave.is_superseded:
                 why = "its slave has connected anew"
         if why is not None:
             self._end(connection, why)

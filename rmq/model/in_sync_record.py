@@ -34,14 +34,14 @@ _NUMBER_MAX: Final = 2**63 - 1
 _Number = Annotated[int, msgspec.Meta(ge=0, le=_NUMBER_MAX)]
 
 
-def member_name(replica: bytes, incarnation: int) -> str:
+def member_name(store_id: bytes, incarnation: int) -> str:
     """Return the name of a store as a member."""
-    return f"{replica.hex()}.{incarnation}"
+    return f"{store_id.hex()}.{incarnation}"
 
 
-def member_names(replica: bytes, incarnations: Iterable[int]) -> frozenset[str]:
+def member_names(store_id: bytes, incarnations: Iterable[int]) -> frozenset[str]:
     """Return the names of a store as a member in several incarnations."""
-    return frozenset(member_name(replica, number) for number in incarnations)
+    return frozenset(member_name(store_id, number) for number in incarnations)
 
 
 def store_of(member: str) -> str:

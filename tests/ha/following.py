@@ -162,7 +162,7 @@ class Slave:
             "broker_name": NAME,
             "broker_id": 1,
             "address": "127.0.0.1:10921",
-            "replica": SLAVE_ID,
+            "store_id": SLAVE_ID,
         }
         self.runner = SlaveRunner(
             node.store,

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tests.ha.protocol.kit_master import Peer, Serving
 
 
-async def in_sync_native(run: Serving, peer: Peer, replica: bytes = b"s" * 16) -> NativePeer:
-    slave = NativePeer(MemoryLog(run.log.segment_bytes), replica=replica)
+async def in_sync_native(run: Serving, peer: Peer, store_id: bytes = b"s" * 16) -> NativePeer:
+    slave = NativePeer(MemoryLog(run.log.segment_bytes), store_id=store_id)
     await slave.follow(peer, run.log.end)
     return slave
 
@@ -248,9 +248,9 @@ async def test_an_asynchronous_master_waits_for_nobody(tmp_path: Path) -> None:
 async def test_two_slaves_are_needed_when_the_rules_say_so(tmp_path: Path) -> None:
     async with serving(tmp_path, rules=InSyncRules(needed=2), messages=1) as run:
         with stranger(run) as first, stranger(run) as second:
-            one = await in_sync_native(run, first, replica=b"1" * 16)
+            one = await in_sync_native(run, first, store_id=b"1" * 16)
             assert run.ask(run.log.end) == [Kept.NOT_AVAILABLE]
-            two = await in_sync_native(run, second, replica=b"2" * 16)
+            two = await in_sync_native(run, second, store_id=b"2" * 16)
             answer = run.ask(run.put())
             await one.follow(first, run.log.end)
             assert answer == []
@@ -288,8 +288,8 @@ async def test_those_concerned_hear_of_changes(tmp_path: Path) -> None:
     async with serving(tmp_path, messages=1) as run:
         counts: list[int] = []
         visible: list[int] = []
-        replicas, promises = run.master.replicas, run.master.promises
-        run.server.on_in_sync_changed = lambda: counts.append(replicas.in_sync_count)
+        slaves, promises = run.master.slaves, run.master.promises
+        run.server.on_in_sync_changed = lambda: counts.append(slaves.in_sync_count)
         run.server.on_settled = lambda: visible.append(promises.visible)
         with stranger(run) as peer:
             slave = await in_sync_native(run, peer)
@@ -335,13 +335,13 @@ async def test_close_links_takes_back_what_is_on_its_way(tmp_path: Path) -> None
             run.put(30, size=MIB)
             assert run.only_link.is_blocked
             run.server.close_links("the log is cut")
-            assert len(run.master.replicas) == 0
+            assert len(run.master.slaves) == 0
             assert run.only_link.why == "the log is cut"
             for peer in (slave, silent):
                 with pytest.raises(ConnectionResetError):
                     await peer.read_to_the_end()
             await settled()
-            run.master.replicas.shrank(0)
+            run.master.slaves.shrank(0)
 
 
 async def test_a_new_link_works_after_close_links(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_nothing_a_peer_says_makes_it_hold_anything(
                     if peer.is_closed:
                         break
                 assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
-                assert run.master.replicas.replicated == -1
+                assert run.master.slaves.replicated == -1
 
     trio.run(main)
 

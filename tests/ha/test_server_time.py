@@ -61,17 +61,17 @@ async def test_reports_are_read_at_once_only_where_sends_wait_for_them(
     async with serving(tmp_path, mode=mode) as run:
         with stock_slave(run) as slave:
             await slave.report(0)
-            (replica,) = run.master.replicas
+            (progress,) = run.master.slaves
             end = run.put()
             await settled()
             # The first one is read, and then the master turns to others for a while.
             mock_clock.jump(REPORT_PAUSE_S)
             await slave.report(0)
             await slave.report(end)
-            assert replica.appended == (end if mode is ReplicationMode.SYNC else 0)
+            assert progress.appended == (end if mode is ReplicationMode.SYNC else 0)
             mock_clock.jump(REPORT_PAUSE_S)
             await settled()
-            assert replica.appended == end
+            assert progress.appended == end
 
 
 async def test_what_is_sent_stands_for_a_heartbeat(tmp_path: Path, mock_clock: MockClock) -> None:
@@ -228,8 +228,8 @@ async def test_a_slave_that_takes_no_bytes_is_left_out_though_it_reports(
     rules = InSyncRules(lag_s_max=15)
     async with serving(tmp_path, rules=rules, store={"segment_bytes": 4 * MIB}) as run:
         changes: list[int] = []
-        replicas = run.master.replicas
-        run.server.on_in_sync_changed = lambda: changes.append(replicas.in_sync_count)
+        slaves = run.master.slaves
+        run.server.on_in_sync_changed = lambda: changes.append(slaves.in_sync_count)
         with stock_slave(run) as slave:
             await slave.report(0)
             await slave.report(0)

@@ -245,7 +245,7 @@ async def test_a_slave_without_a_master_waits_for_one(mock_clock: MockClock) -> 
             slave.runner.point_to(None, None)
             await hands.settle()
             assert slave.state() is SlaveState.IDLE
-            assert len(master.master.replicas) == 0
+            assert len(master.master.slaves) == 0
             source.put(1)
             master.grew()
             await hands.pass_time(10)
@@ -265,7 +265,7 @@ async def test_a_slave_changes_to_another_master_at_once(mock_clock: MockClock) 
             slave.runner.point_to(second.address, None)
             await hands.settle()
             assert slave.state() is SlaveState.STREAMING
-            assert (len(first.master.replicas), len(second.master.replicas)) == (0, 1)
+            assert (len(first.master.slaves), len(second.master.slaves)) == (0, 1)
             assert slave.adopted == [(2, source.log.end)]
             nursery.cancel_scope.cancel()
 

@@ -127,7 +127,7 @@ async def test_a_store_that_failed_to_sync_takes_no_more_and_says_so(
             await hands.pass_time(3)
             assert slave.state() is SlaveState.FAILED
             assert "must be restarted" in (slave.runner.status.last_error or "")
-            assert len(master.master.replicas) == 0, "a slave that holds nothing counts for nothing"
+            assert len(master.master.slaves) == 0, "a slave that holds nothing counts for nothing"
             accepted = master.accepted
             await hands.pass_time(5)
             assert master.accepted == accepted, "nobody is dialled for nothing"
@@ -213,7 +213,7 @@ async def test_a_failed_flush_ends_the_connection_without_a_report(mock_clock: M
             master.put(5)
             await hands.settle()
             assert slave.state() is SlaveState.FAILED
-            assert len(master.master.replicas) == 0
+            assert len(master.master.slaves) == 0
             assert master.flushed < source.log.end
 
 

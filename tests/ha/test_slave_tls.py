@@ -122,7 +122,7 @@ async def test_a_master_that_cannot_be_trusted_gets_and_gives_nothing(
             assert slave.state() is SlaveState.CONNECTING
             assert "TLS handshake failed" in (slave.runner.status.last_error or "")
             assert copy.log.end == 0
-            assert len(master.master.replicas) == 0
+            assert len(master.master.slaves) == 0
             assert master.accepted >= 3
 
 

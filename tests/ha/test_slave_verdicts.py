@@ -142,7 +142,7 @@ async def test_a_slave_that_was_cut_to_nothing_is_seeded_anew_where_its_master_b
     [
         pytest.param({"cluster": "other"}, "a slave of other/broker-a", id="another cluster"),
         pytest.param({"broker_name": "broker-b"}, "a slave of C/broker-b", id="another broker"),
-        pytest.param({"replica": b"m" * 16}, "the same store", id="a copy of the master"),
+        pytest.param({"store_id": b"m" * 16}, "the same store", id="a copy of the master"),
         pytest.param({"secret": b"wrong"}, "does not know the secret", id="another secret"),
     ],
 )

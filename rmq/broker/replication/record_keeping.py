@@ -243,9 +243,9 @@ class RecordKeeping:
         return self._lease.held_until(
             config.namesrv_addrs,
             (
-                replica.heard_at
-                for replica in self._master.replicas
-                if replica.in_sync and replica.is_native and allows(replica.member)
+                slave.heard_at
+                for slave in self._master.slaves
+                if slave.in_sync and slave.is_native and allows(slave.member)
             ),
             config.ha_master_lease_ms / 1000,
         )

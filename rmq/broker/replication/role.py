@@ -515,7 +515,7 @@ class Replication:
         end = self._store.core.log.written
         if self.master is None:
             return end
-        held = [replica.appended for replica in self.master.replicas if replica.in_sync]
+        held = [slave.appended for slave in self.master.slaves if slave.in_sync]
         return min(held, default=end)
 
     def pump(self) -> None:
@@ -534,7 +534,7 @@ class Replication:
             # Nobody waits: slaves have nothing to do until they get this.
             self.pump()
             return
-        if not self._is_pump_planned and len(self.master.replicas):
+        if not self._is_pump_planned and len(self.master.slaves):
             self._is_pump_planned = True
             if self._in_round():
                 return
@@ -570,7 +570,7 @@ class Replication:
         changes = self._duties.changes()
         while True:
             await trio.sleep(NEWS_S)
-            if changes != (changes := self._duties.changes()) and len(master.replicas):
+            if changes != (changes := self._duties.changes()) and len(master.slaves):
                 master.announce()
                 self.pump()
 
@@ -579,7 +579,7 @@ class Replication:
             cluster=config.cluster_name,
             broker_name=config.broker_name,
             address=config.address,
-            replica=self.identity.replica,
+            store_id=self.identity.store_id,
             secret=config.ha_secret.encode(),
             catch_up=_CATCH_UP[config.ha_catch_up_from],
             rules=InSyncRules(
@@ -655,7 +655,7 @@ class Replication:
             broker_name=config.broker_name,
             broker_id=config.broker_id,
             address=config.address,
-            replica=self.identity.replica,
+            store_id=self.identity.store_id,
             incarnation=self.identity.incarnation,
             secret=config.ha_secret.encode(),
             catch_up=_CATCH_UP[config.ha_catch_up_from],

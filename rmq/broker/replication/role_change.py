@@ -648,7 +648,7 @@ class RoleChange:
         master = self._replication.master
         with trio.move_on_after(JOIN_S):
             while (  # noqa: ASYNC110 - rare, and short
-                master is not None and len(master.replicas) and not master.replicas.in_sync_count
+                master is not None and len(master.slaves) and not master.slaves.in_sync_count
             ):
                 await trio.sleep(0.01)
 
@@ -670,7 +670,7 @@ class RoleChange:
                     while not master.is_held_by_all(end):  # noqa: ASYNC110 - rare, and short
                         await trio.sleep(0.01)
                 if must_be_held and not (
-                    master.replicas.in_sync_count and master.is_held_by_all(end)
+                    master.slaves.in_sync_count and master.is_held_by_all(end)
                 ):
                     _refuse("no slave in sync has all messages")
             broker_id = free_id(await self._siblings.members())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmq.ha.protocol.pending_acks import Promises, ReplicationMode
-from rmq.ha.protocol.slaves import InSyncRules, ReplicaSet
+from rmq.ha.protocol.slaves import InSyncRules, SlaveSet
 from rmq.ha.protocol.throttle import TokenBucket
 from rmq.ha.protocol.wire import CatchUp
 from rmq.model.in_sync_record import store_of
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmq.ha.protocol.log_view import LogView
     from rmq.ha.protocol.record_keeper import RecordKeeper
-    from rmq.ha.protocol.slaves import Replica
+    from rmq.ha.protocol.slaves import SlaveProgress
     from rmq.model.in_sync_record import InSyncRecord
 
 ANSWER_S: Final = 1.0
@@ -38,7 +38,7 @@ class MasterSettings:
     broker_name: str
     address: str
     """Where clients find it."""
-    replica: bytes
+    store_id: bytes
     """Names the store."""
     secret: bytes = b""
     """If there is one, only slaves that know it are served, and no stock ones."""
@@ -94,11 +94,11 @@ class Master(Generic[T]):
         self.log = log
         self.epoch = epoch
         self.mode = mode
-        self.replicas = ReplicaSet(settings.rules, log.end)
+        self.slaves = SlaveSet(settings.rules, log.end)
         if keeper is not None:
-            self.replicas.keeper = keeper
+            self.slaves.keeper = keeper
         self.promises: Promises[T] = Promises(
-            self.replicas, self._mode_in_force(), end=log.end, timeout_s=settings.timeout_s
+            self.slaves, self._mode_in_force(), end=log.end, timeout_s=settings.timeout_s
         )
         self._gone_at: dict[str, float] = {}
         """Since when members are not in sync."""
@@ -117,16 +117,16 @@ class Master(Generic[T]):
     def reconfigure(self, settings: MasterSettings, now: float) -> None:
         """Go on with other settings; links read them when they need them."""
         self.settings = settings
-        self.replicas.rules = settings.rules
+        self.slaves.rules = settings.rules
         self.promises.timeout_s = settings.timeout_s
         self.bucket.set_rate(settings.catch_up_bytes_per_s, now)
-        self.replicas.refresh(now)
+        self.slaves.refresh(now)
 
     # --- what answers may rest on ------------------------------------------------------------
 
     @property
     def keeper(self) -> RecordKeeper:
-        return self.replicas.keeper
+        return self.slaves.keeper
 
     def _mode_in_force(self) -> ReplicationMode:
         """Return the mode that was asked for, or sync until async may be relied on."""
@@ -140,25 +140,25 @@ class Master(Generic[T]):
 
     def apply_record(self) -> None:
         """Rely on what is recorded now, and on nothing else."""
-        self.replicas.recount()
+        self.slaves.recount()
         self.promises.switch(self._mode_in_force(), self.log.end)
 
     def want_record(self, nameservers: tuple[str, ...], now: float) -> None:
         """Say what should be recorded, as slaves are now."""
-        keeper, replicas = self.keeper, self.replicas
+        keeper, slaves = self.keeper, self.slaves
         if any(
-            replica.in_sync and not replica.has_answered and now < replica.connected_at + ANSWER_S
-            for replica in replicas
+            slave.in_sync and not slave.has_answered and now < slave.connected_at + ANSWER_S
+            for slave in slaves
         ):
             # It counts in a moment: no need to write down that it does not.
             return
         last = keeper.newest
         members = frozenset(
-            replica.member for replica in replicas if replica.in_sync and replica.has_answered
+            slave.member for slave in slaves if slave.in_sync and slave.has_answered
         )
         self._met |= members
         is_sync = self.mode is ReplicationMode.SYNC
-        if keeper.is_renewing and is_sync and len(members) < replicas.rules.needed:
+        if keeper.is_renewing and is_sync and len(members) < slaves.rules.needed:
             # No send is answered meanwhile, and who was a member may still be promoted.
             return
         # One that came back as another member is not two.
@@ -170,16 +170,16 @@ class Master(Generic[T]):
             and (member in self._met or not keeper.is_renewing)
         )
         self._gone_at = {m: self._gone_at.get(m, now) for m in recorded - members}
-        if len(members) >= replicas.rules.needed:
+        if len(members) >= slaves.rules.needed:
             # Not at once: one that is back soon need not be written down twice.
             recorded = frozenset(m for m, at in self._gone_at.items() if now < at + DROP_S)
         keeper.want(
             is_sync=is_sync,
-            needed=replicas.rules.needed,
+            needed=slaves.rules.needed,
             members=members | recorded,
             nameservers=nameservers,
             acknowledged=self.promises.settle_visible(self.log.end),
-            held=replicas.holding,
+            held=slaves.holding,
         )
 
     def record_to_tell(self, told: tuple[int, int]) -> InSyncRecord | None:
@@ -187,19 +187,19 @@ class Master(Generic[T]):
         record = self.keeper.newest
         return record if record is not None and record.order > told else None
 
-    def recorded(self, replica: Replica, order: tuple[int, int]) -> None:
+    def recorded(self, slave: SlaveProgress, order: tuple[int, int]) -> None:
         """A slave has a record on its disk."""
         self.records_heard += 1
-        if self.keeper.stored(replica.member, order):
+        if self.keeper.stored(slave.member, order):
             self.apply_record()
 
     def grew(self, now: float) -> None:
         """The log has grown."""
-        self.replicas.grew(self.log.end, now)
+        self.slaves.grew(self.log.end, now)
 
     def is_held_by_all(self, end: int) -> bool:
         """Whether all slaves in sync hold the log up to `end`."""
-        return all(replica.appended >= end for replica in self.replicas if replica.in_sync)
+        return all(slave.appended >= end for slave in self.slaves if slave.in_sync)
 
     def announce(self) -> None:
         """There is news about topics, groups or offsets."""

@@ -24,7 +24,7 @@ from rmq.ha.protocol import wire
 from rmq.ha.protocol.auth import is_hello_genuine, sign_welcome
 from rmq.ha.protocol.log_view import is_tail_enough, tail_start
 from rmq.ha.protocol.master import STOCK_FRAME_BYTES_MAX
-from rmq.ha.protocol.slaves import NOTHING, Replica
+from rmq.ha.protocol.slaves import NOTHING, SlaveProgress
 from rmq.ha.protocol.wire import (
     BODY_BYTES_MAX,
     PREAMBLE,
@@ -84,7 +84,7 @@ class MasterLink:
         self, master: Master[Any], peer_host: str, peer: str, *, nonce: bytes, now: float
     ) -> None:
         self.state = LinkState.NEW
-        self.replica: Replica | None = None
+        self.slave: SlaveProgress | None = None
         self.end_reason: str | None = None
         """Why the connection has to be closed."""
         self.position = 0
@@ -212,7 +212,7 @@ class MasterLink:
         else:
             self.state = LinkState.STOCK
             start = offset if offset else self._start_of_empty(settings.catch_up)
-            replica = Replica(
+            slave = SlaveProgress(
                 f"{STOCK}{self._host}",
                 self._peer,
                 self._peer,
@@ -221,14 +221,14 @@ class MasterLink:
                 host=self._host,
                 member=f"{STOCK}{self._host}",
             )
-            self._start(replica, start, now)
+            self._start(slave, start, now)
 
     def _stock_report(self, offset: int, now: float) -> None:
         if offset > self._offered:
             self._forged(f"it says that it has {offset}, but was sent {self._offered}")
-        elif self.replica is not None:
+        elif self.slave is not None:
             # Nothing is known of its disk.
-            self._master.replicas.holds(self.replica, offset, NOTHING, now)
+            self._master.slaves.holds(self.slave, offset, NOTHING, now)
 
     def _ack(self, header: UpHeader, now: float) -> None:
         appended, flushed, epoch = header.appended, header.flushed, header.epoch
@@ -238,16 +238,16 @@ class MasterLink:
             )
         elif epoch != self._master.epoch:
             self._refuse(f"it acknowledges epoch {epoch}, this is {self._master.epoch}")
-        elif self.replica is not None:
-            self.replica.has_answered = True
-            self.replica.lacks_tables = header.flags & _LACKS_TABLES != 0
-            self._master.replicas.holds(self.replica, appended, flushed, now)
+        elif self.slave is not None:
+            self.slave.has_answered = True
+            self.slave.lacks_tables = header.flags & _LACKS_TABLES != 0
+            self._master.slaves.holds(self.slave, appended, flushed, now)
 
     def _recorded(self, order: tuple[int, int]) -> None:
         if order > self._told_record:
             self._forged(f"it says that it has record {order}, but was sent {self._told_record}")
-        elif self.replica is not None:
-            self._master.recorded(self.replica, order)
+        elif self.slave is not None:
+            self._master.recorded(self.slave, order)
 
     # --- the greeting ------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class MasterLink:
             verdict, start, reason = Verdict.REFUSED, 0, double
         if verdict is not Verdict.REFUSED:
             # It is who it says, and has what it says, whatever it said before.
-            master.replicas.supersede(hello.replica.hex())
+            master.slaves.supersede(hello.store_id.hex())
         if verdict is Verdict.START or verdict is Verdict.RESEED:
             self.state = LinkState.NATIVE
         welcome = sign_welcome(
@@ -268,7 +268,7 @@ class MasterLink:
                 master.settings.cluster,
                 master.settings.broker_name,
                 master.settings.address,
-                master.settings.replica,
+                master.settings.store_id,
                 master.epoch,
                 master.log.begin,
                 master.log.end,
@@ -280,20 +280,20 @@ class MasterLink:
         )
         self._send_frame(DownKind.WELCOME, wire.pack_body(wire.Welcome, welcome))
         if verdict is Verdict.START:
-            replica = Replica(
-                hello.replica.hex(),
+            slave = SlaveProgress(
+                hello.store_id.hex(),
                 f"{hello.broker_name}:{hello.broker_id}",
                 hello.address,
                 broker_id=hello.broker_id,
                 is_native=True,
                 host=self._host,
-                member=member_name(hello.replica, hello.incarnation),
+                member=member_name(hello.store_id, hello.incarnation),
             )
-            self._start(replica, start, now)
+            self._start(slave, start, now)
             # Its end was compared with ours: this much it has. An empty one lacks nothing of what
             # lies before its start, or it could never be in sync before more is appended.
             flushed = min(hello.flushed, start) if hello.end else start
-            master.replicas.holds(replica, start, flushed, now)
+            master.slaves.holds(slave, start, flushed, now)
         elif verdict is Verdict.RESEED:
             master.counters.reseeded += 1
             self._end(f"{hello.broker_name}:{hello.broker_id} begins anew: {reason}")
@@ -315,7 +315,7 @@ class MasterLink:
                 f"a slave of {hello.cluster}/{hello.broker_name} called the master of"
                 f" {settings.cluster}/{settings.broker_name}",
             )
-        if hello.replica == settings.replica:
+        if hello.store_id == settings.store_id:
             return Verdict.REFUSED, 0, "master and slave have the same store, or a copy of it"
         if hello.epoch > master.epoch:
             master.outdated_by = max(hello.epoch, master.outdated_by or 0)
@@ -388,11 +388,11 @@ class MasterLink:
     def _double_of(self, hello: HelloBody, now: float) -> str:
         """Say which healthy slave a newcomer cannot be told from; empty if there is none."""
         healthy_s = 2 * self._master.settings.heartbeat_s
-        for other in self._master.replicas:
+        for other in self._master.slaves:
             if not other.is_native or other.is_superseded or now - other.heard_at > healthy_s:
                 continue
             is_same_place = other.address == hello.address and other.host == self._host
-            if other.identity == hello.replica.hex():
+            if other.identity == hello.store_id.hex():
                 if not is_same_place:
                     return (
                         f"the slave at {other.address} ({other.host}) has the same store, of which"
@@ -415,11 +415,11 @@ class MasterLink:
         last = self._master.promises.awaited_from(log.end)
         return max(log.begin, last - last % log.segment_bytes)
 
-    def _start(self, replica: Replica, start: int, now: float) -> None:
-        self.replica = replica
+    def _start(self, slave: SlaveProgress, start: int, now: float) -> None:
+        self.slave = slave
         self.position = self._offered = start
-        self._master.replicas.grew(self._master.log.end, now)
-        self._master.replicas.join(replica, now)
+        self._master.slaves.grew(self._master.log.end, now)
+        self._master.slaves.join(slave, now)
 
     # --- to the slave ------------------------------------------------------------------------
 
@@ -474,7 +474,7 @@ class MasterLink:
         """A chunk is with the system: the next one follows it."""
         self.position = chunk.offset + chunk.size
         self._sent_at = now
-        if chunk.size and self.replica is not None and not self.replica.in_sync:
+        if chunk.size and self.slave is not None and not self.slave.in_sync:
             self._master.bucket.take(chunk.size)
         self._plan_tick()
 
@@ -482,7 +482,7 @@ class MasterLink:
         """Return how much of `size` may go: slaves in sync are never held up."""
         bucket = self._master.bucket
         self._throttled_until = 0.0
-        if not bucket.is_limited or self.replica is None or self.replica.in_sync:
+        if not bucket.is_limited or self.slave is None or self.slave.in_sync:
             return size
         allowed = int(min(size, bucket.allowed(now)))
         if allowed < min(size, 4096):
@@ -503,15 +503,15 @@ class MasterLink:
         """Return what a native slave must hear of at once when it changes."""
         master = self._master
         flags = _SYNC if master.promises.is_sync else 0
-        if self.replica is not None and self.replica.in_sync:
+        if self.slave is not None and self.slave.in_sync:
             flags |= _YOU_ARE_IN_SYNC
-        if master.replicas.rules.counts_flushed:
+        if master.slaves.rules.counts_flushed:
             flags |= _WANTS_FLUSH
         return (
             master.news,
             flags,
-            min(master.replicas.rules.needed, 255),
-            min(master.replicas.in_sync_most, 255),
+            min(master.slaves.rules.needed, 255),
+            min(master.slaves.in_sync_most, 255),
         )
 
     def _data_header(self, offset: int, size: int, now: float) -> DownHeader:
@@ -529,7 +529,7 @@ class MasterLink:
             news,
             end,
             # Nothing behind this has been answered yet, other than that it is not replicated.
-            max(master.promises.settle_visible(end), master.replicas.replicated),
+            max(master.promises.settle_visible(end), master.slaves.replicated),
             int(now * 1000),
         )
 
@@ -564,7 +564,7 @@ class MasterLink:
 
     def _is_superseded(self) -> bool:
         """End the connection if its slave has another one since."""
-        if self.replica is None or not self.replica.is_superseded:
+        if self.slave is None or not self.slave.is_superseded:
             return False
         self._end("its slave has connected anew")
         return True
@@ -572,8 +572,8 @@ class MasterLink:
     def closed(self, now: float, why: str = "the connection was closed") -> None:
         """The connection is gone, or is being closed."""
         self._end(why)
-        if self.replica is not None:
-            self._master.replicas.leave(self.replica, now, self.end_reason or why)
+        if self.slave is not None:
+            self._master.slaves.leave(self.slave, now, self.end_reason or why)
 
     def _refuse(self, reason: str) -> None:
         self._master.counters.refused += 1

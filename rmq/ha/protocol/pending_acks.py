@@ -16,7 +16,7 @@ from rmq.store.waits import WatermarkWaits
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from rmq.ha.protocol.slaves import ReplicaSet
+    from rmq.ha.protocol.slaves import SlaveSet
 
 T = TypeVar("T", bound="Hashable")
 
@@ -48,7 +48,7 @@ class Promises(Generic[T]):
     """The sends that wait for slaves, by token."""
 
     def __init__(
-        self, replicas: ReplicaSet, mode: ReplicationMode, *, end: int, timeout_s: float
+        self, slaves: SlaveSet, mode: ReplicationMode, *, end: int, timeout_s: float
     ) -> None:
         self.timeout_s = timeout_s
         self.in_force = ModeSwitch(end, mode)
@@ -56,7 +56,7 @@ class Promises(Generic[T]):
         """Up to where what was appended has been replicated, or did not have to be."""
         self._awaited_from = end
         """If anyone waits, then for something that ends behind this."""
-        self._replicas = replicas
+        self._slaves = slaves
         self._waits: WatermarkWaits[T] = WatermarkWaits()
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Promises(Generic[T]):
 
     def refuses(self) -> bool:
         """Whether a send must not even be appended, because too few slaves are in sync."""
-        return self.is_sync and self._replicas.in_sync_count < self._replicas.rules.minimum
+        return self.is_sync and self._slaves.in_sync_count < self._slaves.rules.minimum
 
     def switch(self, mode: ReplicationMode, end: int) -> ModeSwitch:
         """Change the mode from the end of the log on. Those who wait go on waiting."""
@@ -90,10 +90,10 @@ class Promises(Generic[T]):
         """
         if not self.is_sync or end_offset <= self.in_force.offset:
             return Kept.REPLICATED
-        replicas = self._replicas
-        if end_offset <= replicas.replicated:
+        slaves = self._slaves
+        if end_offset <= slaves.replicated:
             return Kept.REPLICATED
-        if not replicas.is_enough:
+        if not slaves.is_enough:
             return Kept.NOT_AVAILABLE
         if not len(self._waits) or end_offset <= self._awaited_from:
             self._awaited_from = end_offset - 1
@@ -102,7 +102,7 @@ class Promises(Generic[T]):
 
     def settle(self) -> list[T]:
         """Return those whose messages enough slaves hold by now."""
-        replicated = self._replicas.replicated
+        replicated = self._slaves.replicated
         if replicated > self.visible:
             self.visible = replicated
         self._awaited_from = max(self._awaited_from, replicated)

@@ -96,7 +96,7 @@ class SlaveSettings:
     broker_id: int
     address: str
     """Where clients find it."""
-    replica: bytes
+    store_id: bytes
     """Names the store."""
     incarnation: int = 0
     secret: bytes = b""
@@ -115,7 +115,7 @@ class MasterView:
 
     is_native: bool = False
     address: str = ""
-    replica: bytes = b""
+    store_id: bytes = b""
     epoch: int = 0
     end: int = 0
     """Where its log ended when it last said so."""
@@ -278,7 +278,7 @@ class SlaveLink:
             broker_name=settings.broker_name,
             broker_id=settings.broker_id,
             address=settings.address,
-            replica=settings.replica,
+            store_id=settings.store_id,
             incarnation=settings.incarnation,
             nonce=self._nonce,
             epoch=self.epoch,
@@ -324,7 +324,7 @@ class SlaveLink:
             )
         else:
             master = self.master
-            master.address, master.replica = welcome.address, welcome.replica
+            master.address, master.store_id = welcome.address, welcome.store_id
             master.epoch = self.epoch = welcome.epoch
             master.end = welcome.end
             self.is_streaming = True

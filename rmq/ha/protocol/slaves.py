@@ -47,7 +47,7 @@ class InSyncRules:
             raise ValueError(f"{self.needed} slaves are needed, not 1 or more")
 
 
-class Replica:
+class SlaveProgress:
     """One connection of a slave, as far as its master knows."""
 
     __slots__ = (
@@ -125,7 +125,7 @@ class Replica:
         return 0.0 if self.appended >= end else max(0.0, now - self.caught_up_at)
 
 
-class ReplicaSet:
+class SlaveSet:
     """All slaves of one master."""
 
     def __init__(self, rules: InSyncRules, end: int) -> None:
@@ -140,10 +140,10 @@ class ReplicaSet:
         """How many slaves in sync there are at least: connections that may be of one count once."""
         self.in_sync_most = 0
         """How many there are at most: any of them may be the one that holds what was confirmed."""
-        self._connected: list[Replica] = []
-        self._gone: dict[str, Replica] = {}
+        self._connected: list[SlaveProgress] = []
+        self._gone: dict[str, SlaveProgress] = {}
 
-    def __iter__(self) -> Iterator[Replica]:
+    def __iter__(self) -> Iterator[SlaveProgress]:
         """Those connected, in order of arrival."""
         return iter(self._connected)
 
@@ -151,10 +151,10 @@ class ReplicaSet:
         return len(self._connected)
 
     @property
-    def gone(self) -> list[Replica]:
+    def gone(self) -> list[SlaveProgress]:
         """Slaves that were here and are not now."""
-        present = {replica.identity for replica in self._connected}
-        return [replica for replica in self._gone.values() if replica.identity not in present]
+        present = {slave.identity for slave in self._connected}
+        return [slave for slave in self._gone.values() if slave.identity not in present]
 
     @property
     def needed(self) -> int:
@@ -166,31 +166,31 @@ class ReplicaSet:
         """Whether a message can be replicated as the rules want it."""
         return self.in_sync_count >= self.needed
 
-    def join(self, replica: Replica, now: float) -> None:
+    def join(self, slave: SlaveProgress, now: float) -> None:
         """A slave is connected; what it holds is told next."""
-        replica.connected_at = replica.heard_at = now
-        replica.mark_end, replica.mark_at = self.end, now
-        if replica.is_native:
-            self.supersede(replica.identity)
-        self._connected.append(replica)
+        slave.connected_at = slave.heard_at = now
+        slave.mark_end, slave.mark_at = self.end, now
+        if slave.is_native:
+            self.supersede(slave.identity)
+        self._connected.append(slave)
 
     def supersede(self, identity: str) -> None:
         """A native slave has called anew: nothing it said before counts any longer."""
-        for replica in self._connected:
-            if replica.identity == identity:
-                replica.is_superseded = True
-                replica.in_sync = False
+        for slave in self._connected:
+            if slave.identity == identity:
+                slave.is_superseded = True
+                slave.in_sync = False
         self._count()
 
-    def leave(self, replica: Replica, now: float, why: str) -> None:
+    def leave(self, slave: SlaveProgress, now: float, why: str) -> None:
         """A slave is gone."""
-        if replica not in self._connected:
+        if slave not in self._connected:
             return
-        self._connected.remove(replica)
-        replica.in_sync = False
-        replica.gone_at, replica.why_gone = now, why
-        self._gone.pop(replica.identity, None)
-        self._gone[replica.identity] = replica
+        self._connected.remove(slave)
+        slave.in_sync = False
+        slave.gone_at, slave.why_gone = now, why
+        self._gone.pop(slave.identity, None)
+        self._gone[slave.identity] = slave
         while len(self._gone) > REMEMBERED_MAX:
             del self._gone[next(iter(self._gone))]
         self._count()
@@ -205,50 +205,50 @@ class ReplicaSet:
         if end == before:
             return
         self.end = end
-        for replica in self._connected:
-            if replica.appended >= before:
+        for slave in self._connected:
+            if slave.appended >= before:
                 # It had everything until this moment.
-                replica.caught_up_at = now
-                replica.mark_end, replica.mark_at = end, now
+                slave.caught_up_at = now
+                slave.mark_end, slave.mark_at = end, now
 
     def shrank(self, end: int) -> None:
         """The log was cut; nobody may be connected then."""
         assert not self._connected, "a log is cut only when nobody reads it"
         self.end = end
 
-    def holds(self, replica: Replica, appended: int, flushed: int, now: float) -> None:
+    def holds(self, slave: SlaveProgress, appended: int, flushed: int, now: float) -> None:
         """A slave says what it holds; the caller has checked that it can be true."""
-        replica.heard_at = now
-        if appended > replica.appended:
-            replica.appended = appended
-        if flushed > replica.flushed:
-            replica.flushed = flushed
-        if replica.appended >= replica.mark_end:
+        slave.heard_at = now
+        if appended > slave.appended:
+            slave.appended = appended
+        if flushed > slave.flushed:
+            slave.flushed = flushed
+        if slave.appended >= slave.mark_end:
             # The mark is in the past; who holds all there is now was caught up just now.
-            replica.caught_up_at = now if replica.appended >= self.end else replica.mark_at
-            replica.mark_end, replica.mark_at = self.end, now
+            slave.caught_up_at = now if slave.appended >= self.end else slave.mark_at
+            slave.mark_end, slave.mark_at = self.end, now
         self.refresh(now)
 
-    def refresh(self, now: float) -> list[Replica]:
+    def refresh(self, now: float) -> list[SlaveProgress]:
         """Decide anew who is in sync; return those for whom it changed."""
         rules, end = self.rules, self.end
-        changed: list[Replica] = []
-        for replica in self._connected:
+        changed: list[SlaveProgress] = []
+        for slave in self._connected:
             in_sync = (
-                replica.appended != NOTHING
-                and not replica.is_superseded
-                and not replica.lacks_tables
+                slave.appended != NOTHING
+                and not slave.is_superseded
+                and not slave.lacks_tables
                 and (
-                    replica.appended >= end
+                    slave.appended >= end
                     or (
-                        now - replica.caught_up_at <= rules.lag_s_max
-                        and end - replica.appended < rules.lag_bytes_max
+                        now - slave.caught_up_at <= rules.lag_s_max
+                        and end - slave.appended < rules.lag_bytes_max
                     )
                 )
             )
-            if in_sync != replica.in_sync:
-                replica.in_sync = in_sync
-                changed.append(replica)
+            if in_sync != slave.in_sync:
+                slave.in_sync = in_sync
+                changed.append(slave)
         self._count()
         return changed
 
@@ -261,9 +261,9 @@ class ReplicaSet:
         counts_flushed = self.rules.counts_flushed
         return max(
             (
-                replica.flushed if counts_flushed else replica.appended
-                for replica in self._connected
-                if replica.in_sync and replica.member == member
+                slave.flushed if counts_flushed else slave.appended
+                for slave in self._connected
+                if slave.in_sync and slave.member == member
             ),
             default=NOTHING,
         )
@@ -284,17 +284,17 @@ class ReplicaSet:
         native: dict[str, list[int]] = {}
         stock: dict[str, int] = {}
         allows = self.keeper.allows
-        for replica in self._connected:
-            if replica.in_sync and allows(replica.member):
-                offset = replica.flushed if counts_flushed else replica.appended
+        for slave in self._connected:
+            if slave.in_sync and allows(slave.member):
+                offset = slave.flushed if counts_flushed else slave.appended
                 if offset == NOTHING:
                     # Of a stock slave nobody knows what is on its disk.
                     continue
                 self.in_sync_most += 1
-                if replica.is_native:
-                    native.setdefault(replica.host, []).append(offset)
+                if slave.is_native:
+                    native.setdefault(slave.host, []).append(offset)
                 else:
-                    stock[replica.host] = max(offset, stock.get(replica.host, NOTHING))
+                    stock[slave.host] = max(offset, stock.get(slave.host, NOTHING))
         for host, offset in stock.items():
             beside = native.setdefault(host, [NOTHING])
             # It may be any of them; certain is only that one has as much as it has.

@@ -102,7 +102,7 @@ Hello = Struct(
     "broker_name" / _Text,
     "broker_id" / Int64sb,
     "address" / _Text,
-    "replica" / Bytes(ID_BYTES),
+    "store_id" / Bytes(ID_BYTES),
     "incarnation" / Int64sb,
     "nonce" / Bytes(NONCE_BYTES),
     "epoch" / Int64sb,
@@ -120,7 +120,7 @@ Welcome = Struct(
     "cluster" / _Text,
     "broker_name" / _Text,
     "address" / _Text,
-    "replica" / Bytes(ID_BYTES),
+    "store_id" / Bytes(ID_BYTES),
     "epoch" / Int64sb,
     "begin" / Int64sb,
     "end" / Int64sb,
@@ -244,7 +244,7 @@ class HelloBody(msgspec.Struct, frozen=True):
     broker_id: int
     address: str
     """Where clients find it."""
-    replica: bytes
+    store_id: bytes
     """Names the store, for its whole life."""
     incarnation: int
     """Goes up when it may have lost what it held."""
@@ -267,7 +267,7 @@ class WelcomeBody(msgspec.Struct, frozen=True):
     cluster: str
     broker_name: str
     address: str
-    replica: bytes
+    store_id: bytes
     epoch: int
     begin: int
     end: int

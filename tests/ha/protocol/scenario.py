@@ -90,7 +90,7 @@ class Stage:
         self.now = 0.0
         self.log = SimLog()
         self.settings = MasterSettings(
-            cluster="c", broker_name="b", address="m:10911", replica=b"m" * 16
+            cluster="c", broker_name="b", address="m:10911", store_id=b"m" * 16
         )
         self.mode = ReplicationMode.SYNC
         self.epoch = 1
@@ -157,7 +157,7 @@ class Stage:
             broker_name="b",
             broker_id=len(self.peers),
             address=f"{place}:10911",
-            replica=store.encode().ljust(16, b"."),
+            store_id=store.encode().ljust(16, b"."),
             secret=options.get("secret", "").encode(),
             catch_up=CatchUp.LAST_FILE if "last-file" in options else CatchUp.OLDEST,
         )
@@ -235,7 +235,7 @@ class Stage:
         for slave in self._slaves():
             if slave.next_tick <= self.now:
                 slave.tick(self.now)
-        self.master.replicas.refresh(self.now)
+        self.master.slaves.refresh(self.now)
         self._flow()
         for name in self.master.promises.expire(self.now):
             self.answers[name] = STATUS[Kept.TIMED_OUT]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.ha.protocol.pending_acks import Kept, ModeSwitch, Promises, ReplicationMode
-from rmq.ha.protocol.slaves import InSyncRules, Replica, ReplicaSet
+from rmq.ha.protocol.slaves import InSyncRules, SlaveProgress, SlaveSet
 
 SYNC, ASYNC = ReplicationMode.SYNC, ReplicationMode.ASYNC
 
@@ -18,21 +18,21 @@ class Pair:
     """A master's promises and one slave."""
 
     def __init__(self, mode: ReplicationMode, *, end: int = 100, minimum: int = 0) -> None:
-        self.replicas = ReplicaSet(InSyncRules(minimum=minimum), end)
-        self.promises: Promises[str] = Promises(self.replicas, mode, end=end, timeout_s=3.0)
-        self.slave = Replica("s", "s", "s", broker_id=1, is_native=True)
+        self.slaves = SlaveSet(InSyncRules(minimum=minimum), end)
+        self.promises: Promises[str] = Promises(self.slaves, mode, end=end, timeout_s=3.0)
+        self.slave = SlaveProgress("s", "s", "s", broker_id=1, is_native=True)
 
     def join(self) -> None:
-        self.replicas.join(self.slave, 0.0)
-        self.hold(self.replicas.end)
+        self.slaves.join(self.slave, 0.0)
+        self.hold(self.slaves.end)
 
     def hold(self, offset: int) -> list[str]:
-        self.replicas.holds(self.slave, offset, offset, 0.0)
+        self.slaves.holds(self.slave, offset, offset, 0.0)
         return self.promises.settle()
 
     def send(self, name: str, size: int = 10, now: float = 0.0) -> Kept | None:
-        end = self.replicas.end + size
-        self.replicas.grew(end, now)
+        end = self.slaves.end + size
+        self.slaves.grew(end, now)
         return self.promises.ask(end, now, name)
 
 
@@ -81,7 +81,7 @@ def test_each_waits_until_its_own_deadline() -> None:
 def test_what_is_held_already_needs_no_waiting() -> None:
     pair = Pair(SYNC)
     pair.join()
-    pair.replicas.grew(200, 0.0)
+    pair.slaves.grew(200, 0.0)
     pair.hold(200)
     assert pair.promises.ask(200, 0.0, "m") is Kept.REPLICATED
 
@@ -90,7 +90,7 @@ def test_a_switch_takes_effect_at_the_end_of_the_log() -> None:
     pair = Pair(ASYNC)
     pair.join()
     assert pair.promises.switch(ASYNC, 150) == ModeSwitch(100, ASYNC)
-    pair.replicas.grew(150, 0.0)
+    pair.slaves.grew(150, 0.0)
     assert pair.promises.switch(SYNC, 150) == ModeSwitch(150, SYNC)
     assert pair.promises.visible == 150
     # It was appended before the switch.
@@ -166,31 +166,31 @@ def test_where_a_slave_must_begin_to_cover_those_who_wait() -> None:
 def test_promises_are_kept_once_and_only_when_they_are(steps: list[tuple[str, int]]) -> None:
     pair = Pair(SYNC)
     pair.join()
-    promises, replicas = pair.promises, pair.replicas
+    promises, slaves = pair.promises, pair.slaves
     now, waiting, visible = 0.0, dict[str, tuple[int, float]](), promises.visible
     for number, (kind, value) in enumerate(steps):
         if kind == "send":
             kept = pair.send(str(number), value, now)
             if kept is None:
-                waiting[str(number)] = (replicas.end, now + 3.0)
+                waiting[str(number)] = (slaves.end, now + 3.0)
             elif promises.is_sync:
-                is_held = replicas.end <= max(replicas.replicated, promises.in_force.offset)
+                is_held = slaves.end <= max(slaves.replicated, promises.in_force.offset)
                 assert (kept is Kept.REPLICATED) == is_held
         elif kind == "hold":
-            replicas.holds(pair.slave, min(replicas.end, pair.slave.appended + value), 0, now)
+            slaves.holds(pair.slave, min(slaves.end, pair.slave.appended + value), 0, now)
         elif kind == "wait":
             now += value
         elif kind == "switch":
-            promises.switch((SYNC, ASYNC)[value], replicas.end)
+            promises.switch((SYNC, ASYNC)[value], slaves.end)
         else:
-            replicas.rules = replace(replicas.rules, needed=value)
-            replicas.refresh(now)
+            slaves.rules = replace(slaves.rules, needed=value)
+            slaves.refresh(now)
         for name in promises.settle():
-            assert waiting.pop(name)[0] <= replicas.replicated
+            assert waiting.pop(name)[0] <= slaves.replicated
         for name in promises.expire(now):
             assert waiting.pop(name)[1] <= now
-        assert all(end > replicas.replicated and at > now for end, at in waiting.values())
-        assert all(end > promises.awaited_from(replicas.end) for end, _ in waiting.values())
+        assert all(end > slaves.replicated and at > now for end, at in waiting.values())
+        assert all(end > promises.awaited_from(slaves.end) for end, _ in waiting.values())
         assert len(promises) == len(waiting)
-        assert visible <= promises.settle_visible(replicas.end) <= replicas.end
+        assert visible <= promises.settle_visible(slaves.end) <= slaves.end
         visible = promises.visible

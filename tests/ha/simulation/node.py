@@ -92,7 +92,7 @@ class Node:
         self.is_stranger = False
         """It does not belong to the others."""
         self.log = SimLog()
-        self.replica = world.clock.chance.randbytes(16)
+        self.store_id = world.clock.chance.randbytes(16)
         self.epoch = 1
         self.leadership = 0
         """Counts all promotions there were."""
@@ -139,11 +139,11 @@ class Node:
 
     @property
     def member(self) -> str:
-        return member_name(self.replica, self.life)
+        return member_name(self.store_id, self.life)
 
     @property
     def members(self) -> frozenset[str]:
-        return member_names(self.replica, self.lives)
+        return member_names(self.store_id, self.lives)
 
     @property
     def was_last(self) -> bool:
@@ -214,7 +214,7 @@ class Node:
 
     def is_stock_slave_of(self, master: Node) -> bool:
         return any(
-            connection.caller is self and link.replica is not None and not link.replica.is_native
+            connection.caller is self and link.slave is not None and not link.slave.is_native
             for connection, link in master.links.values()
         )
 
@@ -267,7 +267,7 @@ class Node:
             cluster=config.cluster,
             broker_name="a",
             address=f"{self.host}:10911",
-            replica=self.replica,
+            store_id=self.store_id,
             secret=config.secret,
             catch_up=config.catch_up,
             rules=config.rules,
@@ -283,7 +283,7 @@ class Node:
             broker_name="a",
             broker_id=config.broker_id,
             address=f"{self.host}:10911",
-            replica=self.replica,
+            store_id=self.store_id,
             incarnation=self.life,
             secret=config.secret,
             catch_up=config.catch_up,
@@ -430,8 +430,8 @@ class Node:
         assert master is not None
         standing = Standing(
             master.promises.mode,
-            master.replicas.rules.needed,
-            tuple(sorted(r.identity for r in master.replicas if r.in_sync)),
+            master.slaves.rules.needed,
+            tuple(sorted(r.identity for r in master.slaves if r.in_sync)),
         )
         if not self.standings or self.standings[-1][1] != standing:
             self.standings.append((self.world.clock.now, standing))
@@ -468,7 +468,7 @@ class Node:
         self.records = master.keeper.chain or self.records
         caller = connection.caller
         if isinstance(caller, Node):
-            if link.replica is not None and link.replica.is_native and connection.is_fresh:
+            if link.slave is not None and link.slave.is_native and connection.is_fresh:
                 connection.is_fresh = False
                 if connection.is_of_empty:
                     # It has all it is to have, which is nothing yet.
@@ -478,7 +478,7 @@ class Node:
                 caller._lost.pop(self.name, None)
             check_report(connection)
             # A master without a secret serves also those that have one; they end it then.
-            if caller.is_stranger and link.replica is not None and self.refuses(caller):
+            if caller.is_stranger and link.slave is not None and self.refuses(caller):
                 broken(Rule.STRANGERS_GET_NOTHING, f"{caller.name} is served by {self.name}")
         else:
             check_forger(connection)
@@ -559,7 +559,7 @@ class Node:
         if now >= self._refresh_at:
             self._refresh_at = now + REFRESH_S
             master.grew(now)
-            master.replicas.refresh(now)
+            master.slaves.refresh(now)
             check_in_sync(self, now)
         for _, link in self.links.values():
             if link.next_tick <= now:

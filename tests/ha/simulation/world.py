@@ -192,12 +192,12 @@ class World:
         # Without nameservers only a slave itself can note a record, and one that was a native
         # member and speaks the stock dialect now does not; nor does it tell what is on its disk.
         links = [link for _, link in self.current.links.values()]
-        has_stock = any(link.replica and not link.replica.is_native for link in links)
-        cannot = has_stock and (not self.nameservers or master.replicas.rules.counts_flushed)
+        has_stock = any(link.slave and not link.slave.is_native for link in links)
+        cannot = has_stock and (not self.nameservers or master.slaves.rules.counts_flushed)
         if master.keeper.is_renewing:
             # Nothing is answered before there are as many slaves as are needed.
-            members = {replica.member for replica in master.replicas if replica.in_sync}
-            cannot = cannot or len(members) < master.replicas.rules.needed
+            members = {slave.member for slave in master.slaves if slave.in_sync}
+            cannot = cannot or len(members) < master.slaves.rules.needed
         if not master.keeper.is_settled and not cannot:
             return f"{self.current!r} has not recorded what it relies on: {master.keeper.chain}"
         return None
