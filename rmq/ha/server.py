@@ -1,7 +1,7 @@
 """The replication port of a master: takes slaves in, streams the log to them, hears what they hold.
 
-Nothing is decided here. `MasterLink` judges what a slave says, `Promises` which sends it answers;
-this moves bytes between them and sockets, looks at the clock, and writes down who comes and goes.
+Nothing is decided here. `MasterLink` judges what a slave says, `PendingAcks` which sends it
+releases; this module moves bytes between them and sockets, keeps time, and logs who comes and goes.
 
 `pump` is called after every round of appends and sends in the caller's step, so that a message is
 on its way to slaves before anybody waits for it. A slave's acknowledgement answers all sends it
@@ -26,7 +26,7 @@ from rmq.ha.allow_list import is_allowed, plain_host
 from rmq.ha.link_status import REFUSED, LinkLog, status_of
 from rmq.ha.master_channel import PlainChannel, close, reset
 from rmq.ha.protocol.master_link import MasterLink
-from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.ha.protocol.wire import NONCE_BYTES
 from rmq.ha.store_log import LogReader
 from rmq.ha.tls_channel import TLS_FIRST_BYTE, TlsChannel
@@ -83,15 +83,15 @@ class ReplicationWait:
 
     __slots__ = ("_callback", "sends")
 
-    def __init__(self, callback: Callable[[Kept], None], sends: int) -> None:
-        self._callback: Callable[[Kept], None] | None = callback
+    def __init__(self, callback: Callable[[AckOutcome], None], sends: int) -> None:
+        self._callback: Callable[[AckOutcome], None] | None = callback
         self.sends = sends
 
-    def end(self, kept: Kept) -> None:
+    def end(self, outcome: AckOutcome) -> None:
         # Whoever waited may be remembered for a while, what it waited with is large.
         callback, self._callback = self._callback, None
         if callback is not None:
-            callback(kept)
+            callback(outcome)
 
 
 class _Connection:
@@ -128,8 +128,8 @@ class HaServer:
         """Called when a slave has come to be in sync, or is no longer."""
         self.on_recorded: Callable[[], None] | None = None
         """Called when a slave has an in-sync record on its disk."""
-        self.on_settled: Callable[[], None] | None = None
-        """Called when slaves hold more than before (`Promises.visible`)."""
+        self.on_replicated: Callable[[], None] | None = None
+        """Called when slaves hold more than before (`PendingAcks.visible`)."""
         self.in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
         """Runs what answers sends, so that their answers leave together and at once."""
         self._store_log = log
@@ -150,24 +150,24 @@ class HaServer:
             self._push(connection, now)
 
     def when_replicated(
-        self, end_offset: int, callback: Callable[[Kept], None], sends: int = 1
+        self, end_offset: int, callback: Callable[[AckOutcome], None], sends: int = 1
     ) -> None:
         """Call back when enough slaves hold the log up to `end_offset`; at once if they do.
 
         `sends` is how many are answered by that, to be counted.
         """
         wait = ReplicationWait(callback, sends)
-        promises = self.master.promises
+        pending_acks = self.master.pending_acks
         now = trio.current_time()
-        kept = promises.ask(end_offset, now, wait)
-        if kept is None:
-            deadline = now + promises.timeout_s
+        outcome = pending_acks.ask(end_offset, now, wait)
+        if outcome is None:
+            deadline = now + pending_acks.timeout_s
             if deadline < self._tick_scope.deadline:
                 self._tick_scope.deadline = deadline
             return
-        if kept is Kept.NOT_AVAILABLE:
+        if outcome is AckOutcome.NOT_AVAILABLE:
             self.master.counters.unavailable += sends
-        wait.end(kept)
+        wait.end(outcome)
 
     def close_links(self, reason: str) -> None:
         """End all links at once, and all that is on its way: for a log that is about to be cut.
@@ -210,8 +210,8 @@ class HaServer:
             for listener in listeners:
                 listener.socket.close()
             # Nobody will answer them any more; what they sent is in the log, here at least.
-            for wait in self.master.promises.give_up():
-                wait.end(Kept.TIMED_OUT)
+            for wait in self.master.pending_acks.give_up():
+                wait.end(AckOutcome.TIMED_OUT)
 
     def attach(self, sock: socket.socket, host: str, peer: str) -> None:
         """Serve a connection that somebody else accepted."""
@@ -325,13 +325,13 @@ class HaServer:
 
     async def _read(self, connection: _Connection, channel: Channel) -> str:
         """Take in what a slave says until it, or we, have had enough; return why."""
-        link, promises = connection.link, self.master.promises
+        link, pending_acks = connection.link, self.master.pending_acks
         while link.end_reason is None:
-            if not promises.is_sync and link.slave is not None:
+            if not pending_acks.is_sync and link.slave is not None:
                 await trio.sleep(REPORT_PAUSE_S)
             try:
                 # With few sends that wait for it, each report counts.
-                data = await channel.receive(looks=promises.is_sync and len(promises) <= 1)
+                data = await channel.receive(looks=pending_acks.is_sync and len(pending_acks) <= 1)
             except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
                 return f"the connection failed: {exc.__cause__ or exc}"
             if not data:
@@ -345,7 +345,7 @@ class HaServer:
                 connection.is_told = True
                 self._people.connected(connection.host, link, self._store_log.end, now)
             self._note_in_sync(now)
-            self.in_one_round(self._settle)
+            self.in_one_round(self._release_sends)
             self._push(connection, now)
         return link.end_reason
 
@@ -359,20 +359,20 @@ class HaServer:
 
     # --- what follows from what ---------------------------------------------------------------
 
-    def settle(self) -> None:
+    def release_sends(self) -> None:
         """Answer the sends whose messages enough slaves hold, and tell slaves what is new."""
-        self.in_one_round(self._settle)
+        self.in_one_round(self._release_sends)
         self.pump()
 
-    def _settle(self) -> None:
+    def _release_sends(self) -> None:
         """Answer the sends whose messages enough slaves hold by now."""
-        promises = self.master.promises
-        visible = promises.visible
-        waits = promises.settle()
-        if promises.visible != visible and self.on_settled is not None:
-            self.on_settled()
+        pending_acks = self.master.pending_acks
+        visible = pending_acks.visible
+        waits = pending_acks.release()
+        if pending_acks.visible != visible and self.on_replicated is not None:
+            self.on_replicated()
         for wait in waits:
-            wait.end(Kept.REPLICATED)
+            wait.end(AckOutcome.REPLICATED)
 
     def _note_in_sync(self, now: float) -> None:
         """See who has come to be in sync, or is no longer, and say so."""
@@ -395,15 +395,15 @@ class HaServer:
                 self._push(connection, now)
             if self.on_in_sync_changed is not None:
                 self.on_in_sync_changed()
-            if len(self.master.promises) and not slaves.is_enough:
+            if len(self.master.pending_acks) and not slaves.is_enough:
                 self.in_one_round(self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
         """Too few slaves are left for those who wait: tell them now, not when time is up."""
         master = self.master
-        for wait in master.promises.give_up():
+        for wait in master.pending_acks.give_up():
             master.counters.unavailable += wait.sends
-            wait.end(Kept.NOT_AVAILABLE)
+            wait.end(AckOutcome.NOT_AVAILABLE)
 
     def _end(self, connection: _Connection, why: str) -> None:
         """Take a connection out of everything, at once; its tasks end when they get to it."""
@@ -436,11 +436,11 @@ class HaServer:
                 deadline = min(deadline, self._tick_connection(connection, now))
             master.slaves.refresh(now)
             self._note_in_sync(now)
-            self._settle()
-            for wait in master.promises.expire(now):
+            self._release_sends()
+            for wait in master.pending_acks.expire(now):
                 master.counters.timeouts += wait.sends
-                wait.end(Kept.TIMED_OUT)
-            first_deadline = master.promises.next_deadline()
+                wait.end(AckOutcome.TIMED_OUT)
+            first_deadline = master.pending_acks.next_deadline()
             if first_deadline is not None:
                 deadline = min(deadline, first_deadline)
             with trio.CancelScope(deadline=max(deadline, now + _STEP_S)) as self._tick_scope:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import PREAMBLE, REPORT, TRANSFER
 from rmq.ha.server import REPORT_PAUSE_S
@@ -199,10 +199,10 @@ async def test_each_send_waits_until_its_own_deadline(
             assert (early, late) == ([], [])
             mock_clock.jump(0.1)
             await settled()
-            assert (early, late) == ([Kept.TIMED_OUT], [])
+            assert (early, late) == ([AckOutcome.TIMED_OUT], [])
             assert run.master.counters.timeouts == 1
             await slave.report(run.log.end)
-            assert late == [Kept.REPLICATED]
+            assert late == [AckOutcome.REPLICATED]
 
 
 async def test_a_deadline_of_less_than_a_second_is_kept(
@@ -218,7 +218,7 @@ async def test_a_deadline_of_less_than_a_second_is_kept(
             assert answer == []
             mock_clock.jump(0.02)
             await settled()
-            assert answer == [Kept.TIMED_OUT]
+            assert answer == [AckOutcome.TIMED_OUT]
 
 
 async def test_a_slave_that_takes_no_bytes_is_left_out_though_it_reports(
@@ -242,7 +242,7 @@ async def test_a_slave_that_takes_no_bytes_is_left_out_though_it_reports(
             status = run.only_link
             assert (status.in_sync, status.lag_bytes, status.is_blocked) == (False, lag, True)
             assert status.lag_ms == 16_000
-            assert run.ask(run.log.end) == [Kept.NOT_AVAILABLE]
+            assert run.ask(run.log.end) == [AckOutcome.NOT_AVAILABLE]
             assert changes == [1, 0]
             assert f"is out of sync: it lacks {lag} bytes" in caplog.text
             await slave.follow(0, run.log.end)
@@ -266,7 +266,7 @@ async def test_a_slave_that_says_nothing_is_left_out_before_it_is_given_up(
                 seen.append(run.only_link.in_sync)
             assert seen == [True] * 15 + [False] * 2
             assert run.only_link.is_connected
-            assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
+            assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
 
 
 async def test_catching_up_is_held_back_and_following_is_not(

@@ -12,7 +12,7 @@ import trio.lowlevel
 import trustme
 
 from rmq.errors import ConfigError
-from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.store_log import LogReader, ReadAhead
 from rmq.ha.tls_channel import client_context_of, server_context_of
@@ -173,7 +173,7 @@ async def test_an_acknowledgement_over_tls_answers_a_send(files: Path) -> None:
         await follow(stream, slave, run.log.end)
         while not answer:
             await trio.lowlevel.checkpoint()
-        assert answer == [Kept.REPLICATED]
+        assert answer == [AckOutcome.REPLICATED]
 
 
 async def test_plain_slaves_are_served_where_tls_is_a_choice(files: Path) -> None:

@@ -191,22 +191,22 @@ class RecordKeeping:
         self._doubtful.add(nameserver)
         self._woken.set()
 
-    async def wait_settled(self, timeout_s: float) -> bool:
+    async def wait_confirmed(self, timeout_s: float) -> bool:
         """Wait until what is wanted counts, or slaves have to come first; tell whether it does."""
         with trio.move_on_after(timeout_s):
             while not (
-                self._keeper.is_settled
+                self._keeper.is_confirmed
                 or self._keeper.is_renewing
                 or self._keeper.overtaken_by is not None
             ):
                 await self._changed.wait()
-        return self._keeper.is_settled
+        return self._keeper.is_confirmed
 
     @property
     def missing(self) -> str:
         """What a change of the record waits for; empty if for nothing."""
         keeper = self._keeper
-        if keeper.is_settled:
+        if keeper.is_confirmed:
             return ""
         if not keeper.is_known:
             return "the nameservers do not say what was recorded before"

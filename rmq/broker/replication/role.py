@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SETTLE_S: Final = 3.0
+CONFIRM_S: Final = 3.0
 """How long a new master waits until it is recorded by what rule it answers sends."""
 WITHDRAW_RETRY_S: Final = 1.0
 """How long a broker that cannot note that it is a slave waits before it tries again."""
@@ -344,7 +344,7 @@ class Replication:
         if config.hide_unreplicated:
             self._hidden_from = None
             self._store.core.dispatcher.bound = self._visible_end
-            server.on_settled = self._store.bound_moved
+            server.on_replicated = self._store.bound_moved
         self._store.core.keeps_from = self._kept_for_slaves
         self._store.on_append = self._plan_pump
         self._mode = None
@@ -355,13 +355,13 @@ class Replication:
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.run)
                 nursery.start_soon(records.run)
-                if not await records.wait_settled(SETTLE_S):
+                if not await records.wait_confirmed(CONFIRM_S):
                     logger.warning(
                         "it is not recorded yet by what rule this master answers sends: %s; until"
                         " then they are answered SLAVE_NOT_AVAILABLE",
                         records.missing,
                     )
-                self._mode = master.promises.mode
+                self._mode = master.pending_acks.mode
                 nursery.start_soon(self._duties.run)
                 nursery.start_soon(self._announce_changes, master)
                 nursery.start_soon(self._pump_later)
@@ -467,23 +467,23 @@ class Replication:
         self._follow_mode()
         self._update_refusal()
         if self.server is not None:
-            self.server.settle()
+            self.server.release_sends()
 
     def _follow_mode(self) -> None:
         """Let sends wait for slaves or not, as the mode in force says."""
         assert self.master is not None
-        switch = self.master.promises.in_force
+        switch = self.master.pending_acks.in_force
         if self._mode is not None and switch.mode is not self._mode:
             logger.warning("replication is %s from offset %d on", switch.mode.value, switch.offset)
             self._mode = switch.mode
-        self._acknowledger.replicator = self.server if self.master.promises.is_sync else None
+        self._acknowledger.replicator = self.server if self.master.pending_acks.is_sync else None
         self.pump()
 
     def _update_refusal(self) -> None:
         if self.master is None or self.records is None:
             return
         core, has_lease = self._store.core, self.records.has_lease
-        core.set_refused(Refusal.TOO_FEW_SLAVES, self.master.promises.refuses())
+        core.set_refused(Refusal.TOO_FEW_SLAVES, self.master.pending_acks.refuses())
         if has_lease is self._has_lease:
             return
         self._has_lease = has_lease
@@ -501,7 +501,7 @@ class Replication:
         """
         log = self._store.core.log
         if self.master is not None:
-            return self.master.promises.settle_visible(log.written)
+            return self.master.pending_acks.advance_visible(log.written)
         return log.readable if self._hidden_from is None else self._hidden_from
 
     def _show_hidden(self) -> None:
@@ -530,7 +530,7 @@ class Replication:
         """Something was appended: pump soon, unless the round that did it does so anyway."""
         if self.master is None:
             return
-        if self._acknowledger.replicator is not None and not len(self.master.promises):
+        if self._acknowledger.replicator is not None and not len(self.master.pending_acks):
             # Nobody waits: slaves have nothing to do until they get this.
             self.pump()
             return

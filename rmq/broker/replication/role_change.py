@@ -44,7 +44,7 @@ from rmq.errors import (
 )
 from rmq.ha.identity import EPOCH_MAX
 from rmq.ha.protocol.log_view import TAIL_BYTES, tail_start
-from rmq.ha.protocol.promotion import EVERYTHING, Candidate, Kept, OtherSlave, decide
+from rmq.ha.protocol.promotion import EVERYTHING, Candidate, KeptRecords, OtherSlave, decide
 from rmq.ha.slave_status import SlaveState
 from rmq.model.in_sync_record import newest, read_record
 from rmq.remoting.bodies import (
@@ -342,7 +342,7 @@ class RoleChange:
         secret = config.ha_secret.encode()
         own = newest(*replication.identity.records)
         names = {*config.namesrv_addrs, *(() if own is None else own.nameservers)}
-        kept = Kept(
+        kept = KeptRecords(
             await kept_records(self._siblings, tuple(sorted(names)), config.broker_name, secret)
         )
         others = [_other_slave(member, config) for member in members]
@@ -805,7 +805,7 @@ def _master_but(own: str | None, members: list[Member], epoch: int) -> Member | 
 class _Knowledge(NamedTuple):
     """What others know when a slave is to become master."""
 
-    kept: Kept
+    kept: KeptRecords
     others: list[OtherSlave]
     records: tuple[InSyncRecord, ...]
     """All in-sync records that anybody has, the latest last."""

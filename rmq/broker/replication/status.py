@@ -62,7 +62,7 @@ def replication_status(
         )
     visible = int(log.written)
     if config.hide_unreplicated:
-        visible = master.promises.settle_visible(log.written)
+        visible = master.pending_acks.advance_visible(log.written)
     refusal = store.core.refusal
     return HaStatusBody(
         role="MASTER",
@@ -88,8 +88,8 @@ def _of_master(master: Master[Any], end: int) -> dict[str, Any]:
     slaves = master.slaves
     allows = master.keeper.allows
     return {
-        "in_force": master.promises.mode.value,
-        "mode_offset": master.promises.in_force.offset,
+        "in_force": master.pending_acks.mode.value,
+        "mode_offset": master.pending_acks.in_force.offset,
         "replicated": slaves.replicated,
         "needed": slaves.rules.needed,
         "minimum": slaves.rules.minimum,
@@ -97,7 +97,7 @@ def _of_master(master: Master[Any], end: int) -> dict[str, Any]:
         "in_sync": tuple(
             {r.identity: r.name for r in slaves if r.in_sync and allows(r.member)}.values()
         ),
-        "waiting": len(master.promises),
+        "waiting": len(master.pending_acks),
         "counters": dataclasses.asdict(master.counters),
         "slaves": tuple(_slave(slave, end, now) for slave in (*slaves, *slaves.gone)),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from rmq.ha.protocol.pending_acks import Promises, ReplicationMode
+from rmq.ha.protocol.pending_acks import PendingAcks, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules, SlaveSet
 from rmq.ha.protocol.throttle import TokenBucket
 from rmq.ha.protocol.wire import CatchUp
@@ -97,7 +97,7 @@ class Master(Generic[T]):
         self.slaves = SlaveSet(settings.rules, log.end)
         if keeper is not None:
             self.slaves.keeper = keeper
-        self.promises: Promises[T] = Promises(
+        self.pending_acks: PendingAcks[T] = PendingAcks(
             self.slaves, self._mode_in_force(), end=log.end, timeout_s=settings.timeout_s
         )
         self._gone_at: dict[str, float] = {}
@@ -118,7 +118,7 @@ class Master(Generic[T]):
         """Go on with other settings; links read them when they need them."""
         self.settings = settings
         self.slaves.rules = settings.rules
-        self.promises.timeout_s = settings.timeout_s
+        self.pending_acks.timeout_s = settings.timeout_s
         self.bucket.set_rate(settings.catch_up_bytes_per_s, now)
         self.slaves.refresh(now)
 
@@ -141,7 +141,7 @@ class Master(Generic[T]):
     def apply_record(self) -> None:
         """Rely on what is recorded now, and on nothing else."""
         self.slaves.recount()
-        self.promises.switch(self._mode_in_force(), self.log.end)
+        self.pending_acks.switch(self._mode_in_force(), self.log.end)
 
     def want_record(self, nameservers: tuple[str, ...], now: float) -> None:
         """Say what should be recorded, as slaves are now."""
@@ -178,7 +178,7 @@ class Master(Generic[T]):
             needed=slaves.rules.needed,
             members=members | recorded,
             nameservers=nameservers,
-            acknowledged=self.promises.settle_visible(self.log.end),
+            acknowledged=self.pending_acks.advance_visible(self.log.end),
             held=slaves.holding,
         )
 

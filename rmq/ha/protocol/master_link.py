@@ -412,7 +412,7 @@ class MasterLink:
             return log.begin
         # Not in the last segment if sends wait for what lies before it: they would be answered
         # by a slave that does not have them.
-        last = self._master.promises.awaited_from(log.end)
+        last = self._master.pending_acks.awaited_from(log.end)
         return max(log.begin, last - last % log.segment_bytes)
 
     def _start(self, slave: SlaveProgress, start: int, now: float) -> None:
@@ -502,7 +502,7 @@ class MasterLink:
     def _standing(self) -> tuple[int, int, int, int]:
         """Return what a native slave must hear of at once when it changes."""
         master = self._master
-        flags = _SYNC if master.promises.is_sync else 0
+        flags = _SYNC if master.pending_acks.is_sync else 0
         if self.slave is not None and self.slave.in_sync:
             flags |= _YOU_ARE_IN_SYNC
         if master.slaves.rules.counts_flushed:
@@ -529,7 +529,7 @@ class MasterLink:
             news,
             end,
             # Nothing behind this has been answered yet, other than that it is not replicated.
-            max(master.promises.settle_visible(end), master.slaves.replicated),
+            max(master.pending_acks.advance_visible(end), master.slaves.replicated),
             int(now * 1000),
         )
 

@@ -73,7 +73,7 @@ class OtherSlave(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRecords:
     """What nameservers keep of in-sync records."""
 
     answers: Mapping[str, InSyncRecord | None] = field(default_factory=dict)
@@ -93,13 +93,13 @@ class Verdict(NamedTuple):
 
 
 def latest_record(
-    candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]
+    candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
 ) -> InSyncRecord | None:
     """Return the latest record that anyone knows."""
     return newest(candidate.record, *kept.answers.values(), *(other.record for other in others))
 
 
-def decide(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> Verdict:
+def decide(candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]) -> Verdict:
     """Decide whether a slave holds all that was acknowledged.
 
     `others` are all slaves that anyone knows of, and what nameservers know of epochs: a slave may
@@ -142,7 +142,7 @@ def decide(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> Ve
     return _compare(candidate, record, others)
 
 
-def _is_last_epoch(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> bool:
+def _is_last_epoch(candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]) -> bool:
     """Tell whether nobody can have been master in a later epoch than this one knows."""
     own, latest = candidate.record, latest_record(candidate, kept, others)
     if own is None or latest is None:
@@ -162,7 +162,9 @@ def _is_last_epoch(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave
     )
 
 
-def _doubt_about_nameservers(record: InSyncRecord, own: InSyncRecord, kept: Kept) -> str | None:
+def _doubt_about_nameservers(
+    record: InSyncRecord, own: InSyncRecord, kept: KeptRecords
+) -> str | None:
     for names in (own.nameservers, record.nameservers):
         known = kept.knowing(names, own.order)
         if names and known <= len(names) // 2:

@@ -109,7 +109,7 @@ class RecordKeeper:
         return tuple(self._chain)
 
     @property
-    def is_settled(self) -> bool:
+    def is_confirmed(self) -> bool:
         """Whether what is wanted counts."""
         confirmed = self.confirmed
         return len(self._chain) == 1 and confirmed is not None and self._wanted is None
@@ -288,7 +288,7 @@ class RecordKeeper:
         store, _, life = place.rpartition(".")
         if life.isdecimal():
             self._lives[store] = max(int(life), self._lives.get(store, 0))
-        return self._settle()
+        return self._drop_superseded()
 
     def forgot(self, place: str) -> None:
         """A place has none of the records it had."""
@@ -301,7 +301,7 @@ class RecordKeeper:
         order = self._saved.order
         return [place for place in places if self._stored.get(place, (0, 0)) < order]
 
-    def _settle(self) -> bool:
+    def _drop_superseded(self) -> bool:
         """Forget records that nobody can decide by any more."""
         last = self._chain[-1] if self._chain else None
         if last is None or last is not self._saved or len(self._chain) == 1:

@@ -22,7 +22,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.ha.protocol.master import Master, MasterSettings
-from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slave_link import SlaveLink, SlaveSettings
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import REPORT, TRANSFER
@@ -81,9 +81,9 @@ class Serving:
         self.server.pump()
         return end
 
-    def ask(self, end: int) -> list[Kept]:
+    def ask(self, end: int) -> list[AckOutcome]:
         """Ask when a message is replicated; return the list that gets the answer."""
-        answers: list[Kept] = []
+        answers: list[AckOutcome] = []
         self.server.when_replicated(end, answers.append)
         return answers
 

@@ -116,13 +116,13 @@ def _mark(stage: Stage, match: re.Match[str]) -> tuple[object, object]:
     master = stage.master
     marks: dict[str, Any] = {
         "replicated": master.slaves.replicated,
-        "visible": master.promises.settle_visible(stage.log.end),
+        "visible": master.pending_acks.advance_visible(stage.log.end),
         "in-sync": master.slaves.in_sync_count,
-        "waiting": len(master.promises),
+        "waiting": len(master.pending_acks),
         "end": stage.log.end,
         "outdated-by": master.outdated_by,
         "gone": len(master.slaves.gone),
-        "mode-offset": master.promises.in_force.offset,
+        "mode-offset": master.pending_acks.in_force.offset,
     }
     return str(marks[match[1]]), match[2]
 

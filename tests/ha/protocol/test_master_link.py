@@ -157,7 +157,7 @@ def test_an_empty_slave_of_a_log_without_content_is_in_sync_at_once() -> None:
     link = link_to(master)
     link.receive(PREAMBLE + packed_hello(hello_of(SimLog())), 0.0)
     # Otherwise nothing could ever be appended.
-    assert not master.promises.refuses()
+    assert not master.pending_acks.refuses()
 
 
 # --- reports ----------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_a_change_is_told_at_once(change: str) -> None:
     assert sent(link) == [(LOG.end, 0)]
     assert sent(link) == []
     if change == "mode":
-        master.promises.switch(ReplicationMode.ASYNC, LOG.end)
+        master.pending_acks.switch(ReplicationMode.ASYNC, LOG.end)
     elif change == "news":
         master.announce()
     else:
@@ -331,7 +331,7 @@ def test_settings_hold_from_the_moment_they_are_changed() -> None:
         1.0,
     )
     assert not master.slaves.is_enough
-    assert master.promises.timeout_s == 1.0
+    assert master.pending_acks.timeout_s == 1.0
 
 
 # --- doubles ---------------------------------------------------------------------------------

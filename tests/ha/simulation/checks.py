@@ -124,7 +124,7 @@ def check_marks(node: Node) -> None:
     """Marks of a master."""
     master = node.master
     assert master is not None
-    end, slaves, visible = node.log.end, master.slaves, master.promises.visible
+    end, slaves, visible = node.log.end, master.slaves, master.pending_acks.visible
     if visible < node.visible_seen or visible > end or slaves.replicated > end:
         broken(
             Rule.MARKS_ARE_SANE,

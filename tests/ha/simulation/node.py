@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.ha.protocol.master import Master, MasterSettings
 from rmq.ha.protocol.master_link import MasterLink
-from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.promotion import Candidate, OtherSlave
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveSettings
@@ -335,7 +335,7 @@ class Node:
     def resign(self, now: float) -> int:
         """Be master no longer; return where the log ends."""
         assert self.master is not None
-        self.master.promises.give_up()
+        self.master.pending_acks.give_up()
         for connection, link in list(self.links.values()):
             link.closed(now, "demoted")
             self.world.network.close(connection, self)
@@ -396,8 +396,8 @@ class Node:
         """Take a message, and answer it at once or later."""
         master = self.master
         assert master is not None
-        promises = master.promises
-        if promises.refuses():
+        pending_acks = master.pending_acks
+        if pending_acks.refuses():
             self.world.count("sends refused")
             return
         start, end = self.log.append_record(number, size)
@@ -407,18 +407,18 @@ class Node:
         if not waits:
             return
         master.grew(now)
-        send = Send(number, start, content, now, now + promises.timeout_s)
-        kept = promises.ask(end, now, number)
-        if kept is None:
+        send = Send(number, start, content, now, now + pending_acks.timeout_s)
+        outcome = pending_acks.ask(end, now, number)
+        if outcome is None:
             self.pending[number] = send
-        elif kept is Kept.REPLICATED:
+        elif outcome is AckOutcome.REPLICATED:
             self._acknowledge(send)
         else:
             self.world.count("sends not available")
 
     def _acknowledge(self, send: Send) -> None:
         assert self.master is not None
-        switch = self.master.promises.in_force
+        switch = self.master.pending_acks.in_force
         end = send.start + len(send.content)
         is_sync = end > switch.offset and switch.mode is ReplicationMode.SYNC
         if is_sync or send.number in self.pending:
@@ -429,7 +429,7 @@ class Node:
         master = self.master
         assert master is not None
         standing = Standing(
-            master.promises.mode,
+            master.pending_acks.mode,
             master.slaves.rules.needed,
             tuple(sorted(r.identity for r in master.slaves if r.in_sync)),
         )
@@ -504,7 +504,7 @@ class Node:
         self._note_standing()
         assert self.recording is not None
         self.recording.go_on(now)
-        self._answer(master.promises.settle())
+        self._answer(master.pending_acks.release())
         for connection, link in list(self.links.values()):
             self._pump(connection, link, now)
         self._note_standing()
@@ -544,7 +544,7 @@ class Node:
             if connection.down.is_full:
                 tick = max(tick, now + BLOCKED_TICK_S)
             next_at = min(next_at, tick)
-        deadline = master.promises.next_deadline()
+        deadline = master.pending_acks.next_deadline()
         if deadline is not None:
             next_at = min(next_at, deadline)
         if next_at < self._timer_at or self._timer_at <= now:
@@ -564,8 +564,8 @@ class Node:
         for _, link in self.links.values():
             if link.next_tick <= now:
                 link.tick(now)
-        self._answer(master.promises.settle())
-        for number in master.promises.expire(now):
+        self._answer(master.pending_acks.release())
+        for number in master.pending_acks.expire(now):
             del self.pending[number]
             self.world.count("sends timed out")
         check_deadlines(self, now)

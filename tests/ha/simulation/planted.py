@@ -14,8 +14,8 @@ from unittest import mock
 from rmq.ha.protocol import master_link, promotion
 from rmq.ha.protocol.master import Master
 from rmq.ha.protocol.master_link import LinkState, MasterLink
-from rmq.ha.protocol.pending_acks import Promises
-from rmq.ha.protocol.promotion import Kept
+from rmq.ha.protocol.pending_acks import PendingAcks
+from rmq.ha.protocol.promotion import KeptRecords
 from rmq.ha.protocol.promotion import Verdict as PromotionVerdict
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveLink
@@ -99,7 +99,7 @@ def _unchecked_first_report(self: MasterLink, first: bytes, now: float) -> None:
     self._master.slaves.holds(slave, offset, offset, now)
 
 
-def _no_own_deadline(self: Promises[Any], now: float) -> list[Any]:
+def _no_own_deadline(self: PendingAcks[Any], now: float) -> list[Any]:
     """Whoever waits is answered when the last one has waited long enough."""
     waiting = self._waits
     latest = max((entry[0] for entry in waiting._by_deadline._run), default=0.0)
@@ -175,10 +175,10 @@ def _flush_not_asked(self: SlaveSet) -> list[int]:
     return [r.appended for r in self._connected if r.in_sync]
 
 
-_switch = Promises.switch
+_switch = PendingAcks.switch
 
 
-def _switch_answers_all(self: Promises[Any], mode: ReplicationMode, end: int) -> ModeSwitch:
+def _switch_answers_all(self: PendingAcks[Any], mode: ReplicationMode, end: int) -> ModeSwitch:
     """A switch to async is taken for an answer to those who wait."""
     before = self.mode
     switch = _switch(self, mode, end)
@@ -210,7 +210,7 @@ def _dialects_are_slaves(self: SlaveSet) -> list[int]:
 
 
 def _promote_who_is_in_sync(
-    candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]
+    candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
 ) -> PromotionVerdict:
     """Whoever was in sync may become master."""
     record = candidate.record
@@ -241,7 +241,7 @@ def _record_before_it_is_true(self: RecordKeeper, *_: object) -> bool:
 
 
 def _emptied_nameserver_counts(
-    self: Kept, nameservers: Sequence[str], order: tuple[int, int]
+    self: KeptRecords, nameservers: Sequence[str], order: tuple[int, int]
 ) -> int:
     """A nameserver that has nothing is believed that there is nothing."""
     return sum(name in self.answers for name in nameservers)
@@ -256,7 +256,7 @@ def _one_name(store_id: bytes, incarnations: Iterable[int]) -> frozenset[str]:
     return frozenset({store_id.hex()})
 
 
-def _one_nameserver(self: Kept, nameservers: Sequence[str], order: tuple[int, int]) -> int:
+def _one_nameserver(self: KeptRecords, nameservers: Sequence[str], order: tuple[int, int]) -> int:
     """One nameserver speaks for all."""
     return len(nameservers) if self.answers else 0
 
@@ -335,7 +335,7 @@ BUGS: tuple[Planted, ...] = (
     ),
     Planted(
         "no deadline of one's own",
-        ((Promises, "expire", _no_own_deadline),),
+        ((PendingAcks, "expire", _no_own_deadline),),
         (Rule.OWN_DEADLINE,),
         200,
         9,
@@ -394,7 +394,7 @@ BUGS: tuple[Planted, ...] = (
     ),
     Planted(
         "a switch to async answers those who wait",
-        ((Promises, "switch", _switch_answers_all),),
+        ((PendingAcks, "switch", _switch_answers_all),),
         _HELD,
         200,
         6,
@@ -457,14 +457,14 @@ BUGS: tuple[Planted, ...] = (
     ),
     Planted(
         "a nameserver that was emptied is believed",
-        ((Kept, "knowing", _emptied_nameserver_counts),),
+        ((KeptRecords, "knowing", _emptied_nameserver_counts),),
         (*_KEPT, Rule.ALL_CATCH_UP),
         2000,
         478,
     ),
     Planted(
         "one nameserver speaks for all",
-        ((Kept, "knowing", _one_nameserver),),
+        ((KeptRecords, "knowing", _one_nameserver),),
         (*_KEPT, Rule.ALL_CATCH_UP),
         2000,
         478,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.ha.protocol.promotion import EVERYTHING, Kept, OtherSlave, Verdict, decide
+from rmq.ha.protocol.promotion import EVERYTHING, KeptRecords, OtherSlave, Verdict, decide
 from tests.ha.simulation.disk import common_end
 from tests.ha.simulation.nameserver import ask_all
 
@@ -39,7 +39,7 @@ class Promotion:
         self._accepts_loss = accepts_loss
         self._old = world.current
         self._others: list[OtherSlave] = []
-        self._kept = Kept()
+        self._kept = KeptRecords()
         self._found: tuple[InSyncRecord, ...] = ()
         self._registered: list[int] = []
         self._is_safe = False

@@ -198,7 +198,7 @@ class World:
             # Nothing is answered before there are as many slaves as are needed.
             members = {slave.member for slave in master.slaves if slave.in_sync}
             cannot = cannot or len(members) < master.slaves.rules.needed
-        if not master.keeper.is_settled and not cannot:
+        if not master.keeper.is_confirmed and not cannot:
             return f"{self.current!r} has not recorded what it relies on: {master.keeper.chain}"
         return None
 
