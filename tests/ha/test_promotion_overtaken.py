@@ -24,8 +24,8 @@ OK = ResponseCode.SUCCESS
 
 def _hang(monkeypatch: pytest.MonkeyPatch, slave: Broker, master: Broker) -> None:
     """Let a slave find its master silent, however well it is."""
-    siblings, change = slave.role_change._siblings, slave.role_change
-    members = siblings.members
+    peers, change = slave.role_change._peers, slave.role_change
+    members = peers.members
 
     async def silent() -> list[Member]:
         found = await members()
@@ -34,7 +34,7 @@ def _hang(monkeypatch: pytest.MonkeyPatch, slave: Broker, master: Broker) -> Non
     async def no_answer(*_: object, **__: object) -> None:
         return None
 
-    monkeypatch.setattr(siblings, "members", silent)
+    monkeypatch.setattr(peers, "members", silent)
     monkeypatch.setattr(change, "_take_over", no_answer)
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmq.broker.config import BrokerConfig
-    from rmq.broker.replication.peers import Siblings
+    from rmq.broker.replication.peers import Peers
     from rmq.remoting.channel import Channel
     from rmq.remoting.client import RemotingClient
 
@@ -135,7 +135,7 @@ def _is_proven(status: HaStatusBody, config: BrokerConfig) -> bool:
 
 
 async def later_record(
-    siblings: Siblings,
+    peers: Peers,
     nameserver: str,
     config: BrokerConfig,
     epoch: Callable[[], int],
@@ -147,7 +147,7 @@ async def later_record(
     `ClientError` or `ResponseError` if there is no answer.
     """
     name = config.broker_name
-    record = await kept_record(siblings, nameserver, name, config.ha_secret.encode())
+    record = await kept_record(peers, nameserver, name, config.ha_secret.encode())
     if record is None or record.epoch <= epoch():
         return None
     where = f"; it lists {listed} as master" if listed not in (None, config.address) else ""
@@ -159,7 +159,7 @@ async def later_record(
 
 
 async def is_confirmed(
-    siblings: Siblings,
+    peers: Peers,
     client: RemotingClient,
     fence: Fence,
     config: BrokerConfig,
@@ -180,7 +180,7 @@ async def is_confirmed(
         try:
             channel = await client.channel(nameserver)
             listed = await listed_master(channel, config.broker_name, timeout_s=ASK_S)
-            found = await later_record(siblings, nameserver, config, epoch, listed)
+            found = await later_record(peers, nameserver, config, epoch, listed)
         except RmqError as exc:
             logger.info("nameserver %s does not say who is master: %s", nameserver, exc)
             return
@@ -197,7 +197,7 @@ async def is_confirmed(
     return False if len(answers) > len(nameservers) // 2 else None
 
 
-async def delete_forged(siblings: Siblings, nameserver: str, config: BrokerConfig) -> None:
+async def delete_forged(peers: Peers, nameserver: str, config: BrokerConfig) -> None:
     """Delete a record that was not made with the secret: it keeps this broker's own ones out.
 
     Without a secret anybody may write them, and nothing is deleted.
@@ -206,7 +206,7 @@ async def delete_forged(siblings: Siblings, nameserver: str, config: BrokerConfi
     if not secret:
         return
     key = GetKvConfigRequest(namespace=NAMESPACE, key=name)
-    answer = await siblings.ask(nameserver, RequestCode.GET_KV_CONFIG, key)
+    answer = await peers.ask(nameserver, RequestCode.GET_KV_CONFIG, key)
     value = answer.header(GetKvConfigResponse).value or ""
     try:
         is_forged = not read_record(value).is_genuine(secret, name)
@@ -221,4 +221,4 @@ async def delete_forged(siblings: Siblings, nameserver: str, config: BrokerConfi
             value,
         )
         header = DeleteKvConfigRequest(namespace=NAMESPACE, key=name)
-        await siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, header)
+        await peers.ask(nameserver, RequestCode.DELETE_KV_CONFIG, header)

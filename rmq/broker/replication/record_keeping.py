@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.replication.peers import Siblings
+    from rmq.broker.replication.peers import Peers
     from rmq.ha.protocol.master import Master
     from rmq.ha.server import ReplicationWait
     from rmq.model.in_sync_record import InSyncRecord
@@ -47,7 +47,7 @@ CHECK_S: Final = 30.0
 
 
 async def kept_record(
-    siblings: Siblings, nameserver: str, broker_name: str, secret: bytes
+    peers: Peers, nameserver: str, broker_name: str, secret: bytes
 ) -> InSyncRecord | None:
     """Ask a nameserver for the record of a broker name; None if it has none that is genuine.
 
@@ -55,7 +55,7 @@ async def kept_record(
     """
     header = GetKvConfigRequest(namespace=NAMESPACE, key=broker_name)
     try:
-        answer = await siblings.ask(nameserver, RequestCode.GET_KV_CONFIG, header)
+        answer = await peers.ask(nameserver, RequestCode.GET_KV_CONFIG, header)
     except ResponseError as exc:
         if exc.code == ResponseCode.QUERY_NOT_FOUND:
             return None
@@ -80,14 +80,14 @@ async def kept_record(
 
 
 async def kept_records(
-    siblings: Siblings, nameservers: tuple[str, ...], broker_name: str, secret: bytes
+    peers: Peers, nameservers: tuple[str, ...], broker_name: str, secret: bytes
 ) -> dict[str, InSyncRecord | None]:
     """Ask all nameservers at once; those that do not answer are not in what is returned."""
     answers: dict[str, InSyncRecord | None] = {}
 
     async def ask(nameserver: str) -> None:
         try:
-            answers[nameserver] = await kept_record(siblings, nameserver, broker_name, secret)
+            answers[nameserver] = await kept_record(peers, nameserver, broker_name, secret)
         except RmqError as exc:
             logger.info("nameserver %s does not say what is recorded: %s", nameserver, exc)
 
@@ -98,7 +98,7 @@ async def kept_records(
 
 
 async def take_back(
-    siblings: Siblings, config: BrokerConfig, own: InSyncRecord, before: InSyncRecord | None
+    peers: Peers, config: BrokerConfig, own: InSyncRecord, before: InSyncRecord | None
 ) -> bool:
     """Have nameservers that keep the record `own`, which counts for nothing, keep `before` again.
 
@@ -109,15 +109,15 @@ async def take_back(
 
     async def put_back(nameserver: str) -> None:
         try:
-            there = await kept_record(siblings, nameserver, name, secret)
+            there = await kept_record(peers, nameserver, name, secret)
             if there is None or there.epoch != own.epoch or there.master != own.master:
                 return
             gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=name)
-            await siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
+            await peers.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
             if before is not None:
                 value = before.encode(secret, name).decode()
                 header = PutKvConfigRequest(namespace=NAMESPACE, key=name, value=value)
-                await siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+                await peers.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
         except RmqError as exc:
             unheard.append(nameserver)
             logger.info(
@@ -142,7 +142,7 @@ class RecordKeeping:
         self,
         master: Master[ReplicationWait],
         live: LiveConfig,
-        siblings: Siblings,
+        peers: Peers,
         *,
         save: Callable[[tuple[InSyncRecord, ...]], Awaitable[None]],
         on_change: Callable[[], None],
@@ -157,7 +157,7 @@ class RecordKeeping:
         self._master = master
         self._keeper = master.keeper
         self._live = live
-        self._siblings = siblings
+        self._peers = peers
         self._save = save
         self._on_change = on_change
         self._on_brought = on_brought
@@ -320,7 +320,7 @@ class RecordKeeping:
         """Find out what was recorded before; a majority of nameservers knows."""
         config = self._live.current
         answers = await kept_records(
-            self._siblings, nameservers, config.broker_name, config.ha_secret.encode()
+            self._peers, nameservers, config.broker_name, config.ha_secret.encode()
         )
         if len(answers) <= len(nameservers) // 2:
             self._note(f"only {len(answers)} of {len(nameservers)} nameservers answer")
@@ -334,7 +334,7 @@ class RecordKeeping:
         secret = config.ha_secret.encode()
         had_it = True
         try:
-            there = await kept_record(self._siblings, nameserver, config.broker_name, secret)
+            there = await kept_record(self._peers, nameserver, config.broker_name, secret)
             self._lease.heard(nameserver, trio.current_time())
             if not keeper.met(there):
                 raise ClientError(nameserver, self._why_not_instead(there))
@@ -342,7 +342,7 @@ class RecordKeeping:
                 if there is None and secret:
                     # What is kept there, if anything, is not genuine, and may claim to be later.
                     gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=config.broker_name)
-                    await self._siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
+                    await self._peers.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
                 value = record.encode(secret, config.broker_name).decode()
                 header = PutKvConfigRequest(
                     namespace=NAMESPACE,
@@ -350,7 +350,7 @@ class RecordKeeping:
                     value=value,
                     instead_of=number_of(there),
                 )
-                await self._siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+                await self._peers.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
                 had_it = False
             elif there.order > record.order or not there.says_same(record):
                 raise ClientError(

@@ -1,16 +1,16 @@
-"""What a broker does for its role: a master serves slaves, a slave follows its master.
+"""Runs the role of a broker: a master serves slaves, a slave follows its master.
 
-`Replication.run` is one or the other until the role changes, which it can at any time. What only a
-master does besides (delayed messages, transactions) are its duties, started and stopped with the
-role. Nothing is decided here: who is in sync and what is promised is `rmq.ha`'s, when roles change
-is `role_change`'s.
+`Replication.run` runs the configured role until the role changes, which it can at any time. What
+only a master does besides (delayed messages, transactions) is in `MasterTasks`, started and stopped
+with the role. Nothing is decided here: `rmq.ha` decides who is in sync and when a send is answered,
+`role_change` when roles change.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -48,8 +48,9 @@ if TYPE_CHECKING:
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration.registration import Registered, Registration
+    from rmq.broker.replication.master_tasks import MasterTasks
     from rmq.broker.replication.metadata_sync import MetadataSync
-    from rmq.broker.replication.peers import Siblings
+    from rmq.broker.replication.peers import Peers
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.stats.store import StoreStats
     from rmq.ha.identity import HaIdentity
@@ -88,22 +89,6 @@ def mode_of(role: BrokerRole) -> ReplicationMode:
     return ReplicationMode.SYNC if role is BrokerRole.SYNC_MASTER else ReplicationMode.ASYNC
 
 
-class MasterDuties(Protocol):
-    """What only a master does."""
-
-    async def run(self) -> None:
-        """Do it until cancelled."""
-
-    def take_over(self) -> None:
-        """Get ready to be master after having been a slave; the log is dispatched by now."""
-
-    def give_up(self) -> None:
-        """Have done with being master: `run` was cancelled, the store is flushed."""
-
-    def changes(self) -> int:
-        """A number that moves when slaves should ask for topics, groups or offsets."""
-
-
 @final
 class Replication:
     """The role of one broker, as long as it runs."""
@@ -115,10 +100,10 @@ class Replication:
         acknowledger: Acknowledger,
         registration: Registration,
         metadata: MetadataSync,
-        duties: MasterDuties,
+        master_tasks: MasterTasks,
         identity: HaIdentity,
         store_stats: StoreStats,
-        siblings: Siblings,
+        peers: Peers,
         *,
         request_reopen: Callable[[int | None, str], None],
         now_ms: Callable[[], int],
@@ -146,9 +131,9 @@ class Replication:
         self._store = store
         self._acknowledger = acknowledger
         self._registration = registration
-        self._duties = duties
+        self._master_tasks = master_tasks
         self._store_stats = store_stats
-        self._siblings = siblings
+        self._peers = peers
         self._hidden_from: int | None = None
         """From where on a slave hides what it did not show as a master (hideUnreplicated)."""
         self._found: tuple[InSyncRecord, ...] | None = None
@@ -250,7 +235,7 @@ class Replication:
         accepts that they may. Returns how many bytes of a message that was not whole were cut.
         """
         cut_bytes = await self._store.settle_tail()
-        self._duties.take_over()
+        self._master_tasks.take_over()
         identity = begun(self.identity, epoch, self.log.end, () if is_forced else found)
         await self._save(with_role(identity, role.value))
         self.overtaken = ""
@@ -258,7 +243,7 @@ class Replication:
         return cut_bytes
 
     async def lay_down(self) -> None:
-        """Have done with a master's duties, and note durably that this broker is a slave.
+        """Have done with a master's master_tasks, and note durably that this broker is a slave.
 
         A disk that takes nothing is a reason to step down, not one to go on: should this broker
         start as master again, the epoch of the next one keeps it from being it.
@@ -270,7 +255,7 @@ class Replication:
         except StoreError as exc:
             self.identity = identity
             logger.error("that this broker is a slave now could not be saved: %s", exc)
-        self._duties.give_up()
+        self._master_tasks.give_up()
 
     async def note_role(self) -> None:
         """Note durably which role the settings give this broker."""
@@ -332,7 +317,7 @@ class Replication:
         self.records = records = RecordKeeping(
             master,
             self._live,
-            self._siblings,
+            self._peers,
             save=self._save_records,
             on_change=self._record_changed,
             on_brought=self._registration.retry,
@@ -362,7 +347,7 @@ class Replication:
                         records.missing,
                     )
                 self._mode = master.pending_acks.mode
-                nursery.start_soon(self._duties.run)
+                nursery.start_soon(self._master_tasks.run)
                 nursery.start_soon(self._announce_changes, master)
                 nursery.start_soon(self._pump_later)
                 task_status.started()
@@ -417,14 +402,14 @@ class Replication:
         identity, own = self.identity, newest(*self.identity.records)
         try:
             await self._store.flush()
-            self._duties.give_up()
+            self._master_tasks.give_up()
             await self._save(with_role(withdrawn(identity), BrokerRole.SLAVE.value))
         except RmqError as exc:
             logger.critical("this broker has no right to be master, and cannot go back: %s", exc)
             await trio.sleep(WITHDRAW_RETRY_S)
             return
         self.forget_master()
-        await self.assume(BrokerRole.SLAVE, free_id(await self._siblings.members()))
+        await self.assume(BrokerRole.SLAVE, free_id(await self._peers.members()))
         if own is not None and own.epoch == identity.epoch:
             self._void = own
 
@@ -436,7 +421,7 @@ class Replication:
         give_up_at = trio.current_time() + TAKE_BACK_S
         have_all = False
         while own is not None and not (have_all and trio.current_time() >= give_up_at):
-            have_all = await take_back(self._siblings, self._live.current, own, before)
+            have_all = await take_back(self._peers, self._live.current, own, before)
             await trio.sleep(WITHDRAW_RETRY_S)
         self._void = None
 
@@ -567,10 +552,10 @@ class Replication:
 
     async def _announce_changes(self, master: Master[ReplicationWait]) -> None:
         """Tell slaves when there is something to ask for."""
-        changes = self._duties.changes()
+        changes = self._master_tasks.changes()
         while True:
             await trio.sleep(NEWS_S)
-            if changes != (changes := self._duties.changes()) and len(master.slaves):
+            if changes != (changes := self._master_tasks.changes()) and len(master.slaves):
                 master.announce()
                 self.pump()
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration.registration import Registration
-    from rmq.broker.replication.peers import Member, Siblings
+    from rmq.broker.replication.peers import Member, Peers
     from rmq.broker.replication.role import Replication
     from rmq.ha.protocol.promotion import Verdict
     from rmq.model.in_sync_record import InSyncRecord
@@ -105,7 +105,7 @@ class RoleChange:
         store: MessageStore,
         replication: Replication,
         registration: Registration,
-        siblings: Siblings,
+        peers: Peers,
         *,
         request_reopen: Callable[[int | None, str], Awaitable[None]],
         now_ms: Callable[[], int],
@@ -114,7 +114,7 @@ class RoleChange:
         self._store = store
         self._replication = replication
         self._registration = registration
-        self._siblings = siblings
+        self._peers = peers
         self._request_reopen = request_reopen
         self._now_ms = now_ms
         self._under_way: str | None = None
@@ -289,9 +289,7 @@ class RoleChange:
             status = member.status
             if status is not None and status.role != "MASTER":
                 try:
-                    answer = await self._siblings.ask(
-                        member.address, RequestCode.HA_RENOUNCE, header
-                    )
+                    answer = await self._peers.ask(member.address, RequestCode.HA_RENOUNCE, header)
                     status = HaStatusBody.decode(answer.body)
                     if status.gave_up and not await self._continues(member.address, status.end):
                         status = msgspec.structs.replace(status, gave_up=False)
@@ -323,7 +321,7 @@ class RoleChange:
             return False
         start = tail_start(log.begin, end, log.begin)
         header = HaDigestsRequest(start=start, stop=end, step=TAIL_BYTES)
-        answer = await self._siblings.ask(address, RequestCode.HA_DIGESTS, header)
+        answer = await self._peers.ask(address, RequestCode.HA_DIGESTS, header)
         theirs = HaDigestsBody.decode(answer.body)
         own = await log_digests(log, start, end, TAIL_BYTES)
         return theirs.digests == own.digests and bool(own.digests or not end)
@@ -343,7 +341,7 @@ class RoleChange:
         own = newest(*replication.identity.records)
         names = {*config.namesrv_addrs, *(() if own is None else own.nameservers)}
         kept = KeptRecords(
-            await kept_records(self._siblings, tuple(sorted(names)), config.broker_name, secret)
+            await kept_records(self._peers, tuple(sorted(names)), config.broker_name, secret)
         )
         others = [_other_slave(member, config) for member in members]
         found = [*replication.identity.records, *kept.answers.values()]
@@ -358,7 +356,7 @@ class RoleChange:
         """Tell the former master that it is none any longer, if it can be reached."""
         header = HaFenceRequest(address=self._live.current.address, epoch=epoch)
         try:
-            await self._siblings.ask(previous, RequestCode.HA_FENCE, header)
+            await self._peers.ask(previous, RequestCode.HA_FENCE, header)
         except RmqError as exc:
             logger.warning(
                 "the former master at %s could not be told that it is none any longer: %s; if it"
@@ -436,13 +434,13 @@ class RoleChange:
                 own = replication.master_address
             return _master_but(own, members, replication.identity.epoch)
 
-        members = await self._siblings.members()
+        members = await self._peers.members()
         if other_master() is not None and not replication.is_master:
             self._registration.register_again()
             with trio.move_on_after(JOIN_S):
                 while other_master() is not None:  # noqa: ASYNC110 - rare, and short
                     await trio.sleep(0.02)
-            members = await self._siblings.members()
+            members = await self._peers.members()
         other = other_master()
         if other is not None:
             assert other.status is not None, "only who answers says that it is master"
@@ -480,7 +478,7 @@ class RoleChange:
         # One that did not say how it is hangs, or is gone: it is not waited for that long again.
         timeout_s = SILENT_S if is_silent else HAND_OVER_S + ASK_S
         try:
-            answer = await self._siblings.ask(
+            answer = await self._peers.ask(
                 master, RequestCode.HA_STEP_DOWN, header, timeout_s=timeout_s
             )
         except ResponseError as exc:
@@ -608,7 +606,7 @@ class RoleChange:
             and member.status.role == "MASTER"
             and not member.status.pending
             and member.status.epoch >= own
-            for member in await self._siblings.members()
+            for member in await self._peers.members()
         )
 
     async def step_down(self, epoch: int, address: str | None) -> HaStepDownBody:
@@ -636,7 +634,7 @@ class RoleChange:
     async def _check_wanted(self, address: str) -> None:
         """Refuse unless the slave at `address` says that it is being promoted."""
         try:
-            answer = await self._siblings.ask(address, RequestCode.HA_STATUS)
+            answer = await self._peers.ask(address, RequestCode.HA_STATUS)
             is_promoting = HaStatusBody.decode(answer.body).promoting
         except RmqError as exc:
             _refuse(f"whether {address} still wants that is not known: {exc}")
@@ -673,7 +671,7 @@ class RoleChange:
                     master.slaves.in_sync_count and master.is_held_by_all(end)
                 ):
                     _refuse("no slave in sync has all messages")
-            broker_id = free_id(await self._siblings.members())
+            broker_id = free_id(await self._peers.members())
 
             async def prepare() -> None:
                 await replication.lay_down()
@@ -745,7 +743,7 @@ class RoleChange:
         async def ask(start: int, stop: int, step: int) -> HaDigestsBody:
             header = HaDigestsRequest(start=start, stop=stop, step=step)
             try:
-                answer = await self._siblings.ask(
+                answer = await self._peers.ask(
                     master, RequestCode.HA_DIGESTS, header, timeout_s=DIGESTS_S
                 )
             except ResponseError as exc:

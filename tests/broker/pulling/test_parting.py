@@ -49,7 +49,7 @@ async def new_master(root: Path) -> AsyncIterator[PartBroker]:
         broker.put_many(BEGIN)
         replication = broker.broker.replication
         replication.identity = with_epoch(replication.identity, 2, broker.core.log.written)
-        broker.broker.duties.take_over()
+        broker.broker.master_tasks.take_over()
         broker.put_many(END - BEGIN)
         yield broker
 
@@ -153,7 +153,7 @@ async def test_who_is_sent_to_a_slave_may_come_back_from_anywhere(tmp_path: Path
 
 async def test_a_former_master_and_one_that_was_restarted_believe_all(tmp_path: Path) -> None:
     async with new_master(tmp_path) as broker:
-        broker.broker.duties.give_up()
+        broker.broker.master_tasks.give_up()
         assert len(bodies_of(await broker.ask(pull(0, 8, commit=8)))) == 2
         assert stored(broker) == 8
 

@@ -198,7 +198,7 @@ async def test_a_delayed_message_whose_delivery_was_cut_off_is_delivered_again(
         _put_delayed(broker, b"second")
         end = broker.store.core.log.written
         await broker.store.flush()
-        await broker.delay_keeper.save_now()
+        await broker.delay_writer.save_now()
         await it.until(lambda: _end(broker) == 2, "the second one is delivered")
         await it.stop("one")
         request_truncation(tmp_path / "one", Truncation(end, "a test wants it", 0))
