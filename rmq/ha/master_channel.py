@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from rmq.ha.busy_wait import Lookout
+from rmq.ha.busy_wait import SocketBusyWait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,10 +70,10 @@ class Channel(Protocol):
         Return why it has ended, if the link does not know.
         """
 
-    async def receive(self, *, looks: bool = False) -> bytes | memoryview:
+    async def receive(self, *, busy_waits: bool = False) -> bytes | memoryview:
         """Return what came in, nothing at the end; good until the next call.
 
-        With `looks`, it may look for that a moment before it sleeps; see `Lookout`.
+        With `busy_waits`, it may busy-wait before it sleeps; see `SocketBusyWait`.
         """
 
     def reset(self) -> None:
@@ -100,7 +100,7 @@ class PlainChannel:
         self.sent_bytes = 0
         """Bytes of the log that the socket took."""
         self._sock = sock
-        self._lookout = Lookout(sock)
+        self._busy_wait = SocketBusyWait(sock)
         self._link = link
         self._reader = reader
         self._limiter = limiter
@@ -251,9 +251,9 @@ class PlainChannel:
 
     # --- the rest ----------------------------------------------------------------------------
 
-    async def receive(self, *, looks: bool = False) -> memoryview:
+    async def receive(self, *, busy_waits: bool = False) -> memoryview:
         while True:
-            if not (looks and await self._lookout.look()):
+            if not (busy_waits and await self._busy_wait.wait()):
                 await trio.lowlevel.wait_readable(self._sock)
             try:
                 size = self._sock.recv_into(self._received)

@@ -125,7 +125,7 @@ class Receiver:
         while link.ending is None:
             if not is_drained:
                 await trio.lowlevel.checkpoint()
-            elif not (self._is_awaited() and await connection.look()):
+            elif not (self._is_awaited() and await connection.busy_wait()):
                 await connection.wait_readable()
             now = trio.current_time()
             try:

@@ -135,7 +135,7 @@ class HaServer:
         self._store_log = log
         self._connections: list[_Connection] = []
         self._in_sync_most = 0
-        self._people = LinkLog()
+        self._link_log = LinkLog()
         self._limiter = trio.CapacityLimiter(_READ_THREADS)
         self._nursery: trio.Nursery | None = None
         self._tick_scope = trio.CancelScope()
@@ -240,7 +240,7 @@ class HaServer:
             refusal = f"{len(self._connections)} connections are open, the limit"
         if refusal is not None:
             self.master.counters.refused += 1
-            self._people.refused(host, peer, refusal, now)
+            self._link_log.refused(host, peer, refusal, now)
             sock.close()
             return
         sock.setblocking(False)
@@ -331,7 +331,9 @@ class HaServer:
                 await trio.sleep(REPORT_PAUSE_S)
             try:
                 # With few sends that wait for it, each report counts.
-                data = await channel.receive(looks=pending_acks.is_sync and len(pending_acks) <= 1)
+                data = await channel.receive(
+                    busy_waits=pending_acks.is_sync and len(pending_acks) <= 1
+                )
             except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
                 return f"the connection failed: {exc.__cause__ or exc}"
             if not data:
@@ -343,7 +345,7 @@ class HaServer:
                 self.on_recorded()
             if not connection.is_told and link.slave is not None:
                 connection.is_told = True
-                self._people.connected(connection.host, link, self._store_log.end, now)
+                self._link_log.connected(connection.host, link, self._store_log.end, now)
             self._note_in_sync(now)
             self.in_one_round(self._release_sends)
             self._push(connection, now)
@@ -387,7 +389,7 @@ class HaServer:
                 connection.in_sync = in_sync
                 has_changed = True
                 end = self._store_log.end
-                self._people.in_sync_changed(connection.host, slave, end, now)
+                self._link_log.in_sync_changed(connection.host, slave, end, now)
         if has_changed:
             self._in_sync_most = slaves.in_sync_most
             for connection in self._connections:
@@ -414,7 +416,7 @@ class HaServer:
         link = connection.link
         link.closed(now, why)
         self._connections.remove(connection)
-        self._people.ended(connection.host, link, now)
+        self._link_log.ended(connection.host, link, now)
         self._note_in_sync(now)
 
     # --- time --------------------------------------------------------------------------------

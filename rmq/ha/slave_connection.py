@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import trio
 
 from rmq.errors import ConfigError
-from rmq.ha.busy_wait import Lookout
+from rmq.ha.busy_wait import SocketBusyWait
 from rmq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class PlainConnection:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
-        self._lookout = Lookout(sock)
+        self._busy_wait = SocketBusyWait(sock)
         self._unsent = b""
 
     @property
@@ -57,9 +57,9 @@ class PlainConnection:
             except BlockingIOError:
                 self._unsent = data
 
-    async def look(self) -> bool:
-        """Look for a moment whether something has arrived; see `Lookout`."""
-        return await self._lookout.look()
+    async def busy_wait(self) -> bool:
+        """Busy-wait briefly until something has arrived; see `SocketBusyWait`."""
+        return await self._busy_wait.wait()
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.wait_readable(self._socket)
@@ -136,9 +136,9 @@ class TlsConnection:
             self._tls.write(data)
         self._pass_on()
 
-    async def look(self) -> bool:
-        """Look for a moment whether something has arrived; see `Lookout`."""
-        return await self._plain.look()
+    async def busy_wait(self) -> bool:
+        """Busy-wait briefly until something has arrived; see `SocketBusyWait`."""
+        return await self._plain.busy_wait()
 
     async def wait_readable(self) -> None:
         await self._plain.wait_readable()

@@ -149,7 +149,7 @@ class TlsChannel:
         self.sent_bytes += chunk.size
         return None
 
-    async def receive(self, *, looks: bool = False) -> bytes:
+    async def receive(self, *, busy_waits: bool = False) -> bytes:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
     def reset(self) -> None:

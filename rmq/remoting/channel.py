@@ -111,9 +111,9 @@ class ChannelConfig:
 
 @final
 class Call:
-    """A request of ours that waits for its answer."""
+    """A request sent over a channel that waits for its response."""
 
-    __slots__ = ("channel", "code", "on_outcome", "opaque", "sent_at", "settled", "timeout_s")
+    __slots__ = ("channel", "code", "is_complete", "on_outcome", "opaque", "sent_at", "timeout_s")
 
     def __init__(
         self,
@@ -130,19 +130,19 @@ class Call:
         self.sent_at = sent_at
         self.timeout_s = timeout_s
         self.on_outcome = on_outcome
-        self.settled = False
+        self.is_complete = False
 
-    def settle(self, outcome: Command | ClientError) -> None:
-        if self.settled:
+    def complete(self, outcome: Command | ClientError) -> None:
+        if self.is_complete:
             return
-        self.settled = True
-        # Its deadline is remembered for a while, what it came with is not.
+        self.is_complete = True
+        # The deadline heap keeps the call for a while; its callback need not live as long.
         on_outcome, self.on_outcome = self.on_outcome, _ignore
         try:
             on_outcome(outcome)
         except Exception:
-            # The other calls of the connection must still be settled.
-            logger.exception("what waited for the answer of %s failed", self.channel.peer)
+            # The other calls of the connection must still be completed.
+            logger.exception("callback for the response from %s raised", self.channel.peer)
 
 
 @final
@@ -271,7 +271,7 @@ class Channel:
         self._endpoint.hold_bytes(-self._held_reported)
         self._held_reported = 0
         for call in self._calls.drain():
-            call.settle(ConnectionLostError(self.peer, reason))
+            call.complete(ConnectionLostError(self.peer, reason))
         self._endpoint.forget(self)
         self._wake_waiting()
 
@@ -337,7 +337,7 @@ class Channel:
             is_urgent=is_first,
         )
         if awaited.outcome is None and is_first:
-            await endpoint.look_for(awaited, lambda: self.calls_under_way == 1)
+            await endpoint.busy_wait_for(awaited, lambda: self.calls_under_way == 1)
         if awaited.outcome is None:
             await awaited.sleep(lambda: self._abandon(call))
             awaited.woke()
@@ -461,7 +461,7 @@ class Channel:
         self._calls.pop(call.opaque)
         what = _request_name(call.code)
         silent = self.received_at <= call.sent_at and not self.blocked
-        call.settle(RequestTimeoutError(self.peer, what, call.timeout_s))
+        call.complete(RequestTimeoutError(self.peer, what, call.timeout_s))
         if silent and self._endpoint.dials:
             # Nothing at all came since the request left: the connection itself may be dead, and a
             # new one is cheaper than finding out. The original closes on every timeout; that
@@ -470,7 +470,7 @@ class Channel:
             self.close(f"no byte received since {what} was sent {call.timeout_s:g} s ago")
 
     def _abandon(self, call: Call) -> None:
-        call.settled = True
+        call.is_complete = True
         call.on_outcome = _ignore
         self._calls.pop(call.opaque)
 
@@ -604,7 +604,7 @@ class Channel:
             # Late, or the answer to a refused one-way request: stock servers send those.
             logger.debug("answer %d of %s matches no request", command.opaque, self.peer)
             return
-        call.settle(command)
+        call.complete(command)
 
     # ---- writing ---------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class ClientConfig:
     serialization: Serialization = Serialization.JSON
     channel: ChannelConfig = field(default_factory=ChannelConfig)
     busy_wait_s: float = 0.0
-    """How long whoever waits for a single answer looks for it before sleeping; 0: not at all."""
+    """How long a task that waits for a single response busy-waits before sleeping; 0: never."""
 
     def __post_init__(self) -> None:
         if not self.connect_timeout_s > 0:
@@ -107,9 +107,9 @@ class RemotingClient:
         """Counts tasks that waited here and are about to run."""
         return self._endpoint.wakings
 
-    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
+    async def busy_wait_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
         """Look for an outcome for a moment (`busy_wait_s`), as long as it is the only one."""
-        await self._endpoint.look_for(awaited, is_alone)
+        await self._endpoint.busy_wait_for(awaited, is_alone)
 
     async def request(
         self,

@@ -180,18 +180,18 @@ class Endpoint:
         # Of a single connection the first answers leave while the rest is being served.
         self.dispatcher.collects = connections > 1
 
-    def settle(self) -> None:
+    def serve_collected(self) -> None:
         self.dispatcher.serve_collected()
 
     def end_round(self) -> None:
-        """Let others answer what this round has brought about, and write all of it."""
+        """Serve what was collected, run the `on_round` callback, and write all responses."""
         self.dispatcher.serve_collected()
         self.dispatcher.collects = False
         if self._on_round is not None:
             try:
                 self._on_round()
             except Exception:
-                logger.exception("what follows a round of requests failed")
+                logger.exception("on_round callback raised")
         self.in_round = False
         dirty = self._dirty
         if not dirty:
@@ -220,13 +220,13 @@ class Endpoint:
 
     @property
     def is_busy_waiting(self) -> bool:
-        """Whether answers are looked for at all."""
+        """Whether this endpoint busy-waits at all."""
         return self._busy_wait.limit_s > 0
 
-    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
-        """Look for an outcome as long as that is the only one, a moment at most.
+    async def busy_wait_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
+        """Busy-wait for an outcome while `is_alone()`, up to the limit.
 
-        Other tasks run between two looks.
+        Other tasks run between two polls.
         """
         poller, busy_wait = self._poller, self._busy_wait
         if poller is None or not busy_wait.is_worth_it():
@@ -299,7 +299,7 @@ class Endpoint:
                     scope.deadline = deadline
                 await self._timer.park()
             for call in self._deadlines.expire(trio.current_time()):
-                if not call.settled:
+                if not call.is_complete:
                     call.channel.expire(call)
 
     async def _inspect(self) -> None:

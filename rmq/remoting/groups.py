@@ -78,7 +78,7 @@ class GroupState:
         self.unanswered = 0
         self.running = 0
         self.refused = 0
-        self.on_settled: Callable[[], None] | None = None
+        self.on_all_answered: Callable[[], None] | None = None
         # Below this no bound can be hit, neither the group's nor a connection's.
         self._comfortable = (
             group.capacity if group.slows_down else min(group.capacity, group.per_connection)
@@ -125,8 +125,8 @@ class GroupState:
             del self._by_channel[channel]
         if mine == self.group.per_connection - 1 and self.group.slows_down:
             channel.resume()
-        if self.unanswered == 0 and self.on_settled is not None:
-            self.on_settled()
+        if self.unanswered == 0 and self.on_all_answered is not None:
+            self.on_all_answered()
 
     def put(self, request: Request[Any], handler: Callable[..., Awaitable[None]]) -> None:
         waiting = self._waiting.get(request.channel)

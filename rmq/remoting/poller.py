@@ -36,16 +36,16 @@ _FRAMES_PER_STEP: Final = 512
 
 
 class Rounds(Protocol):
-    """Who is told when a round of reading begins and when it is over. Must not raise."""
+    """Callbacks at the begin and end of a round of reading. They must not raise."""
 
     def begin_round(self, connections: int) -> None:
-        """So many connections are about to be read."""
+        """The poller is about to read this many connections."""
 
-    def settle(self) -> None:
-        """Serve what was read so far; the answers are about to be written."""
+    def serve_collected(self) -> None:
+        """Serve the requests read so far; their responses are about to be written."""
 
     def end_round(self) -> None:
-        """All have been read."""
+        """All ready connections have been read."""
 
 
 @final
@@ -165,7 +165,7 @@ class Poller:
             if channel.busy:
                 self._hold(fd, channel)
             if unwritten_frames >= _FRAMES_PER_WRITE:
-                self._rounds.settle()
+                self._rounds.serve_collected()
                 for each in unwritten:
                     each.flush(now)
                 unwritten.clear()

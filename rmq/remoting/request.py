@@ -61,7 +61,7 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         joined, and must not change until they are written.
         """
         if self._answered or self._counted:
-            self._settle()
+            self._complete()
         self._answered = True
         if not self.command.flag & FLAG_ONEWAY:
             self._send(header, code, body, remark, extra)
@@ -76,13 +76,13 @@ class Request(msgspec.Struct, Generic[H], eq=False):
     def drop(self) -> None:
         """Let go of a deferred request without an answer."""
         if not self._answered:
-            self._settle()
+            self._complete()
 
     def refuse(self, code: int, remark: str) -> None:
         """Answer with an error, as the server itself does: in the server's own serialization
         (JSON).
         """
-        self._settle()
+        self._complete()
         if not self.command.flag & FLAG_ONEWAY:
             self.channel.send(_refusal(self.command, self.channel, code, remark))
 
@@ -121,7 +121,7 @@ class Request(msgspec.Struct, Generic[H], eq=False):
             self._counted = True
             self._group.count(self.channel)
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         if self._answered:
             raise RuntimeError(f"{name_of(self.command)} of {self.channel.peer} answered twice")
         self._answered = True

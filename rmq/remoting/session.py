@@ -19,10 +19,10 @@ _COMPACT_ABOVE: Final = 64
 
 
 class Timed(Protocol):
-    """Something with a deadline that may be settled before it."""
+    """Something with a deadline that may be complete before it."""
 
     @property
-    def settled(self) -> bool: ...
+    def is_complete(self) -> bool: ...
 
 
 C = TypeVar("C")
@@ -90,23 +90,23 @@ class Deadlines(Generic[T]):
         return self._heap[0][2] is item
 
     def next_at(self) -> float | None:
-        """Return the earliest deadline of an unsettled item."""
+        """Return the earliest deadline of an incomplete item."""
         heap = self._heap
-        while heap and heap[0][2].settled:
+        while heap and heap[0][2].is_complete:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def expire(self, now: float) -> list[T]:
-        """Remove and return the unsettled items whose deadline has passed."""
+        """Remove and return the incomplete items whose deadline has passed."""
         expired: list[T] = []
         heap = self._heap
         while heap and heap[0][0] <= now:
             item = heapq.heappop(heap)[2]
-            if not item.settled:
+            if not item.is_complete:
                 expired.append(item)
         return expired
 
     def _compact(self) -> None:
-        self._heap = [entry for entry in self._heap if not entry[2].settled]
+        self._heap = [entry for entry in self._heap if not entry[2].is_complete]
         heapq.heapify(self._heap)
         self._live_hint = max(_COMPACT_ABOVE, len(self._heap))

@@ -133,7 +133,7 @@ class StreamTransport:
         return 0
 
     async def send(self, buffers: Sequence[Buffer]) -> int:
-        # New frames may join the buffers while this waits, so what is sent now is settled first.
+        # New frames may join the buffers while this waits, so what is sent now is fixed first.
         pieces: list[Buffer] = []
         size = 0
         for buffer in buffers:
