@@ -1,11 +1,11 @@
-"""The replication port of a master: takes slaves in, streams the log to them, hears what they hold.
+"""The replication port of a master: accepts slaves, streams the log, receives their reports.
 
 Nothing is decided here. `MasterLink` judges what a slave says, `PendingAcks` which sends it
 releases; this module moves bytes between them and sockets, keeps time, and logs who comes and goes.
 
 `pump` is called after every round of appends and sends in the caller's step, so that a message is
-on its way to slaves before anybody waits for it. A slave's acknowledgement answers all sends it
-covers in the step in which it is read.
+on its way to slaves before its send waits for them. A slave's report releases all sends it covers
+in the step in which it is read.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from rmq.ha.store_log import StoreLog
 
 REFRESH_S: Final = 1.0
-"""How often it is looked at who is still in sync."""
+"""How often it is checked which slaves are still in sync."""
 REPORT_PAUSE_S: Final = 0.01
-"""While no send waits for slaves, what one says is read this often: a step costs as much for one
-report as for many.
+"""In async mode reports of a slave are read this often: a step costs as much for one report as for
+many.
 """
 _STEP_S: Final = 0.001
-"""A clock that is not quite there yet is looked at again after this."""
+"""Shortest sleep of the timer task."""
 _LAST_WORDS_S: Final = 1.0
-"""For so long a slave that is turned away may take to hear why."""
+"""How long a refused slave may take to receive the reason."""
 _READ_THREADS: Final = 4
 
 _log = logging.getLogger(__name__)
@@ -59,14 +59,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaServerConfig:
-    """Where slaves connect, and which of them may."""
+    """Where the port listens, and which slaves may connect."""
 
     host: str = "0.0.0.0"
     port: int = 0
     allowed: tuple[Network, ...] = ()
-    """Where slaves may come from; empty: from everywhere."""
+    """Networks that slaves may connect from; empty: any."""
     tls_context: Callable[[], ssl.SSLContext | None] | None = None
-    """Gives the context of a new connection; None: no TLS."""
+    """Returns the context for a new connection; None: no TLS."""
     tls_required: bool = False
     links_max: int = 64
     """Connections at a time; one more is closed at once."""
@@ -79,7 +79,7 @@ class HaServerConfig:
 
 
 class ReplicationWait:
-    """Sends that wait for slaves together."""
+    """Sends that are released together."""
 
     __slots__ = ("_callback", "sends")
 
@@ -88,14 +88,14 @@ class ReplicationWait:
         self.sends = sends
 
     def end(self, outcome: AckOutcome) -> None:
-        # Whoever waited may be remembered for a while, what it waited with is large.
+        # The wait may be referenced for a while; its callback keeps large objects alive.
         callback, self._callback = self._callback, None
         if callback is not None:
             callback(outcome)
 
 
 class _Connection:
-    """One connection and how far it has come."""
+    """One connection and its state."""
 
     __slots__ = ("channel", "host", "in_sync", "is_over", "is_told", "link", "scope", "sock")
 
@@ -104,12 +104,12 @@ class _Connection:
         self.link = link
         self.host = host
         self.channel: Channel | None = None
-        """None before it is known whether it is encrypted."""
+        """None before the first byte shows whether it is encrypted."""
         self.scope = trio.CancelScope()
         self.is_told = False
-        """The log of the broker says who connected."""
+        """The connection was logged."""
         self.in_sync = False
-        """Whether it was in sync when that was last looked at."""
+        """Whether it was in sync at the last check."""
         self.is_over = False
 
 
@@ -123,15 +123,16 @@ class HaServer:
         self.master = master
         self.config = config
         self.allowed = config.allowed
-        """May be changed at any time; connections that are open stay."""
+        """May be changed at any time; open connections stay."""
         self.on_in_sync_changed: Callable[[], None] | None = None
-        """Called when a slave has come to be in sync, or is no longer."""
+        """Called when a slave got in sync or out of sync."""
         self.on_recorded: Callable[[], None] | None = None
         """Called when a slave has an in-sync record on its disk."""
         self.on_replicated: Callable[[], None] | None = None
         """Called when slaves hold more than before (`PendingAcks.visible`)."""
         self.in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
-        """Runs what answers sends, so that their answers leave together and at once."""
+        """Runs a function that answers sends, so that the responses are written together at once.
+        """
         self._store_log = log
         self._connections: list[_Connection] = []
         self._in_sync_most = 0
@@ -140,10 +141,10 @@ class HaServer:
         self._nursery: trio.Nursery | None = None
         self._tick_scope = trio.CancelScope()
 
-    # --- what the broker calls ---------------------------------------------------------------
+    # --- called by the broker ----------------------------------------------------------------
 
     def pump(self) -> None:
-        """Send slaves what is new, as far as their sockets take it at once. Never waits."""
+        """Send new bytes to slaves, as far as their sockets take them at once. Never waits."""
         now = trio.current_time()
         self.master.grew(now)
         for connection in self._connections:
@@ -170,10 +171,10 @@ class HaServer:
         wait.end(outcome)
 
     def close_links(self, reason: str) -> None:
-        """End all links at once, and all that is on its way: for a log that is about to be cut.
+        """End all links and discard unsent bytes: for a log that is about to be cut.
 
-        What was given to the kernel but not sent refers to pages of the log's files, and would
-        go out with what is written there next.
+        Bytes that the kernel has not sent yet refer to pages of the log's files, and would be sent
+        with what is written there next.
         """
         for connection in list(self._connections):
             self._end(connection, reason)
@@ -196,7 +197,7 @@ class HaServer:
     # --- running -----------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; `started` tells the port."""
+        """Serve until cancelled; `started` reports the port."""
         listeners = await _listen(self.config.host, self.config.port)
         try:
             async with trio.open_nursery() as nursery:
@@ -209,12 +210,12 @@ class HaServer:
             self._nursery = None
             for listener in listeners:
                 listener.socket.close()
-            # Nobody will answer them any more; what they sent is in the log, here at least.
+            # No report will release them any more; their messages are in this log, at least.
             for wait in self.master.pending_acks.give_up():
                 wait.end(AckOutcome.TIMED_OUT)
 
     def attach(self, sock: socket.socket, host: str, peer: str) -> None:
-        """Serve a connection that somebody else accepted."""
+        """Serve a connection that the caller accepted."""
         assert self._nursery is not None, "the server is not running"
         self._nursery.start_soon(self._serve, sock, host, peer)
 
@@ -231,7 +232,7 @@ class HaServer:
         now = trio.current_time()
         refusal = None
         if self.master.keeper.is_pending:
-            # Nothing is said, so that a slave takes nothing on: it comes again.
+            # Close without a word: a slave must not adopt an epoch that may be withdrawn.
             sock.close()
             return
         if not is_allowed(self.allowed, host):
@@ -272,12 +273,12 @@ class HaServer:
             why = await self._read(connection, channel)
             has_last_words = connection.link.end_reason is not None
             self._end(connection, why)
-            # What the link has to say about its end is with the channel.
+            # The channel may still have to send why the link ends.
             grace_s = _LAST_WORDS_S if has_last_words else 0
             nursery.cancel_scope.deadline = trio.current_time() + grace_s
 
     async def _open(self, connection: _Connection) -> str | None:
-        """Find out whether a connection is encrypted; return why it cannot be served."""
+        """Choose the channel by the first byte; return why the connection cannot be served."""
         sock, link, config = connection.sock, connection.link, self.config
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -304,7 +305,7 @@ class HaServer:
         )
         failure = await channel.handshake()
         if failure is not None:
-            # One that was closed from here has not been turned away.
+            # A connection that this side closed was not refused.
             return failure if connection.is_over else self._refused(failure)
         connection.channel = channel
         return None
@@ -324,13 +325,13 @@ class HaServer:
         scope.cancel()
 
     async def _read(self, connection: _Connection, channel: Channel) -> str:
-        """Take in what a slave says until it, or we, have had enough; return why."""
+        """Process a slave's frames until the connection ends; return why."""
         link, pending_acks = connection.link, self.master.pending_acks
         while link.end_reason is None:
             if not pending_acks.is_sync and link.slave is not None:
                 await trio.sleep(REPORT_PAUSE_S)
             try:
-                # With few sends that wait for it, each report counts.
+                # With few waiting sends each report matters.
                 data = await channel.receive(
                     busy_waits=pending_acks.is_sync and len(pending_acks) <= 1
                 )
@@ -359,10 +360,10 @@ class HaServer:
             if channel.is_idle:
                 self._look_again(connection)
 
-    # --- what follows from what ---------------------------------------------------------------
+    # --- consequences of reports --------------------------------------------------------------
 
     def release_sends(self) -> None:
-        """Answer the sends whose messages enough slaves hold, and tell slaves what is new."""
+        """Answer the sends whose messages enough slaves hold, and pump."""
         self.in_one_round(self._release_sends)
         self.pump()
 
@@ -377,7 +378,7 @@ class HaServer:
             wait.end(AckOutcome.REPLICATED)
 
     def _note_in_sync(self, now: float) -> None:
-        """See who has come to be in sync, or is no longer, and say so."""
+        """Log and report slaves that got in sync or out of sync."""
         slaves = self.master.slaves
         has_changed = slaves.in_sync_most != self._in_sync_most
         for connection in self._connections:
@@ -401,14 +402,14 @@ class HaServer:
                 self.in_one_round(self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
-        """Too few slaves are left for those who wait: tell them now, not when time is up."""
+        """Answer all waiting sends now: too few slaves are left to release them."""
         master = self.master
         for wait in master.pending_acks.give_up():
             master.counters.unavailable += wait.sends
             wait.end(AckOutcome.NOT_AVAILABLE)
 
     def _end(self, connection: _Connection, why: str) -> None:
-        """Take a connection out of everything, at once; its tasks end when they get to it."""
+        """Remove a connection at once; its tasks end when they run next."""
         if connection.is_over:
             return
         connection.is_over = True
@@ -428,7 +429,7 @@ class HaServer:
             self._tick_scope.deadline = next_tick
 
     async def _tick(self) -> None:
-        """Send heartbeats, end what is silent, answer those who waited long enough."""
+        """Send heartbeats, end silent links, answer sends whose deadline has passed."""
         master = self.master
         while True:
             now = trio.current_time()
@@ -449,18 +450,18 @@ class HaServer:
                 await trio.sleep_forever()
 
     def _tick_connection(self, connection: _Connection, now: float) -> float:
-        """Do what is due for a connection; return when to come again."""
+        """Run what is due for a connection; return when the next thing is."""
         link, channel = connection.link, connection.channel
         link.tick(now)
         why = link.end_reason
         begin = self._store_log.begin
-        # A link that sends finds these out by itself, but one whose slave takes nothing does not.
+        # A link that sends detects these itself, but one whose slave reads nothing does not.
         if why is None and link.slave is not None:
             if link.position < begin:
-                # It would keep the room of a deleted file.
+                # It would keep the disk space of a deleted file.
                 why = f"its bytes at {link.position} have expired, the log begins at {begin}"
             elif link.slave.is_superseded:
-                why = "its slave has connected anew"
+                why = "its slave has connected again"
         if why is not None:
             self._end(connection, why)
             connection.scope.cancel()

@@ -1,20 +1,19 @@
-"""The slave's side of replication: finds its master, follows it, and says how that goes.
+"""The slave's side of replication: connects to its master, receives its log, reports status.
 
     runner = SlaveRunner(store, log, settings, ...)
     runner.point_to("10.0.0.1:10912", "10.0.0.1:10911")
     nursery.start_soon(runner.run)
 
-A connection that ends is made again, soon and then less often. What trying again cannot mend (this
-log is not the beginning of the master's, the master is of an older epoch, it refuses this slave) is
-said once and shown in `status`; the master is then only greeted, every few seconds, and not a byte
-of it is taken. A disk that takes nothing ends the connection, not the slave: it goes on where it
-stopped when there is room again.
+A connection that ends is made again, with increasing pauses. A condition that retries cannot fix
+(this log has diverged, the master is of an older epoch, it refuses this slave) is logged once and
+shown in `status`; the slave then only repeats the handshake every few seconds and takes no bytes. A
+full disk ends the connection, not the slave: it continues where it stopped when there is room.
 
-A master is greeted in the native dialect first. One that does not answer so is a stock master and
-is examined (`stock_master`) before it is followed, unless a secret or TLS was asked for, which no
-stock master has: then it is refused. Where the master was native before, also before this slave was
-started, silence is no answer: it may hang. A stock one repeats what it was sent after 5 s, and only
-by that is it taken for one.
+The slave tries the native dialect first. A master that does not answer it is a stock master and is
+examined (`stock_master`) before it is followed, unless a secret or TLS is configured, which no
+stock master has: then it is refused. Where the master was native before, even before this slave was
+started, silence is not enough: it may hang. A stock master repeats what it was sent after 5 s, and
+only that identifies it then.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ CONNECT_S: Final = 5.0
 RETRY_MIN_S: Final = 0.2
 RETRY_MAX_S: Final = 1.0
 GREET_S: Final = 5.0
-"""How often a master is greeted that cannot be followed."""
+"""Pause between handshakes with a master that cannot be followed."""
 STEADY_S: Final = 1.0
-"""A master that was followed for so long is a good one: it is dialled soon again."""
+"""After a connection that lasted this long the next attempt follows soon."""
 DISK_RETRY_S: Final = 1.0
 LAG_S_MAX: Final = 3.0
-"""Whoever has lacked something for longer than this is catching up again."""
+"""A slave that has been behind for longer than this is catching up again."""
 ROUND_TRIPS: Final = 6
-"""The silence of so many round trips, as long as one took to connect, is that of a stock master."""
+"""A master that is silent for this many round trips, as measured at connecting, is a stock one."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,18 +80,18 @@ _TROUBLES: Final = {
     ),
     EndKind.RESEED: (
         SlaveState.RESEEDING,
-        "this slave begins anew: %s",
+        "this slave copies the log from the start: %s",
     ),
 }
 _OUTRUN: Final = (
-    "this slave has stopped: %s. Without haSecret nobody can tell whether that is its master; if it"
-    " is, `rmq ha resync` moves this log aside and begins anew"
+    "this slave has stopped: %s. Without haSecret it cannot verify that this is its master; if it"
+    " is, `rmq ha resync` moves this log aside and copies it from the start"
 )
 _LIVE: Final = (SlaveState.CATCHING_UP, SlaveState.STREAMING)
 
 
 class SlaveRunner:
-    """Follows one master at a time, while `run` runs."""
+    """Replicates from one master at a time, while `run` runs."""
 
     def __init__(
         self,
@@ -112,15 +111,15 @@ class SlaveRunner:
         cut: Callable[[int, str], None],
         client: RemotingClient | None = None,
     ) -> None:
-        """`adopt_epoch(epoch, start)` notes durably that a later epoch begins here at `start`,
-        `save_record` by what rule the master answers sends.
+        """`adopt_epoch(epoch, start)` saves that a later epoch begins here at `start`,
+        `save_record` the in-sync record of the master.
 
-        With `was_native` the master is known to be one of ours. `on_news` is called when the master
-        has news about topics, groups or offsets, and `is_current` tells whether they are here.
-        `reseed` is asked to empty the store and begin at
-        an offset; None: only an operator may do that. `cut` is asked to end the log at an offset or
-        before, because what follows is not the master's. `client` asks stock masters about their
-        logs; without one a client is made for that.
+        With `was_native` the master is known to be one of ours. `on_news` is called when topics,
+        groups or offsets of the master have changed, and `is_current` returns whether they are
+        copied. `reseed(offset, reason)` has the store emptied, to begin at an offset; None: only an
+        operator may do that. `cut(offset, reason)` has the log cut at an offset or before, because
+        what follows differs from the master's. `client` asks stock masters about their logs;
+        without one a client is made for that.
         """
         if dialect not in ("auto", "native", "stock"):
             raise ConfigError("haDialect", f"{dialect!r} is not auto, native or stock")
@@ -162,19 +161,19 @@ class SlaveRunner:
         self._diverged_at: int | None = None
         self._connects = 0
         self.counters = ReceiverCounters()
-        """What was moved since the start, by all connections."""
+        """Totals of all connections since the start."""
         self._failure_told: str | None = None
-        """What was logged about the store when it took nothing."""
+        """The last failure of the store that was logged."""
         self._received_before = 0
         self._waits: list[tuple[int, trio.Event]] = []
 
-    # --- what others ask and say -------------------------------------------------------------
+    # --- control and status ------------------------------------------------------------------
 
     def point_to(self, ha_address: str | None, master_address: str | None) -> None:
-        """Follow another master from now on; None: nobody.
+        """Follow another master from now on; None: no master.
 
-        `master_address` is where it serves clients, if that is known: a stock master is asked
-        there about its log.
+        `master_address` is its address for clients, if known: a stock master is asked there about
+        its log.
         """
         self._master_address = master_address
         if ha_address != self._ha_address:
@@ -184,7 +183,7 @@ class SlaveRunner:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """Follow nobody inside: the log does not grow, and what the master said stays known."""
+        """Receive nothing inside: the log does not grow, and the master's last state stays known."""
         self._suspensions += 1
         self._pointed.set()
         self._target_scope.cancel()
@@ -196,7 +195,7 @@ class SlaveRunner:
             self._pointed.set()
 
     def rename(self, incarnation: int) -> None:
-        """Greet masters as this incarnation of the store from the next connection on."""
+        """Use this incarnation of the store from the next connection on."""
         self._settings = replace(self._settings, incarnation=incarnation)
 
     @property
@@ -239,7 +238,7 @@ class SlaveRunner:
     # --- the task ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Follow whoever it is pointed to, until cancelled."""
+        """Follow the current master until cancelled."""
         try:
             followed: str | None = None
             while True:
@@ -282,7 +281,7 @@ class SlaveRunner:
                 )
                 pause_s = self._act_on(ending, address)
             except LogGapError as exc:
-                # It was cut to nothing, and has a segment where its master has none any longer.
+                # It was cut to nothing, and has a segment that its master no longer has.
                 reason = f"this log begins at {exc.expected}, its master's at {exc.offered}"
                 pause_s = self._act_on(LinkEnd(EndKind.RESEED, reason, exc.offered), address)
             except StoreError as exc:
@@ -297,7 +296,7 @@ class SlaveRunner:
             await trio.sleep(pause_s)
 
     def _act_on(self, ending: LinkEnd, address: str) -> float | None:
-        """Note how a connection ended; return when to try again, None for soon."""
+        """Handle the end of a connection; return the pause before the next one, None for soon."""
         kind, reason, offset = ending
         if kind is EndKind.DAMAGED:
             _log.error("%s; this log is cut before them, and they are copied again", reason)
@@ -333,21 +332,21 @@ class SlaveRunner:
         if self._failure_told != self._last_error:
             self._failure_told = self._last_error
             _log.error(
-                "this slave takes nothing from its master until its store does: %s; %s",
+                "replication is paused, the store refuses writes: %s; %s",
                 error,
                 error.hint or "see the log of the store",
             )
 
     def _check_store(self) -> None:
-        """Raise if the store takes nothing: then the master need not begin to send."""
+        """Raise if the store refuses writes, before the master begins to send."""
         if (refusal := self._refusal()) is not None:
             raise refusal
         if self._state is SlaveState.FAILED and self._log.end:
-            # It was full, or could not make the next segment. The place is needed anyhow.
+            # It was full, or could not create the next segment, which is needed next.
             self._store.raw_room(1)
 
     def _refusal(self) -> StoreError | None:
-        """Return why the store takes nothing from anybody, if that is so."""
+        """Return why the store refuses writes; None if it does not."""
         core = self._store.core
         if core.refusal is None:
             return None
@@ -359,7 +358,7 @@ class SlaveRunner:
     # --- one connection ----------------------------------------------------------------------
 
     async def _attempt(self, address: str) -> LinkEnd:
-        """Connect once, and follow as long as the connection lasts; return how it ended."""
+        """Connect once and replicate as long as the connection lasts; return how it ended."""
         try:
             if self._dialect != "stock":
                 ending = await self._serve(address, is_native=True)
@@ -445,7 +444,7 @@ class SlaveRunner:
             is_current=self._is_current,
         )
         link.master.end = end
-        # What is known of the master stays until this connection brings more: it may be silent.
+        # The last state of the master stays until this connection brings a newer one.
         self._link, self._news = link, None
         if not is_native:
             self._master = link.master
@@ -466,7 +465,7 @@ class SlaveRunner:
         return ending
 
     def _note_turn(self, now: float) -> None:
-        """Look at where the log stands after a turn of receiving."""
+        """Update state and waiters after a turn of receiving."""
         link = self._link
         if link is None or not link.is_streaming or link.ending is not None:
             return
@@ -485,7 +484,7 @@ class SlaveRunner:
             )
         if self._failure_told is not None and self.counters.received_bytes > self._received_before:
             self._failure_told = None
-            _log.warning("the store takes bytes of the master again")
+            _log.warning("replication resumed, the store accepts writes again")
         if end >= master.end:
             self._caught_up_at = now
             if self._state is SlaveState.CATCHING_UP:

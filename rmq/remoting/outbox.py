@@ -1,4 +1,4 @@
-"""What a connection has still to write. Sans-IO.
+"""What a connection has still to write. Pure.
 
 Buffers are kept as they came, because large ones are written without copying. Answers and requests
 are told apart: a peer that does not read our answers is not to get more of them, while requests of

@@ -1,5 +1,5 @@
 """Requests under way on a connection: opaque numbers, who waits for which answer, and until when.
-Sans-IO.
+Pure.
 
 Both ends of a connection may send requests, each with its own opaque numbers, so every connection
 has its own `Calls`. Deadlines are kept once for all connections of an endpoint (`Deadlines`), so

@@ -1,17 +1,17 @@
-"""What replication needs to know of a log, at either end."""
+"""The log as replication sees it, at either end, and how two logs are compared."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
 TAIL_BYTES: Final = 64 * 1024
-"""So much before its end a slave proves to have in common with its master."""
+"""A slave proves that this much before its end is equal to its master's log."""
 TAIL_BYTES_MIN: Final = 1024
 """Less in common proves nothing, if there is more: several records are to be among it."""
 
 
 class LogView(Protocol):
-    """A CommitLog, or what stands for one in a simulation."""
+    """A CommitLog, or its model in a simulation."""
 
     @property
     def begin(self) -> int:

@@ -1,4 +1,4 @@
-"""A master as all its links see it: who it is, what it has, whom it knows. Sans-IO."""
+"""State that all links of a master share: settings, log, slaves, pending acks, records. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rmq.model.in_sync_record import InSyncRecord
 
 ANSWER_S: Final = 1.0
-"""A slave that has just come has so long to take up what it was told, before a record without it is
-made."""
+"""How long a slave that has just connected has to acknowledge, before a record without it is made.
+"""
 DROP_S: Final = 5.0
-"""A member that has been gone for so long is left out of the next in-sync record."""
+"""A member that has been gone for this long is left out of the next in-sync record."""
 STOCK_FRAME_BYTES_MAX: Final = 4 * 1024**2 - 64
 """A stock slave has a buffer of 4 MiB for a frame."""
 
@@ -51,7 +51,7 @@ class MasterSettings:
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
     handshake_s: float = 10.0
-    """How long a connection has until it is known what it wants."""
+    """How long a connection may take to introduce itself."""
     frame_bytes: int = 512 * 1024
     stock_frame_bytes: int = 32 * 1024
     catch_up_bytes_per_s: int = 0
@@ -103,19 +103,19 @@ class Master(Generic[T]):
         self._gone_at: dict[str, float] = {}
         """Since when members are not in sync."""
         self._met: set[str] = set()
-        """Members that have compared their logs with this one."""
+        """Members whose logs were compared with this one."""
         self.bucket = TokenBucket(settings.catch_up_bytes_per_s, now)
         self.counters = LinkCounters()
         self.records_heard = 0
-        """How many times slaves said that a record is on their disk."""
+        """How many times slaves reported that a record is on their disk."""
         self.news = 0
-        """Moves when topics, groups or offsets change, so that slaves come and ask."""
+        """Changes when topics, groups or offsets do, so that slaves copy them."""
         self.outdated_by: int | None = None
         """A slave has followed a master of this later epoch."""
         self.last_error: str | None = None
 
     def reconfigure(self, settings: MasterSettings, now: float) -> None:
-        """Go on with other settings; links read them when they need them."""
+        """Apply changed settings; links read them when they need them."""
         self.settings = settings
         self.slaves.rules = settings.rules
         self.pending_acks.timeout_s = settings.timeout_s
@@ -139,18 +139,18 @@ class Master(Generic[T]):
         self.apply_record()
 
     def apply_record(self) -> None:
-        """Rely on what is recorded now, and on nothing else."""
+        """Acknowledge sends by the record that counts now."""
         self.slaves.recount()
         self.pending_acks.switch(self._mode_in_force(), self.log.end)
 
     def want_record(self, nameservers: tuple[str, ...], now: float) -> None:
-        """Say what should be recorded, as slaves are now."""
+        """Tell the keeper which record fits the slaves that are in sync now."""
         keeper, slaves = self.keeper, self.slaves
         if any(
             slave.in_sync and not slave.has_answered and now < slave.connected_at + ANSWER_S
             for slave in slaves
         ):
-            # It counts in a moment: no need to write down that it does not.
+            # It counts in a moment: a record without it would be obsolete at once.
             return
         last = keeper.newest
         members = frozenset(
@@ -159,9 +159,9 @@ class Master(Generic[T]):
         self._met |= members
         is_sync = self.mode is ReplicationMode.SYNC
         if keeper.is_renewing and is_sync and len(members) < slaves.rules.needed:
-            # No send is answered meanwhile, and who was a member may still be promoted.
+            # No send is answered meanwhile, and former members may still be promoted.
             return
-        # One that came back as another member is not two.
+        # A store that came back in another incarnation counts once.
         stores = {store_of(member) for member in members}
         recorded = frozenset(
             member
@@ -171,7 +171,7 @@ class Master(Generic[T]):
         )
         self._gone_at = {m: self._gone_at.get(m, now) for m in recorded - members}
         if len(members) >= slaves.rules.needed:
-            # Not at once: one that is back soon need not be written down twice.
+            # Not at once: a member that is back soon need not be recorded twice.
             recorded = frozenset(m for m, at in self._gone_at.items() if now < at + DROP_S)
         keeper.want(
             is_sync=is_sync,
@@ -202,5 +202,5 @@ class Master(Generic[T]):
         return all(slave.appended >= end for slave in self.slaves if slave.in_sync)
 
     def announce(self) -> None:
-        """There is news about topics, groups or offsets."""
+        """Tell slaves that topics, groups or offsets have changed."""
         self.news = (self.news + 1) & 0xFFFFFFFF

@@ -137,7 +137,7 @@ def test_an_earlier_link_of_a_slave_ends_when_it_comes_again() -> None:
     new = link_to(master)
     greeted(new)
     assert old.next_chunk(1.0) is None
-    assert old.end_reason == "its slave has connected anew"
+    assert old.end_reason == "its slave has connected again"
     assert master.slaves.in_sync_count == 1
 
 
