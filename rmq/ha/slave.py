@@ -183,7 +183,7 @@ class SlaveRunner:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """Receive nothing inside: the log does not grow, and the master's last state stays known."""
+        """Receive nothing inside this context; the master's last state stays known."""
         self._suspensions += 1
         self._pointed.set()
         self._target_scope.cancel()

@@ -125,7 +125,7 @@ class LogReader:
         return self._fd, offset - segment.first
 
     def caught_up(self, offset: int) -> None:
-        """Note that all up to `offset` was sent; at the end of the log, what follows is in memory."""
+        """Note that all up to `offset` was sent; if that is the end, what follows is in memory."""
         self._follows = offset >= self.log.end
 
     def fell_behind(self) -> None:

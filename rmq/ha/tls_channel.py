@@ -104,7 +104,7 @@ class TlsChannel:
             self._wake.set()
 
     def _take(self, now: float) -> bool:
-        """Fetch what is to be sent next; return whether there is anything, or the link has ended."""
+        """Fetch what is to be sent next; return whether there is anything, or the end."""
         self._output = self._link.take_output()
         if not self._output:
             self._chunk = self._link.next_chunk(now)

@@ -1,4 +1,4 @@
-"""What operators are told about replication, put together from what its parts know."""
+"""Builds the HA_STATUS response from the parts of replication."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def replication_status(
     gave_up: bool,
     is_promoting: bool,
 ) -> HaStatusBody:
-    """Return how replication is going.
+    """Return the status of replication.
 
-    With `gave_up` this broker was master last, with `is_promoting` it is about to become one.
+    With `gave_up` this broker was the last master, with `is_promoting` it is being promoted.
     """
     log, identity = store.core.log, replication.identity
     master = replication.master

@@ -206,7 +206,7 @@ class MasterLink:
         elif 0 < offset < log.begin:
             self._end(
                 f"it needs bytes from {offset} on, the log begins at {log.begin}; empty the slave's"
-                " store so that it begins anew"
+                " store so that it copies the log from the start"
             )
         else:
             self.state = LinkState.STOCK
@@ -295,7 +295,8 @@ class MasterLink:
             master.slaves.holds(slave, start, flushed, now)
         elif verdict is Verdict.RESEED:
             master.counters.reseeded += 1
-            self._end(f"{hello.broker_name}:{hello.broker_id} begins anew: {reason}")
+            name = f"{hello.broker_name}:{hello.broker_id}"
+            self._end(f"{name} has to copy the log from the start: {reason}")
         elif verdict is Verdict.DIVERGED:
             master.counters.diverged += 1
             self._end(f"{hello.broker_name}:{hello.broker_id} at {hello.address}: {reason}")
