@@ -99,11 +99,11 @@ class GroupState:
         )
 
     def crowded_by(self, count: int) -> bool:
-        """Tell quickly whether `count` more requests might not all be taken."""
+        """Return, fast, whether `count` more requests might exceed a bound."""
         return self.unanswered + count > self._comfortable
 
     def room_for(self, channel: Channel) -> int:
-        """Return how many more requests of this connection can be taken."""
+        """Return how many more requests of this connection can be accepted."""
         room = self.group.capacity - self.unanswered
         if not self.group.slows_down:
             room = min(room, self.group.per_connection - self._by_channel.get(channel, 0))
@@ -136,7 +136,7 @@ class GroupState:
         waiting.append((request, handler))
 
     def take(self) -> tuple[Request[Any], Callable[..., Awaitable[None]]] | None:
-        """Return the next request, connections taking turns."""
+        """Return the next request; connections take turns."""
         if not self._turns:
             return None
         channel = self._turns.popleft()

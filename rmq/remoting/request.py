@@ -1,4 +1,4 @@
-"""One request as its handler sees it, and the ways to answer it."""
+"""One request as its handler sees it, with the methods that answer it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         self._count()
 
     def drop(self) -> None:
-        """Let go of a deferred request without an answer."""
+        """Drop a deferred request without a response."""
         if not self._answered:
             self._complete()
 
@@ -136,7 +136,7 @@ def refuse(channel: Channel, command: Command, code: int, remark: str) -> None:
 
 
 def _refusal(command: Command, channel: Channel, code: int, remark: str) -> bytes:
-    # The remark may be anybody's text: what the wire cannot carry must not cost the answer.
+    # The remark may be any text: characters that cannot be encoded must not prevent the response.
     remark = remark[:_REFUSAL_CHARS_MAX].encode("utf-8", "replace").decode()
     return channel.encoder.response(
         command.opaque, code, None, 0, Serialization.JSON, remark=remark
