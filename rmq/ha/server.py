@@ -394,7 +394,7 @@ class HaServer:
         if has_changed:
             self._in_sync_most = slaves.in_sync_most
             for connection in self._connections:
-                # Native slaves are told how many there are, and whether they count.
+                # Frames to native slaves say how many are in sync, and whether they are.
                 self._push(connection, now)
             if self.on_in_sync_changed is not None:
                 self.on_in_sync_changed()

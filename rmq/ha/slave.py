@@ -143,7 +143,7 @@ class SlaveRunner:
         self._pointed = trio.Event()
         self._suspensions = 0
         self._stopped = trio.Event()
-        """Set while nobody is followed."""
+        """Set while no master is followed."""
         self._target_scope = trio.CancelScope()
         self._state = SlaveState.IDLE
         self._since = 0.0

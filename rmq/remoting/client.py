@@ -222,7 +222,7 @@ class RemotingClient:
                 attempt.failure = f"no connection within {timeout_s:g} s"
         except OSError as exc:
             attempt.failure = _reason(exc)
-        except Exception as exc:  # noqa: BLE001 - it belongs to those who wait, not to the client
+        except Exception as exc:  # noqa: BLE001 - raised to the waiting callers, not here
             attempt.error = exc
         finally:
             peer.attempt = None

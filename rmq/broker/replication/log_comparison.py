@@ -59,7 +59,7 @@ def count_records(log: CommitLog, start: int, stop: int) -> int:
 
 
 async def common_prefix(log: DigestedLog, ask: Ask) -> tuple[int, int]:
-    """Return up to where a log is the same as another one, and where that other one ends.
+    """Return the end of the common prefix of a log and another one, and the end of the other.
 
     `ask(start, stop, step)` returns digests of the other one. Nothing in common is `log.begin`, or
     where the other one ends if that is before. What both hold is compared, no more: what the other

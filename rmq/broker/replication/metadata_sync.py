@@ -214,7 +214,7 @@ class MetadataSync:
         else:
             master = self._named
         if master == config.address:
-            # As a slave is told whose master has just been taken out of the nameserver by hand.
+            # A nameserver from which the master was just removed by hand lists this slave itself.
             master = None
         if master == self._master:
             return
@@ -268,10 +268,10 @@ class MetadataSync:
                 await self._pause(ended + RETRY_S, ended + RETRY_S)
 
     async def sync_last(self) -> bool:
-        """Copy everything a last time from a master that has stepped down; tell whether that went
-        well.
+        """Copy everything a last time from a master that has stepped down; return whether that
+        succeeded.
 
-        Its link is gone by then, or goes meanwhile: the one that was at its end is asked.
+        Its link may have ended by then: the last master of a link is asked.
         """
         master = self._master
         if master is None:

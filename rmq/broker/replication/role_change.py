@@ -156,7 +156,7 @@ class RoleChange:
                 stepped_down = await self._take_over(
                     previous, accept_loss=accept_loss, is_silent=is_silent
                 )
-            async with self._following_nobody():
+            async with self._suspended():
                 return await self._begin(
                     members, previous, stepped_down, accept_loss=accept_loss, mode=mode
                 )
@@ -253,7 +253,7 @@ class RoleChange:
         )
 
     @asynccontextmanager
-    async def _following_nobody(self) -> AsyncIterator[None]:
+    async def _suspended(self) -> AsyncIterator[None]:
         """Receive nothing from a master inside this context, while a decision rests on the log."""
         slave = self._replication.slave
         if slave is None:
@@ -420,11 +420,10 @@ class RoleChange:
     async def _members_with_own_master(self, *, accept_loss: bool) -> list[Member]:
         """Return the other brokers of the name; refuse if one is master that this one cannot ask.
 
-        A master is asked to step down by a slave that follows it: one that does not would not get
-        what the master has, and nobody would be master then. A slave may have lost sight of its
-        master for a moment, or have got another one only just now. So it asks for it again, and
-        gives itself `JOIN_S` to join it. With `accept_loss` it need not follow the master that
-        nameservers list.
+        Only a slave that follows a master may ask it to step down: another one would not get the
+        rest of its log, and there would be no master. A slave may have lost its connection for a
+        moment, or have a new master. So it asks nameservers again, and has `JOIN_S` to connect.
+        With `accept_loss` it need not follow the master that nameservers list.
         """
         replication = self._replication
 

@@ -42,5 +42,5 @@ def tail_start(begin: int, end: int, master_begin: int) -> int:
 
 
 def is_tail_enough(begin: int, tail: int, end: int) -> bool:
-    """Tell whether a log that is equal from `tail` to its end can be taken for equal."""
+    """Return whether a log that is equal from `tail` to its end counts as equal."""
     return tail == begin or end - tail >= TAIL_BYTES_MIN

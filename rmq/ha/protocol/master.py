@@ -183,7 +183,7 @@ class Master(Generic[T]):
         )
 
     def record_to_tell(self, told: tuple[int, int]) -> InSyncRecord | None:
-        """Return the latest record, if it is later than the one that was told."""
+        """Return the latest record, if it is later than the last one sent (`told`)."""
         record = self.keeper.newest
         return record if record is not None and record.order > told else None
 

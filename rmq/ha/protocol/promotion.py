@@ -16,10 +16,10 @@ is for that. A stock master records nothing, so its slave is refused. Where the 
 hand-over (it steps down first) needs none of this; nor does a broker that was master last.
 
 Time passes between a question and the decision, and a master that hung may come back meanwhile. So
-the slave follows nobody from before it asks. The others renounce: what they hold when they answer
-counts, and from then on they are members by another name, on whom no master can count without a
-record that says so. And a record that was written meanwhile is found by the first one of the new
-epoch (`record_keeper`).
+the slave follows no master from before it asks. The others renounce: what they hold when they
+answer counts, and from then on they are members of another incarnation, on whom no master can count
+without a record that names it. And a record that was written meanwhile is found by the first one of
+the new epoch (`record_keeper`).
 """
 
 from __future__ import annotations

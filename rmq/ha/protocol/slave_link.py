@@ -2,7 +2,7 @@
 
     link.take_output()           what is to be sent
     link.receive(data, now)      takes headers and greetings; returns how many bytes it took
-    link.body_left               so many bytes of the log follow; they belong at the log's end
+    link.body_left               this many bytes follow; they belong at the log's end
     link.body_received(b, now)   these of them are in the log now
     link.report(now)             tell the master what the log holds, if that has changed
     link.record                  not None: have it on disk, then call `record_saved`
@@ -148,7 +148,7 @@ class SlaveLink:
         now: float,
         is_current: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_current` tells whether the topics, groups and offsets here are the master's."""
+        """`is_current` returns whether the topics, groups and offsets here are the master's."""
         self.is_native = is_native
         self.is_streaming = not is_native
         """The greeting is over, bytes of the log may come."""
