@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 REFUSED: Final = "refused: "
 """How `MasterLink` begins the reason of a refusal."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class LinkLog:
             self._write(logging.WARNING, host, line, now)
         elif link.state is LinkState.NEW and not str(why).startswith(REFUSED):
             # A port scan, or a health check.
-            _log.debug("%s disconnected without sending anything: %s", link.peer, why)
+            logger.debug("%s disconnected without sending anything: %s", link.peer, why)
         else:
             self._write(logging.WARNING, host, f"{link.peer}: {why}", now)
 
@@ -126,4 +126,4 @@ class LinkLog:
             return
         if left_out:
             line = f"{line} ({left_out} lines about {host} were left out)"
-        _log.log(level, "%s", line)
+        logger.log(level, "%s", line)

@@ -54,7 +54,7 @@ _LAST_WORDS_S: Final = 1.0
 """How long a refused slave may take to receive the reason."""
 _READ_THREADS: Final = 4
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,8 +252,8 @@ class HaServer:
         try:
             with connection.scope:
                 await self._talk(connection)
-        except Exception:  # noqa: BLE001 - one connection must not end the others
-            _log.exception("the link to %s failed", peer)
+        except Exception:  # one connection must not end the others
+            logger.exception("the link to %s failed", peer)
             self._end(connection, "an error in this broker, see its log")
         finally:
             self._end(connection, "this broker stops serving slaves")

@@ -59,7 +59,7 @@ LAG_S_MAX: Final = 3.0
 ROUND_TRIPS: Final = 6
 """A master that is silent for this many round trips, as measured at connecting, is a stock one."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 _TROUBLES: Final = {
@@ -299,7 +299,7 @@ class SlaveRunner:
         """Handle the end of a connection; return the pause before the next one, None for soon."""
         kind, reason, offset = ending
         if kind is EndKind.DAMAGED:
-            _log.error("%s; this log is cut before them, and they are copied again", reason)
+            logger.error("%s; this log is cut before them, and they are copied again", reason)
             self._last_error = reason
             self._enter(SlaveState.CONNECTING)
             self._cut(offset, reason)
@@ -307,7 +307,7 @@ class SlaveRunner:
         if kind not in _TROUBLES:
             text = "the connection to the master at %s ended: %s"
             is_news = self._state in _LIVE or self._last_error != reason
-            _log.log(logging.WARNING if is_news else logging.DEBUG, text, address, reason)
+            logger.log(logging.WARNING if is_news else logging.DEBUG, text, address, reason)
             self._last_error = reason
             if self._state in _LIVE:
                 self._enter(SlaveState.CONNECTING)
@@ -321,7 +321,7 @@ class SlaveRunner:
         if state is not self._state:
             self._enter(state)
             is_error = state is not SlaveState.RESEEDING
-            _log.log(logging.ERROR if is_error else logging.WARNING, text, reason)
+            logger.log(logging.ERROR if is_error else logging.WARNING, text, reason)
         if kind is EndKind.RESEED and self._reseed is not None:
             self._reseed(offset, reason)
         return GREET_S
@@ -331,7 +331,7 @@ class SlaveRunner:
         self._enter(SlaveState.FAILED)
         if self._failure_told != self._last_error:
             self._failure_told = self._last_error
-            _log.error(
+            logger.error(
                 "replication is paused, the store refuses writes: %s; %s",
                 error,
                 error.hint or "see the log of the store",
@@ -377,7 +377,7 @@ class SlaveRunner:
     async def _follow_stock(self, address: str) -> LinkEnd:
         end = 0
         if self._master_address is None:
-            _log.log(
+            logger.log(
                 logging.DEBUG if self._warned_unasked else logging.WARNING,
                 "the stock master at %s cannot be asked about its log, because its remoting address"
                 " is not known: it is followed as it is",
@@ -476,7 +476,7 @@ class SlaveRunner:
             self._last_error = self._diverged_at = None
             self._enter(SlaveState.CATCHING_UP)
             self._live_at = now
-            _log.info(
+            logger.info(
                 "following the %s master at %s from %d on",
                 "native" if link.is_native else "stock",
                 self._ha_address,
@@ -484,7 +484,7 @@ class SlaveRunner:
             )
         if self._failure_told is not None and self.counters.received_bytes > self._received_before:
             self._failure_told = None
-            _log.warning("replication resumed, the store accepts writes again")
+            logger.warning("replication resumed, the store accepts writes again")
         if end >= master.end:
             self._caught_up_at = now
             if self._state is SlaveState.CATCHING_UP:

@@ -15,7 +15,6 @@ The first report of a stock slave only says where to begin; its later reports sa
 from __future__ import annotations
 
 import enum
-import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq.errors import RemoteProtocolError
@@ -55,8 +54,6 @@ _SYNC: Final = int(DownFlag.SYNC)
 _YOU_ARE_IN_SYNC: Final = int(DownFlag.YOU_ARE_IN_SYNC)
 _WANTS_FLUSH: Final = int(DownFlag.WANTS_FLUSH)
 _LACKS_TABLES: Final = int(UpFlag.LACKS_TABLES)
-
-_log = logging.getLogger(__name__)
 
 
 class LinkState(enum.Enum):
