@@ -63,7 +63,7 @@ def follow(port: int, master: Process, *, stop: int, is_native: bool, broker_nam
         broker_name=broker_name,
         broker_id=9,
         address="127.0.0.1:1",
-        replica=os.urandom(16),
+        store_id=os.urandom(16),
     )
     buffer = memoryview(bytearray(READ_BYTES))
     cpu_s = master.cpu_s()

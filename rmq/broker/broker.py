@@ -50,9 +50,9 @@ from rmq.broker.metrics.server import serve_metrics
 from rmq.broker.pulling.filters import check_expression
 from rmq.broker.pulling.parting import Parting
 from rmq.broker.registration.registration import Registration
-from rmq.broker.replication.master_tasks import MasterDuties
+from rmq.broker.replication.master_tasks import MasterTasks
 from rmq.broker.replication.metadata_sync import MetadataSync
-from rmq.broker.replication.peers import Siblings
+from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.role import Replication
 from rmq.broker.replication.role_change import RoleChange
 from rmq.broker.sending.acknowledgement import Acknowledger
@@ -62,7 +62,7 @@ from rmq.broker.stats.store import StoreStats
 from rmq.broker.tables.consumer_offsets import ConsumerOffsets
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.topics import TopicTable
-from rmq.broker.tables.writer import Keeper
+from rmq.broker.tables.writer import TableWriter
 from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
@@ -122,9 +122,9 @@ class Tables:
         self.groups_file = ConfigFile(folder / "subscriptionGroup.json")
         self.offsets_file = ConfigFile(folder / "consumerOffset.json")
         self.delays_file = ConfigFile(folder / "delayOffset.json")
-        self.topics_keeper = Keeper(self.topics_file, self.topics.render, "topics")
-        self.groups_keeper = Keeper(self.groups_file, self.groups.render, "groups")
-        self.offsets_keeper = Keeper(
+        self.topics_writer = TableWriter(self.topics_file, self.topics.render, "topics")
+        self.groups_writer = TableWriter(self.groups_file, self.groups.render, "groups")
+        self.offsets_writer = TableWriter(
             self.offsets_file,
             self.offsets.render_pieces,
             "consumer offsets",
@@ -255,7 +255,7 @@ class Broker:
         self.stats = BrokerStats(config.cluster_name, detailed=config.detailed_stats)
         self.store_stats = StoreStats(now_ms())
         self.acknowledger = Acknowledger(store)
-        self.creation = TopicCreation(tables.topics_keeper)
+        self.creation = TopicCreation(tables.topics_writer)
         self.locks = QueueLocks(config.lock_live_ms)
         self.notifier = MemberNotifier(live)
         self.clients = ClientRegistry(
@@ -264,7 +264,7 @@ class Broker:
         self.delay = DelayDelivery(
             store, config.store.delay_levels_ms, self.stats, self.store_stats, now_ms=now_ms
         )
-        self.delay_keeper = Keeper(
+        self.delay_writer = TableWriter(
             tables.delays_file,
             self.delay.render,
             "delay offsets",
@@ -324,7 +324,7 @@ class Broker:
         self.metadata = MetadataSync(
             live, store, self.topics, self.groups, self.offsets, self.delay, self._client
         )
-        self.duties = MasterDuties(
+        self.master_tasks = MasterTasks(
             store,
             self.metadata,
             self.topics,
@@ -334,17 +334,17 @@ class Broker:
             self.transaction_checks,
             self._parting,
         )
-        siblings = Siblings(live, self._client)
+        peers = Peers(live, self._client)
         self.replication = Replication(
             live,
             store,
             self.acknowledger,
             self.registration,
             self.metadata,
-            self.duties,
+            self.master_tasks,
             identity,
             self.store_stats,
-            siblings,
+            peers,
             request_reopen=self._reopen_soon,
             now_ms=now_ms,
             in_round=lambda: self.server.in_round or self.vip_server.in_round,
@@ -355,7 +355,7 @@ class Broker:
             store,
             self.replication,
             self.registration,
-            siblings,
+            peers,
             request_reopen=self._reopen,
             now_ms=now_ms,
         )
@@ -448,7 +448,7 @@ class Broker:
             store,
             self.topics,
             self.clients,
-            self._tables.topics_keeper,
+            self._tables.topics_writer,
             self.stats,
             self.pulls.topic_changed,
             self.registration.wait_told,
@@ -458,7 +458,7 @@ class Broker:
             self.groups,
             self.clients,
             self.offsets,
-            self._tables.groups_keeper,
+            self._tables.groups_writer,
             self.stats,
             now_ms=now_ms,
         ).add_to(table)
@@ -535,8 +535,8 @@ class Broker:
                     self.housekeeping.run,
                 ):
                     tasks.start_soon(task)
-                for keeper in (self._tables.topics_keeper, self._tables.groups_keeper):
-                    tasks.start_soon(keeper.run, None)
+                for writer in (self._tables.topics_writer, self._tables.groups_writer):
+                    tasks.start_soon(writer.run, None)
                 async with trio.open_nursery() as servers:
                     if self.replication.is_master:
                         # Clients that know it may be here at once, and it does not know yet what
@@ -561,10 +561,10 @@ class Broker:
         config = self.live.current
         tasks.start_soon(self.registration.run)
         tasks.start_soon(
-            self._tables.offsets_keeper.run, config.flush_consumer_offset_interval_ms / 1000
+            self._tables.offsets_writer.run, config.flush_consumer_offset_interval_ms / 1000
         )
         # A slave has its master's progress, for the time when it is master itself.
-        tasks.start_soon(self.delay_keeper.run, config.flush_delay_offset_interval_ms / 1000)
+        tasks.start_soon(self.delay_writer.run, config.flush_delay_offset_interval_ms / 1000)
         tasks.start_soon(self.stats.run)
         tasks.start_soon(self._protect)
         tasks.start_soon(self.store_stats.run)
@@ -600,14 +600,14 @@ class Broker:
                 await self.store.flush()
             except StorageError as exc:
                 logger.error("the store could not be flushed: %s", exc)
-            for keeper in (
-                self._tables.topics_keeper,
-                self._tables.groups_keeper,
-                self._tables.offsets_keeper,
-                self.delay_keeper,
+            for writer in (
+                self._tables.topics_writer,
+                self._tables.groups_writer,
+                self._tables.offsets_writer,
+                self.delay_writer,
             ):
                 try:
-                    await keeper.save_now()
+                    await writer.save_now()
                 except StorageError as exc:
                     logger.error("not saved: %s", exc)
         if scope.cancelled_caught:
@@ -640,11 +640,11 @@ class Broker:
         self.pulls.message_arrived(message)
 
     def _topic_changed(self, topic: TopicConfig | None) -> None:
-        self._tables.topics_keeper.mark()
+        self._tables.topics_writer.mark()
         self.registration.topic_changed(topic)
 
     def _group_changed(self, group: SubscriptionGroupConfig | None) -> None:
-        self._tables.groups_keeper.mark()
+        self._tables.groups_writer.mark()
 
     def _registered(self, answer: Registered) -> None:
         # One nameserver's word counts: two of them may not agree on which topics are ordered.

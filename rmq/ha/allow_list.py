@@ -1,7 +1,7 @@
-"""Who may replicate, by address, and how much is logged about those who connect.
+"""Which addresses may replicate, and how many lines are logged per host.
 
-`is_allowed` judges an address by networks. `LineLimiter` keeps the log readable: whoever can reach
-the port can make lines appear in it, so each host gets only so many of them.
+`is_allowed` checks an address against networks. `LineLimiter` keeps the log readable: every host
+that can reach the port can cause log lines, so their number per host is limited.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
 
 LINES_MAX: Final = 20
-"""So many lines about one host within `WINDOW_S`."""
+"""Most lines about one host within `WINDOW_S`."""
 WINDOW_S: Final = 60.0
 HOSTS_MAX: Final = 1024
-"""So many hosts are remembered, those heard of last."""
+"""How many hosts are remembered, the most recent ones."""
 
 
 def plain_host(host: str) -> str:
@@ -34,7 +34,7 @@ def plain_host(host: str) -> str:
 
 
 def is_allowed(networks: Sequence[Network], host: str) -> bool:
-    """Tell whether a peer may connect; without networks everyone may."""
+    """Return whether a peer may connect; without networks every peer may."""
     if not networks:
         return True
     try:
@@ -45,7 +45,7 @@ def is_allowed(networks: Sequence[Network], host: str) -> bool:
 
 
 class LineLimiter:
-    """Lines per host and time."""
+    """Limits log lines per host and time."""
 
     def __init__(self) -> None:
         self._hosts: OrderedDict[str, _Window] = OrderedDict()
@@ -54,9 +54,9 @@ class LineLimiter:
         return len(self._hosts)
 
     def take(self, host: str, now: float) -> int | None:
-        """Ask for a line about `host`: None if there is none left.
+        """Ask to log a line about `host`; None: the limit is reached.
 
-        Else return how many had to be left out since the last one that was written.
+        Else return how many lines were suppressed since the last one that was logged.
         """
         window = self._hosts.get(host)
         if window is None:
@@ -76,7 +76,7 @@ class LineLimiter:
 
 
 class _Window:
-    """What was written about one host."""
+    """Lines about one host in the current window."""
 
     __slots__ = ("left_out", "lines", "since")
 

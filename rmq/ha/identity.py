@@ -1,19 +1,19 @@
-"""Who a store is among those of its broker name, and which leadership it belongs to.
+"""The replication identity of a store: its id, epoch, incarnation and in-sync records.
 
-A store is named by 16 random bytes, so that a master can tell its slaves apart whatever address
-they come from. The epoch counts leaderships of a broker name: each promotion makes a new one, and a
-slave takes on that of the master it follows, before it acknowledges anything of it. An epoch never
-goes back. The history says at which physical offset each epoch began, as far as this store has seen
-it. The incarnation goes up with every start, when the log is cut, and when another slave is to be
-promoted: no master counts on a store by a name of the past. It is the time of day, so that a backup
-which is put back and started is not what the store was after the backup was made. The store
-remembers all incarnations since it last may have lost something it held. The records say by what
-rules sends were answered (`in_sync_record`).
+The store id is 16 random bytes, so that a master can tell its slaves apart whatever address they
+use. The epoch counts the masters of a broker name: each promotion begins a new one, and a slave
+adopts its master's before it acknowledges anything of it. An epoch never goes back. The history
+lists at which physical offset each epoch began, as far as this store has seen it. The incarnation
+goes up with every start, when the log is cut, and when another slave is to be promoted: no master
+counts on a store by an earlier incarnation. It is the time of day, so that a store restored from a
+backup gets another one than the store had after that backup. The store remembers all incarnations
+since it last may have lost something. The records say by what rules sends were answered
+(`in_sync_record`).
 
-The state is a small file in the store, `config/haState.json`. It is on disk before anything is done
-in a new epoch, and one that cannot be read is an error: with a new identity or an older epoch a
-broker could follow a master that was deposed. A copy of a store is the same store; who makes a
-slave by copying has to remove the file from the copy.
+The state is a small file in the store, `config/haState.json`. It is written before anything is done
+in a new epoch, and an unreadable file is an error: with a new identity or an older epoch a broker
+could follow a master that was replaced. A copy of a store has the same identity; the file must be
+removed from a copy that is to become a slave of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rmq.model.in_sync_record import InSyncRecord, member_name, member_names
 if TYPE_CHECKING:
     from pathlib import Path
 
-REPLICA_BYTES: Final = 16
+STORE_ID_BYTES: Final = 16
 FIRST_EPOCH: Final = 1
 EPOCH_MAX: Final = 2**63 - 1
 NAMES_MAX: Final = 64
@@ -47,25 +47,25 @@ _Number = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 class HaIdentity:
     """The state of one store."""
 
-    replica: bytes
-    """Names the store."""
+    store_id: bytes
+    """16 random bytes that name the store."""
     epoch: int = FIRST_EPOCH
     history: tuple[tuple[int, int], ...] = ((FIRST_EPOCH, 0),)
     """Epochs and the physical offsets at which they began, in order."""
     role: str = ""
-    """The brokerRole that was last in force; empty before it is known."""
+    """The last brokerRole; empty before the first one."""
     incarnation: int = 0
     records: tuple[InSyncRecord, ...] = ()
-    """A slave: the last one it was told. A master: all that somebody may decide by."""
+    """Slave: the last one it received. Master: all that a slave may still decide by."""
     before: tuple[int, ...] = ()
-    """The earlier incarnations of which nothing was lost since, in order."""
+    """Earlier incarnations since which nothing was lost, in order."""
     epoch_before: int = 0
-    """Of a new master, until its first record counts: the epoch to which it goes back if it finds
-    that the former master has gone on. 0: it never goes back."""
+    """New master, until its first record counts: the epoch to which it returns if the former master
+    has gone on. 0: it never returns."""
 
     def __post_init__(self) -> None:
-        if len(self.replica) != REPLICA_BYTES:
-            raise ValueError(f"a name of {len(self.replica)} bytes, not {REPLICA_BYTES}")
+        if len(self.store_id) != STORE_ID_BYTES:
+            raise ValueError(f"a name of {len(self.store_id)} bytes, not {STORE_ID_BYTES}")
         if not FIRST_EPOCH <= self.epoch <= EPOCH_MAX:
             raise ValueError(f"epoch {self.epoch}")
         if any(one >= other for one, other in pairwise((*self.before, self.incarnation))):
@@ -82,18 +82,18 @@ class HaIdentity:
 
     @property
     def name(self) -> str:
-        """The name of the store, for people and for the wire."""
-        return self.replica.hex()
+        """The store id as hexadecimal text."""
+        return self.store_id.hex()
 
     @property
     def member(self) -> str:
-        """How in-sync records call this store."""
-        return member_name(self.replica, self.incarnation)
+        """The name of this store in in-sync records."""
+        return member_name(self.store_id, self.incarnation)
 
     @property
     def members(self) -> frozenset[str]:
-        """All names by which it still holds what it has confirmed."""
-        return member_names(self.replica, (*self.before, self.incarnation))
+        """All member names by which it still holds what it has confirmed."""
+        return member_names(self.store_id, (*self.before, self.incarnation))
 
     def epoch_at(self, offset: int) -> int | None:
         """Return the epoch in which the byte at `offset` was written; None if that is forgotten."""
@@ -129,12 +129,12 @@ def with_records(identity: HaIdentity, records: tuple[InSyncRecord, ...]) -> HaI
 
 
 def reborn(identity: HaIdentity, now_ms: int) -> HaIdentity:
-    """Return the state of a store that may lack what it held before."""
+    """Return the state with a new incarnation, for a store that may have lost bytes."""
     return replace(identity, incarnation=max(identity.incarnation + 1, now_ms), before=())
 
 
 def renamed(identity: HaIdentity, now_ms: int) -> HaIdentity:
-    """Return the state of a store on which no master counts by its present name."""
+    """Return the state with a new incarnation, for a store that renounces its present one."""
     return replace(
         identity,
         incarnation=max(identity.incarnation + 1, now_ms),
@@ -151,7 +151,7 @@ def begun(
 
 
 def withdrawn(identity: HaIdentity) -> HaIdentity:
-    """Return the state of a store before it began its epoch, in which nothing was written."""
+    """Return the state from before an epoch that is withdrawn, in which nothing was written."""
     epoch = identity.epoch_before
     return replace(
         identity,
@@ -163,9 +163,9 @@ def withdrawn(identity: HaIdentity) -> HaIdentity:
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """The file."""
+    """The content of haState.json."""
 
-    replica: str
+    store_id: str = msgspec.field(name="replica")
     epoch: _Number
     history: tuple[tuple[_Number, _Number], ...]
     role: str = ""
@@ -203,7 +203,7 @@ def load_identity(root: Path) -> HaIdentity:
     # Only its `.bak` is there if a write was interrupted between two renames, and never counted.
     identity = file.load(_parse)
     if identity is None:
-        identity = HaIdentity(os.urandom(REPLICA_BYTES))
+        identity = HaIdentity(os.urandom(STORE_ID_BYTES))
         file.write(_render(identity))
     return identity
 
@@ -219,7 +219,7 @@ def save_identity(root: Path, identity: HaIdentity) -> None:
 def _parse(text: str) -> HaIdentity:
     state = msgspec.json.decode(text, type=_State)
     return HaIdentity(
-        bytes.fromhex(state.replica),
+        bytes.fromhex(state.store_id),
         state.epoch,
         state.history,
         state.role,
@@ -232,7 +232,7 @@ def _parse(text: str) -> HaIdentity:
 
 def _render(identity: HaIdentity) -> str:
     state = _State(
-        replica=identity.name,
+        store_id=identity.name,
         epoch=identity.epoch,
         history=identity.history,
         role=identity.role,

@@ -1,4 +1,4 @@
-"""What people get to know of a master's links: lines in the log, and a status on demand."""
+"""Log lines and status snapshots of a master's links."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rmq.ha.protocol.master_link import LinkState
 if TYPE_CHECKING:
     from rmq.ha.master_channel import Channel
     from rmq.ha.protocol.master_link import MasterLink
-    from rmq.ha.protocol.slaves import Replica
+    from rmq.ha.protocol.slaves import SlaveProgress
 
 REFUSED: Final = "refused: "
-"""How `MasterLink` begins what it says of those it turns away."""
+"""How `MasterLink` begins the reason of a refusal."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkStatus:
-    """A slave, as its master knows it."""
+    """Status of a slave, as its master sees it."""
 
     name: str
     address: str
@@ -33,90 +33,90 @@ class LinkStatus:
     is_secure: bool
     in_sync: bool
     appended: int
-    """What it holds; -1 before it is known."""
+    """End of what it holds; -1 before its first report."""
     flushed: int
     lag_bytes: int
     lag_ms: int
-    """For how long it has not held all there is, as far back as is known."""
+    """For how long it has not held the whole log, at most since it connected."""
     heard_ms_ago: int
     sent_bytes: int
-    """Bytes of the log that went to it on this connection."""
+    """Bytes of the log sent on this connection."""
     is_blocked: bool
-    """There is something to send that it does not take, or that is still being read."""
+    """Unsent bytes wait for its socket, or for a disk."""
     why: str
-    """Why it is gone."""
+    """Why it disconnected."""
 
 
-def status_of(replica: Replica, channel: Channel | None, end: int, now: float) -> LinkStatus:
-    """Return what is known of a slave; one without a channel is gone."""
-    lag_s = min(replica.lag_s(end, now), now - replica.connected_at)
+def status_of(slave: SlaveProgress, channel: Channel | None, end: int, now: float) -> LinkStatus:
+    """Return the status of a slave; without a channel it is disconnected."""
+    lag_s = min(slave.lag_s(end, now), now - slave.connected_at)
     return LinkStatus(
-        name=replica.name,
-        address=replica.address,
-        identity=replica.identity,
-        broker_id=replica.broker_id,
-        is_native=replica.is_native,
+        name=slave.name,
+        address=slave.address,
+        identity=slave.identity,
+        broker_id=slave.broker_id,
+        is_native=slave.is_native,
         is_connected=channel is not None,
         is_secure=channel is not None and channel.is_secure,
-        in_sync=replica.in_sync,
-        appended=replica.appended,
-        flushed=replica.flushed,
-        lag_bytes=replica.lag_bytes(end),
+        in_sync=slave.in_sync,
+        appended=slave.appended,
+        flushed=slave.flushed,
+        lag_bytes=slave.lag_bytes(end),
         lag_ms=round(lag_s * 1000),
-        heard_ms_ago=round((now - replica.heard_at) * 1000),
+        heard_ms_ago=round((now - slave.heard_at) * 1000),
         sent_bytes=channel.sent_bytes if channel is not None else 0,
         is_blocked=channel is not None and not channel.is_idle,
-        why=replica.why_gone,
+        why=slave.why_gone,
     )
 
 
 @final
 class LinkLog:
-    """Writes down who comes and goes; only so much about each host."""
+    """Logs slaves that connect and disconnect, with a limit per host."""
 
     def __init__(self) -> None:
         self._lines = LineLimiter()
 
     def refused(self, host: str, peer: str, why: str, now: float) -> None:
-        """A connection was not even listened to."""
+        """Log a connection that was refused before its first byte was read."""
         self._write(logging.WARNING, host, f"refused {peer}: {why}", now)
 
     def connected(self, host: str, link: MasterLink, end: int, now: float) -> None:
-        """It is known who a slave is and where it begins."""
-        if link.replica is None:
+        """Log a slave whose handshake is done."""
+        if link.slave is None:
             return
-        dialect = "native" if link.replica.is_native else "stock"
+        dialect = "native" if link.slave.is_native else "stock"
         self._write(
             logging.INFO,
             host,
-            f"slave {link.replica.name} connected from {link.peer} ({dialect}), it gets the log"
+            f"slave {link.slave.name} connected from {link.peer} ({dialect}), it gets the log"
             f" from {link.position} on, {max(0, end - link.position)} bytes",
             now,
         )
 
-    def in_sync_changed(self, host: str, replica: Replica, end: int, now: float) -> None:
-        """A slave has come to be in sync, or is no longer."""
-        if replica.in_sync:
-            line = f"slave {replica.name} is in sync at {replica.appended}"
+    def in_sync_changed(self, host: str, slave: SlaveProgress, end: int, now: float) -> None:
+        """Log that a slave got in sync or out of sync."""
+        if slave.in_sync:
+            line = f"slave {slave.name} is in sync at {slave.appended}"
             self._write(logging.INFO, host, line, now)
             return
         self._write(
             logging.WARNING,
             host,
-            f"slave {replica.name} is out of sync: it lacks {replica.lag_bytes(end)} bytes and last"
-            f" had all there was {replica.lag_s(end, now):.1f} s ago",
+            f"slave {slave.name} is out of sync: it lacks {slave.lag_bytes(end)} bytes and last"
+            f" had all there was {slave.lag_s(end, now):.1f} s ago",
             now,
         )
 
     def ended(self, host: str, link: MasterLink, now: float) -> None:
-        """A link is over."""
+        """Log the end of a link."""
         why = link.end_reason
-        if link.replica is not None:
-            line = f"slave {link.replica.name} at {link.peer} is gone: {why}"
+        if link.slave is not None:
+            line = f"slave {link.slave.name} at {link.peer} is gone: {why}"
             self._write(logging.WARNING, host, line, now)
         elif link.state is LinkState.NEW and not str(why).startswith(REFUSED):
             # A port scan, or a health check.
-            _log.debug("%s left without a word: %s", link.peer, why)
+            logger.debug("%s disconnected without sending anything: %s", link.peer, why)
         else:
             self._write(logging.WARNING, host, f"{link.peer}: {why}", now)
 
@@ -126,4 +126,4 @@ class LinkLog:
             return
         if left_out:
             line = f"{line} ({left_out} lines about {host} were left out)"
-        _log.log(level, "%s", line)
+        logger.log(level, "%s", line)

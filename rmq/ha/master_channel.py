@@ -1,10 +1,10 @@
-"""A link's bytes on a plain connection: from the file to the socket, without a copy.
+"""Sends a link's bytes over a plain connection: from the file to the socket, without a copy.
 
 `PlainChannel.push` sends what the socket takes at once, in the caller's step: a message that was
-just appended is on its way before the step ends. Whatever would have to be waited for (room in the
-socket, pages from a disk, a turn for others) is left to the channel's own task, `write`, which goes
-on where it stopped. While that task is at work, `push` does nothing: a slave that does not read
-holds one frame's place in the log, and nothing in memory.
+just appended is on its way before the step ends. Work that has to wait (room in the socket, pages
+from a disk, a turn for other tasks) is left to the channel's own task, `write`, which continues
+where `push` stopped. While that task is busy, `push` does nothing: a slave that does not read keeps
+one position in the log, and nothing in memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
 
-from rmq.ha.busy_wait import Lookout
+from rmq.ha.busy_wait import SocketBusyWait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from rmq.ha.store_log import LogReader, ReadAhead
 
 JOIN_BYTES: Final = 16 * 1024
-"""Up to here a copy behind the header costs less than a second call of the system."""
+"""Up to this size a copy behind the header costs less than a second system call."""
 PUSH_BYTES: Final = 1024**2
-"""After so much a step that wants to get on leaves the rest to the task."""
+"""After this many bytes `push` leaves the rest to the task."""
 TURN_BYTES: Final = 1024**2
-"""After so much the task lets others have their turn."""
+"""After this many bytes the task lets other tasks run."""
 RECEIVE_BYTES: Final = 4096
-"""A hundred acknowledgements."""
+"""Room for about a hundred acknowledgements."""
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Turn(enum.Enum):
-    """What sending came to."""
+    """Result of one attempt to send."""
 
     DONE = "done"
-    """There is nothing to send, until the log grows or it is time for a heartbeat."""
+    """Nothing is left to send until the log grows or a heartbeat is due."""
     BLOCKED = "blocked"
     """The socket takes no more."""
     COLD = "cold"
-    """The bytes that come next have to be read from a disk."""
+    """The next bytes have to be read from a disk."""
     MORE = "more"
-    """There is more, but others want to get on."""
+    """There is more, but other tasks have to run."""
     ENDED = "ended"
 
 
@@ -59,28 +59,28 @@ class Channel(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """All that there was to send is sent."""
+        """Whether everything was sent."""
 
     def push(self, now: float) -> None:
         """Send what can be sent without waiting. Never raises."""
 
     async def write(self) -> str | None:
-        """Send until the link has ended and what it had to say is said.
+        """Send until the link has ended and its last frames are sent.
 
-        Return why it has ended, if the link does not know.
+        Return why the connection failed; None if the link ended it.
         """
 
-    async def receive(self, *, looks: bool = False) -> bytes | memoryview:
-        """Return what came in, nothing at the end; good until the next call.
+    async def receive(self, *, busy_waits: bool = False) -> bytes | memoryview:
+        """Return received bytes, none at the end of the connection; valid until the next call.
 
-        With `looks`, it may look for that a moment before it sleeps; see `Lookout`.
+        With `busy_waits`, it may busy-wait before it sleeps; see `SocketBusyWait`.
         """
 
     def reset(self) -> None:
-        """Close at once; what is on its way is lost, also what the kernel has already."""
+        """Close at once; unsent bytes are lost, also those that the kernel has."""
 
     def close(self) -> None:
-        """Close; what is on its way still arrives."""
+        """Close; bytes that the kernel has still arrive."""
 
 
 @final
@@ -100,7 +100,7 @@ class PlainChannel:
         self.sent_bytes = 0
         """Bytes of the log that the socket took."""
         self._sock = sock
-        self._lookout = Lookout(sock)
+        self._busy_wait = SocketBusyWait(sock)
         self._link = link
         self._reader = reader
         self._limiter = limiter
@@ -108,11 +108,12 @@ class PlainChannel:
         """Called when the task has nothing to do until `push`; `link.next_tick` is set by then."""
         self._received = memoryview(bytearray(RECEIVE_BYTES))
         self._pending: bytes | memoryview = b""
-        """Goes before anything else: what the socket did not take of headers and greetings."""
+        """Headers and handshake bytes that the socket did not take yet; sent before anything else.
+        """
         self._chunk: Chunk | None = None
-        """What is being sent."""
+        """The chunk that is being sent."""
         self._left = 0
-        """So much of it is to be sent from the file."""
+        """How many bytes of it are still to be sent from the file."""
         self._read_ahead: ReadAhead | None = None
         self._failure: str | None = None
         self._turn = Turn.MORE
@@ -154,7 +155,7 @@ class PlainChannel:
             self._turn = self._advance(trio.current_time(), TURN_BYTES)
 
     def _advance(self, now: float, bytes_max: int) -> Turn:
-        """Send what there is, as far as it goes without waiting."""
+        """Send as much as possible without waiting."""
         link = self._link
         try:
             while True:
@@ -207,7 +208,7 @@ class PlainChannel:
         self._left = chunk.size
 
     def _send_pending(self) -> bool:
-        """Send headers, and what is short enough to be copied behind one; tell if all went."""
+        """Send headers, and short bodies copied behind one; return whether all was sent."""
         pending, chunk = self._pending, self._chunk
         if chunk is not None and pending is chunk.header and chunk.size:
             view = self._reader.view(chunk.offset, chunk.size)
@@ -227,7 +228,7 @@ class PlainChannel:
         return True
 
     def _send_file(self, chunk: Chunk) -> bool:
-        """Send bytes of the log; tell if all went."""
+        """Send bytes of the log; return whether all was sent."""
         while self._left:
             offset = chunk.offset + chunk.size - self._left
             place = self._reader.file_at(offset)
@@ -239,7 +240,7 @@ class PlainChannel:
                 return False
             fd, position = place
             try:
-                # The number of the socket is asked for each time: it may be closed by now.
+                # fileno() is called each time: the socket may be closed by now.
                 sent = os.sendfile(self._sock.fileno(), fd, position, self._left)
             except BlockingIOError:
                 return False
@@ -251,9 +252,9 @@ class PlainChannel:
 
     # --- the rest ----------------------------------------------------------------------------
 
-    async def receive(self, *, looks: bool = False) -> memoryview:
+    async def receive(self, *, busy_waits: bool = False) -> memoryview:
         while True:
-            if not (looks and await self._lookout.look()):
+            if not (busy_waits and await self._busy_wait.wait()):
                 await trio.lowlevel.wait_readable(self._sock)
             try:
                 size = self._sock.recv_into(self._received)
@@ -278,7 +279,7 @@ def close(sock: socket.socket) -> None:
 
 
 def reset(sock: socket.socket) -> None:
-    """Close a socket so that nothing more of what it was given leaves this machine."""
+    """Close a socket so that its unsent bytes do not leave this machine."""
     if sock.fileno() >= 0:
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

@@ -1,14 +1,14 @@
-"""One connection to a master, served: bytes go into the log, reports go back.
+"""Receives from one master: writes its bytes to the log and sends reports back.
 
     ending = await Receiver(store, link, connection, ...).run()
 
-What decides is `SlaveLink`; this moves bytes. Large bodies are received straight into the mapped
-log; headers and small frames come through a buffer, many in one read. After a socket is drained
-the master gets one report, sent at once and inline; if it does not take it, newer ones replace it.
-A master that counts only what is flushed gets another report as soon as that is so.
+`SlaveLink` decides; this module moves bytes. Large bodies are received straight into the mapped
+log; headers and small frames come through a buffer, many in one read. After the socket is drained
+one report is sent at once; if the socket does not take it, a newer one replaces it. A master that
+counts only flushed bytes gets another report as soon as they are flushed.
 
-An epoch that is new to this slave is on disk before a byte of it is in the log, and an in-sync
-record before the master hears that it was taken in.
+A new epoch is on disk before a byte of it is in the log, and an in-sync record before it is
+acknowledged to the master.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rmq.ha.protocol.log_view import LogView
-    from rmq.ha.protocol.slave_link import Ending, SlaveLink
+    from rmq.ha.protocol.slave_link import LinkEnd, SlaveLink
     from rmq.ha.slave_connection import Connection
     from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.flusher import FlushWait
@@ -34,23 +34,23 @@ if TYPE_CHECKING:
 
 STAGING_BYTES: Final = 64 * 1024
 DIRECT_BYTES_MIN: Final = 16 * 1024
-"""With less of a body to come, it is read together with what follows it, and copied."""
+"""A body with less than this left is read through the buffer together with what follows it."""
 TURN_BYTES: Final = 1024**2
-"""After so much the master gets a report and other tasks get their turn."""
+"""After this many bytes a report is sent and other tasks run."""
 FEW_BYTES: Final = 4 * 1024
-"""So much a few messages take."""
+"""About the size of a few messages."""
 _TICK_PAUSE_S: Final = 0.001
 
 
 @dataclass(slots=True)
 class ReceiverCounters:
-    """What all connections of a slave have moved."""
+    """Totals of all connections of a slave."""
 
     received_bytes: int = 0
     """Bytes of the log."""
     reads: int = 0
     reports: int = 0
-    """How many times something was sent to the master."""
+    """How many times the slave wrote to the master."""
 
 
 class Receiver:
@@ -70,7 +70,7 @@ class Receiver:
         counters: ReceiverCounters,
     ) -> None:
         self.failure: StoreError | None = None
-        """Why the store took no more."""
+        """The store's error that ended the connection."""
         self._store = store
         self._log = log
         self._link = link
@@ -82,18 +82,18 @@ class Receiver:
         self._counters = counters
         self._staging = memoryview(bytearray(STAGING_BYTES))
         self._held = b""
-        """What came behind something that has to be on disk first."""
+        """Received bytes behind an epoch or record that has to be on disk first."""
         self._is_adopting = False
-        """An epoch or a record has to be on disk before anything else is taken in."""
+        """An epoch or a record has to be on disk before anything else is processed."""
         self._turn_bytes = 0
-        """How much the last turn brought."""
+        """How many bytes the last turn received."""
         self._flush_wait: FlushWait | None = None
         self._has_unsent = trio.Event()
         self._scope = trio.CancelScope()
         self._tick_scope = trio.CancelScope()
 
-    async def run(self) -> Ending:
-        """Serve the connection until it ends; it is closed then."""
+    async def run(self) -> LinkEnd:
+        """Serve the connection until it ends, and close it."""
         link = self._link
         try:
             with self._scope:
@@ -125,7 +125,7 @@ class Receiver:
         while link.ending is None:
             if not is_drained:
                 await trio.lowlevel.checkpoint()
-            elif not (self._is_awaited() and await connection.look()):
+            elif not (self._is_awaited() and await connection.busy_wait()):
                 await connection.wait_readable()
             now = trio.current_time()
             try:
@@ -149,11 +149,11 @@ class Receiver:
             self._finish_turn(now)
 
     def _is_awaited(self) -> bool:
-        """Tell whether few sends wait for our reports, so that each of them counts."""
+        """Return whether the master likely waits for our next report."""
         return self._link.master.is_sync and self._turn_bytes <= FEW_BYTES
 
     def _take_turn(self, now: float) -> bool:
-        """Read what has arrived, within bounds; tell whether that was all."""
+        """Read what has arrived, within bounds; return whether that was all."""
         link, counters = self._link, self._counters
         self._turn_bytes = taken = 0
         while taken < TURN_BYTES and link.ending is None and not self._is_adopting:
@@ -191,7 +191,7 @@ class Receiver:
         return size
 
     def _take(self, data: memoryview, now: float) -> None:
-        """Act on headers, and copy what belongs into the log."""
+        """Process headers, and copy bodies into the log."""
         link = self._link
         while len(data) and link.ending is None:
             if link.body_left:
@@ -205,13 +205,13 @@ class Receiver:
             data = data[link.receive(data, now) :]
             is_new = link.is_streaming and not was_streaming and link.epoch != self._epoch
             if is_new or link.record is not None:
-                # Nothing of that epoch before it is known to have begun here.
+                # No byte of an epoch before its begin is saved.
                 self._is_adopting = True
                 self._held = bytes(data)
                 return
 
     def _finish_turn(self, now: float) -> None:
-        """Tell the master, and those who watch, what the log holds."""
+        """Report to the master, and to the owner, what the log holds."""
         link = self._link
         if link.ending is None and not self._is_adopting:
             if not self._connection.has_unsent:
@@ -227,7 +227,7 @@ class Receiver:
     # --- flushing on demand ------------------------------------------------------------------
 
     def _want_flush(self) -> None:
-        """Ask for a flush if the master waits for one; one at a time, covering all there is."""
+        """Ask for a flush if the master waits for one; one at a time, up to the end of the log."""
         if self._flush_wait is None and self._link.master.wants_flush:
             end = self._log.end
             if end > self._log.flushed:

@@ -1,11 +1,11 @@
-"""The replication port of a master: takes slaves in, streams the log to them, hears what they hold.
+"""The replication port of a master: accepts slaves, streams the log, receives their reports.
 
-Nothing is decided here. `MasterLink` judges what a slave says, `Promises` which sends it answers;
-this moves bytes between them and sockets, looks at the clock, and writes down who comes and goes.
+Nothing is decided here. `MasterLink` judges what a slave says, `PendingAcks` which sends it
+releases; this module moves bytes between them and sockets, keeps time, and logs who comes and goes.
 
 `pump` is called after every round of appends and sends in the caller's step, so that a message is
-on its way to slaves before anybody waits for it. A slave's acknowledgement answers all sends it
-covers in the step in which it is read.
+on its way to slaves before its send waits for them. A slave's report releases all sends it covers
+in the step in which it is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rmq.ha.allow_list import is_allowed, plain_host
 from rmq.ha.link_status import REFUSED, LinkLog, status_of
 from rmq.ha.master_channel import PlainChannel, close, reset
 from rmq.ha.protocol.master_link import MasterLink
-from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.ha.protocol.wire import NONCE_BYTES
 from rmq.ha.store_log import LogReader
 from rmq.ha.tls_channel import TLS_FIRST_BYTE, TlsChannel
@@ -43,30 +43,30 @@ if TYPE_CHECKING:
     from rmq.ha.store_log import StoreLog
 
 REFRESH_S: Final = 1.0
-"""How often it is looked at who is still in sync."""
+"""How often it is checked which slaves are still in sync."""
 REPORT_PAUSE_S: Final = 0.01
-"""While no send waits for slaves, what one says is read this often: a step costs as much for one
-report as for many.
+"""In async mode reports of a slave are read this often: a step costs as much for one report as for
+many.
 """
 _STEP_S: Final = 0.001
-"""A clock that is not quite there yet is looked at again after this."""
+"""Shortest sleep of the timer task."""
 _LAST_WORDS_S: Final = 1.0
-"""For so long a slave that is turned away may take to hear why."""
+"""How long a refused slave may take to receive the reason."""
 _READ_THREADS: Final = 4
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HaServerConfig:
-    """Where slaves connect, and which of them may."""
+    """Where the port listens, and which slaves may connect."""
 
     host: str = "0.0.0.0"
     port: int = 0
     allowed: tuple[Network, ...] = ()
-    """Where slaves may come from; empty: from everywhere."""
+    """Networks that slaves may connect from; empty: any."""
     tls_context: Callable[[], ssl.SSLContext | None] | None = None
-    """Gives the context of a new connection; None: no TLS."""
+    """Returns the context for a new connection; None: no TLS."""
     tls_required: bool = False
     links_max: int = 64
     """Connections at a time; one more is closed at once."""
@@ -79,23 +79,23 @@ class HaServerConfig:
 
 
 class ReplicationWait:
-    """Sends that wait for slaves together."""
+    """Sends that are released together."""
 
     __slots__ = ("_callback", "sends")
 
-    def __init__(self, callback: Callable[[Kept], None], sends: int) -> None:
-        self._callback: Callable[[Kept], None] | None = callback
+    def __init__(self, callback: Callable[[AckOutcome], None], sends: int) -> None:
+        self._callback: Callable[[AckOutcome], None] | None = callback
         self.sends = sends
 
-    def end(self, kept: Kept) -> None:
-        # Whoever waited may be remembered for a while, what it waited with is large.
+    def end(self, outcome: AckOutcome) -> None:
+        # The wait may be referenced for a while; its callback keeps large objects alive.
         callback, self._callback = self._callback, None
         if callback is not None:
-            callback(kept)
+            callback(outcome)
 
 
 class _Connection:
-    """One connection and how far it has come."""
+    """One connection and its state."""
 
     __slots__ = ("channel", "host", "in_sync", "is_over", "is_told", "link", "scope", "sock")
 
@@ -104,12 +104,12 @@ class _Connection:
         self.link = link
         self.host = host
         self.channel: Channel | None = None
-        """None before it is known whether it is encrypted."""
+        """None before the first byte shows whether it is encrypted."""
         self.scope = trio.CancelScope()
         self.is_told = False
-        """The log of the broker says who connected."""
+        """The connection was logged."""
         self.in_sync = False
-        """Whether it was in sync when that was last looked at."""
+        """Whether it was in sync at the last check."""
         self.is_over = False
 
 
@@ -123,57 +123,58 @@ class HaServer:
         self.master = master
         self.config = config
         self.allowed = config.allowed
-        """May be changed at any time; connections that are open stay."""
+        """May be changed at any time; open connections stay."""
         self.on_in_sync_changed: Callable[[], None] | None = None
-        """Called when a slave has come to be in sync, or is no longer."""
+        """Called when a slave got in sync or out of sync."""
         self.on_recorded: Callable[[], None] | None = None
         """Called when a slave has an in-sync record on its disk."""
-        self.on_settled: Callable[[], None] | None = None
-        """Called when slaves hold more than before (`Promises.visible`)."""
+        self.on_replicated: Callable[[], None] | None = None
+        """Called when slaves hold more than before (`PendingAcks.visible`)."""
         self.in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
-        """Runs what answers sends, so that their answers leave together and at once."""
+        """Runs a function that answers sends, so that the responses are written together at once.
+        """
         self._store_log = log
         self._connections: list[_Connection] = []
         self._in_sync_most = 0
-        self._people = LinkLog()
+        self._link_log = LinkLog()
         self._limiter = trio.CapacityLimiter(_READ_THREADS)
         self._nursery: trio.Nursery | None = None
         self._tick_scope = trio.CancelScope()
 
-    # --- what the broker calls ---------------------------------------------------------------
+    # --- called by the broker ----------------------------------------------------------------
 
     def pump(self) -> None:
-        """Send slaves what is new, as far as their sockets take it at once. Never waits."""
+        """Send new bytes to slaves, as far as their sockets take them at once. Never waits."""
         now = trio.current_time()
         self.master.grew(now)
         for connection in self._connections:
             self._push(connection, now)
 
     def when_replicated(
-        self, end_offset: int, callback: Callable[[Kept], None], sends: int = 1
+        self, end_offset: int, callback: Callable[[AckOutcome], None], sends: int = 1
     ) -> None:
         """Call back when enough slaves hold the log up to `end_offset`; at once if they do.
 
         `sends` is how many are answered by that, to be counted.
         """
         wait = ReplicationWait(callback, sends)
-        promises = self.master.promises
+        pending_acks = self.master.pending_acks
         now = trio.current_time()
-        kept = promises.ask(end_offset, now, wait)
-        if kept is None:
-            deadline = now + promises.timeout_s
+        outcome = pending_acks.ask(end_offset, now, wait)
+        if outcome is None:
+            deadline = now + pending_acks.timeout_s
             if deadline < self._tick_scope.deadline:
                 self._tick_scope.deadline = deadline
             return
-        if kept is Kept.NOT_AVAILABLE:
+        if outcome is AckOutcome.NOT_AVAILABLE:
             self.master.counters.unavailable += sends
-        wait.end(kept)
+        wait.end(outcome)
 
     def close_links(self, reason: str) -> None:
-        """End all links at once, and all that is on its way: for a log that is about to be cut.
+        """End all links and discard unsent bytes: for a log that is about to be cut.
 
-        What was given to the kernel but not sent refers to pages of the log's files, and would
-        go out with what is written there next.
+        Bytes that the kernel has not sent yet refer to pages of the log's files, and would be sent
+        with what is written there next.
         """
         for connection in list(self._connections):
             self._end(connection, reason)
@@ -187,16 +188,16 @@ class HaServer:
         now = trio.current_time()
         end = self._store_log.end
         connected = [
-            status_of(connection.link.replica, connection.channel, end, now)
+            status_of(connection.link.slave, connection.channel, end, now)
             for connection in self._connections
-            if connection.link.replica is not None
+            if connection.link.slave is not None
         ]
-        return connected + [status_of(gone, None, end, now) for gone in self.master.replicas.gone]
+        return connected + [status_of(gone, None, end, now) for gone in self.master.slaves.gone]
 
     # --- running -----------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled; `started` tells the port."""
+        """Serve until cancelled; `started` reports the port."""
         listeners = await _listen(self.config.host, self.config.port)
         try:
             async with trio.open_nursery() as nursery:
@@ -209,12 +210,12 @@ class HaServer:
             self._nursery = None
             for listener in listeners:
                 listener.socket.close()
-            # Nobody will answer them any more; what they sent is in the log, here at least.
-            for wait in self.master.promises.give_up():
-                wait.end(Kept.TIMED_OUT)
+            # No report will release them any more; their messages are in this log, at least.
+            for wait in self.master.pending_acks.give_up():
+                wait.end(AckOutcome.TIMED_OUT)
 
     def attach(self, sock: socket.socket, host: str, peer: str) -> None:
-        """Serve a connection that somebody else accepted."""
+        """Serve a connection that the caller accepted."""
         assert self._nursery is not None, "the server is not running"
         self._nursery.start_soon(self._serve, sock, host, peer)
 
@@ -231,7 +232,7 @@ class HaServer:
         now = trio.current_time()
         refusal = None
         if self.master.keeper.is_pending:
-            # Nothing is said, so that a slave takes nothing on: it comes again.
+            # Close without a word: a slave must not adopt an epoch that may be withdrawn.
             sock.close()
             return
         if not is_allowed(self.allowed, host):
@@ -240,7 +241,7 @@ class HaServer:
             refusal = f"{len(self._connections)} connections are open, the limit"
         if refusal is not None:
             self.master.counters.refused += 1
-            self._people.refused(host, peer, refusal, now)
+            self._link_log.refused(host, peer, refusal, now)
             sock.close()
             return
         sock.setblocking(False)
@@ -251,8 +252,8 @@ class HaServer:
         try:
             with connection.scope:
                 await self._talk(connection)
-        except Exception:  # noqa: BLE001 - one connection must not end the others
-            _log.exception("the link to %s failed", peer)
+        except Exception:  # one connection must not end the others
+            logger.exception("the link to %s failed", peer)
             self._end(connection, "an error in this broker, see its log")
         finally:
             self._end(connection, "this broker stops serving slaves")
@@ -272,12 +273,12 @@ class HaServer:
             why = await self._read(connection, channel)
             has_last_words = connection.link.end_reason is not None
             self._end(connection, why)
-            # What the link has to say about its end is with the channel.
+            # The channel may still have to send why the link ends.
             grace_s = _LAST_WORDS_S if has_last_words else 0
             nursery.cancel_scope.deadline = trio.current_time() + grace_s
 
     async def _open(self, connection: _Connection) -> str | None:
-        """Find out whether a connection is encrypted; return why it cannot be served."""
+        """Choose the channel by the first byte; return why the connection cannot be served."""
         sock, link, config = connection.sock, connection.link, self.config
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -304,7 +305,7 @@ class HaServer:
         )
         failure = await channel.handshake()
         if failure is not None:
-            # One that was closed from here has not been turned away.
+            # A connection that this side closed was not refused.
             return failure if connection.is_over else self._refused(failure)
         connection.channel = channel
         return None
@@ -324,14 +325,16 @@ class HaServer:
         scope.cancel()
 
     async def _read(self, connection: _Connection, channel: Channel) -> str:
-        """Take in what a slave says until it, or we, have had enough; return why."""
-        link, promises = connection.link, self.master.promises
+        """Process a slave's frames until the connection ends; return why."""
+        link, pending_acks = connection.link, self.master.pending_acks
         while link.end_reason is None:
-            if not promises.is_sync and link.replica is not None:
+            if not pending_acks.is_sync and link.slave is not None:
                 await trio.sleep(REPORT_PAUSE_S)
             try:
-                # With few sends that wait for it, each report counts.
-                data = await channel.receive(looks=promises.is_sync and len(promises) <= 1)
+                # With few waiting sends each report matters.
+                data = await channel.receive(
+                    busy_waits=pending_acks.is_sync and len(pending_acks) <= 1
+                )
             except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
                 return f"the connection failed: {exc.__cause__ or exc}"
             if not data:
@@ -341,11 +344,11 @@ class HaServer:
             link.receive(data, now)
             if self.master.records_heard != heard and self.on_recorded is not None:
                 self.on_recorded()
-            if not connection.is_told and link.replica is not None:
+            if not connection.is_told and link.slave is not None:
                 connection.is_told = True
-                self._people.connected(connection.host, link, self._store_log.end, now)
+                self._link_log.connected(connection.host, link, self._store_log.end, now)
             self._note_in_sync(now)
-            self.in_one_round(self._settle)
+            self.in_one_round(self._release_sends)
             self._push(connection, now)
         return link.end_reason
 
@@ -357,56 +360,56 @@ class HaServer:
             if channel.is_idle:
                 self._look_again(connection)
 
-    # --- what follows from what ---------------------------------------------------------------
+    # --- consequences of reports --------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Answer the sends whose messages enough slaves hold, and tell slaves what is new."""
-        self.in_one_round(self._settle)
+    def release_sends(self) -> None:
+        """Answer the sends whose messages enough slaves hold, and pump."""
+        self.in_one_round(self._release_sends)
         self.pump()
 
-    def _settle(self) -> None:
+    def _release_sends(self) -> None:
         """Answer the sends whose messages enough slaves hold by now."""
-        promises = self.master.promises
-        visible = promises.visible
-        waits = promises.settle()
-        if promises.visible != visible and self.on_settled is not None:
-            self.on_settled()
+        pending_acks = self.master.pending_acks
+        visible = pending_acks.visible
+        waits = pending_acks.release()
+        if pending_acks.visible != visible and self.on_replicated is not None:
+            self.on_replicated()
         for wait in waits:
-            wait.end(Kept.REPLICATED)
+            wait.end(AckOutcome.REPLICATED)
 
     def _note_in_sync(self, now: float) -> None:
-        """See who has come to be in sync, or is no longer, and say so."""
-        replicas = self.master.replicas
-        has_changed = replicas.in_sync_most != self._in_sync_most
+        """Log and report slaves that got in sync or out of sync."""
+        slaves = self.master.slaves
+        has_changed = slaves.in_sync_most != self._in_sync_most
         for connection in self._connections:
-            replica = connection.link.replica
-            if replica is None:
+            slave = connection.link.slave
+            if slave is None:
                 continue
-            in_sync = replica.in_sync and replica.has_answered
+            in_sync = slave.in_sync and slave.has_answered
             if in_sync != connection.in_sync:
                 connection.in_sync = in_sync
                 has_changed = True
                 end = self._store_log.end
-                self._people.in_sync_changed(connection.host, replica, end, now)
+                self._link_log.in_sync_changed(connection.host, slave, end, now)
         if has_changed:
-            self._in_sync_most = replicas.in_sync_most
+            self._in_sync_most = slaves.in_sync_most
             for connection in self._connections:
-                # Native slaves are told how many there are, and whether they count.
+                # Frames to native slaves say how many are in sync, and whether they are.
                 self._push(connection, now)
             if self.on_in_sync_changed is not None:
                 self.on_in_sync_changed()
-            if len(self.master.promises) and not replicas.is_enough:
+            if len(self.master.pending_acks) and not slaves.is_enough:
                 self.in_one_round(self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
-        """Too few slaves are left for those who wait: tell them now, not when time is up."""
+        """Answer all waiting sends now: too few slaves are left to release them."""
         master = self.master
-        for wait in master.promises.give_up():
+        for wait in master.pending_acks.give_up():
             master.counters.unavailable += wait.sends
-            wait.end(Kept.NOT_AVAILABLE)
+            wait.end(AckOutcome.NOT_AVAILABLE)
 
     def _end(self, connection: _Connection, why: str) -> None:
-        """Take a connection out of everything, at once; its tasks end when they get to it."""
+        """Remove a connection at once; its tasks end when they run next."""
         if connection.is_over:
             return
         connection.is_over = True
@@ -414,7 +417,7 @@ class HaServer:
         link = connection.link
         link.closed(now, why)
         self._connections.remove(connection)
-        self._people.ended(connection.host, link, now)
+        self._link_log.ended(connection.host, link, now)
         self._note_in_sync(now)
 
     # --- time --------------------------------------------------------------------------------
@@ -426,7 +429,7 @@ class HaServer:
             self._tick_scope.deadline = next_tick
 
     async def _tick(self) -> None:
-        """Send heartbeats, end what is silent, answer those who waited long enough."""
+        """Send heartbeats, end silent links, answer sends whose deadline has passed."""
         master = self.master
         while True:
             now = trio.current_time()
@@ -434,31 +437,31 @@ class HaServer:
             master.grew(now)
             for connection in list(self._connections):
                 deadline = min(deadline, self._tick_connection(connection, now))
-            master.replicas.refresh(now)
+            master.slaves.refresh(now)
             self._note_in_sync(now)
-            self._settle()
-            for wait in master.promises.expire(now):
+            self._release_sends()
+            for wait in master.pending_acks.expire(now):
                 master.counters.timeouts += wait.sends
-                wait.end(Kept.TIMED_OUT)
-            first_deadline = master.promises.next_deadline()
+                wait.end(AckOutcome.TIMED_OUT)
+            first_deadline = master.pending_acks.next_deadline()
             if first_deadline is not None:
                 deadline = min(deadline, first_deadline)
             with trio.CancelScope(deadline=max(deadline, now + _STEP_S)) as self._tick_scope:
                 await trio.sleep_forever()
 
     def _tick_connection(self, connection: _Connection, now: float) -> float:
-        """Do what is due for a connection; return when to come again."""
+        """Run what is due for a connection; return when the next thing is."""
         link, channel = connection.link, connection.channel
         link.tick(now)
         why = link.end_reason
         begin = self._store_log.begin
-        # A link that sends finds these out by itself, but one whose slave takes nothing does not.
-        if why is None and link.replica is not None:
+        # A link that sends detects these itself, but one whose slave reads nothing does not.
+        if why is None and link.slave is not None:
             if link.position < begin:
-                # It would keep the room of a deleted file.
+                # It would keep the disk space of a deleted file.
                 why = f"its bytes at {link.position} have expired, the log begins at {begin}"
-            elif link.replica.is_superseded:
-                why = "its slave has connected anew"
+            elif link.slave.is_superseded:
+                why = "its slave has connected again"
         if why is not None:
             self._end(connection, why)
             connection.scope.cancel()

@@ -1,20 +1,19 @@
-"""The slave's side of replication: finds its master, follows it, and says how that goes.
+"""The slave's side of replication: connects to its master, receives its log, reports status.
 
-    follower = Follower(store, log, settings, ...)
-    follower.point_to("10.0.0.1:10912", "10.0.0.1:10911")
-    nursery.start_soon(follower.run)
+    runner = SlaveRunner(store, log, settings, ...)
+    runner.point_to("10.0.0.1:10912", "10.0.0.1:10911")
+    nursery.start_soon(runner.run)
 
-A connection that ends is made again, soon and then less often. What trying again cannot mend (this
-log is not the beginning of the master's, the master is of an older epoch, it refuses this slave) is
-said once and shown in `status`; the master is then only greeted, every few seconds, and not a byte
-of it is taken. A disk that takes nothing ends the connection, not the slave: it goes on where it
-stopped when there is room again.
+A connection that ends is made again, with increasing pauses. A condition that retries cannot fix
+(this log has diverged, the master is of an older epoch, it refuses this slave) is logged once and
+shown in `status`; the slave then only repeats the handshake every few seconds and takes no bytes. A
+full disk ends the connection, not the slave: it continues where it stopped when there is room.
 
-A master is greeted in the native dialect first. One that does not answer so is a stock master and
-is examined (`stock_master`) before it is followed, unless a secret or TLS was asked for, which no
-stock master has: then it is refused. Where the master was native before, also before this slave was
-started, silence is no answer: it may hang. A stock one repeats what it was sent after 5 s, and only
-by that is it taken for one.
+The slave tries the native dialect first. A master that does not answer it is a stock master and is
+examined (`stock_master`) before it is followed, unless a secret or TLS is configured, which no
+stock master has: then it is refused. Where the master was native before, even before this slave was
+started, silence is not enough: it may hang. A stock master repeats what it was sent after 5 s, and
+only that identifies it then.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ import trio
 
 from rmq.errors import ConfigError, LogGapError, StoreError, StoreUnavailableError
 from rmq.ha import stock_master
-from rmq.ha.protocol.slave_link import Ending, EndKind, MasterView, SlaveLink
+from rmq.ha.protocol.slave_link import EndKind, LinkEnd, MasterView, SlaveLink
 from rmq.ha.protocol.wire import NONCE_BYTES, CatchUp
 from rmq.ha.receiver import Receiver, ReceiverCounters
 from rmq.ha.slave_connection import dial
-from rmq.ha.slave_status import FollowerState, FollowerStatus
+from rmq.ha.slave_status import SlaveState, SlaveStatus
 from rmq.remoting.client import open_client
 
 if TYPE_CHECKING:
@@ -51,48 +50,48 @@ CONNECT_S: Final = 5.0
 RETRY_MIN_S: Final = 0.2
 RETRY_MAX_S: Final = 1.0
 GREET_S: Final = 5.0
-"""How often a master is greeted that cannot be followed."""
+"""Pause between handshakes with a master that cannot be followed."""
 STEADY_S: Final = 1.0
-"""A master that was followed for so long is a good one: it is dialled soon again."""
+"""After a connection that lasted this long the next attempt follows soon."""
 DISK_RETRY_S: Final = 1.0
 LAG_S_MAX: Final = 3.0
-"""Whoever has lacked something for longer than this is catching up again."""
+"""A slave that has been behind for longer than this is catching up again."""
 ROUND_TRIPS: Final = 6
-"""The silence of so many round trips, as long as one took to connect, is that of a stock master."""
+"""A master that is silent for this many round trips, as measured at connecting, is a stock one."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 _TROUBLES: Final = {
     EndKind.DIVERGED: (
-        FollowerState.DIVERGED,
+        SlaveState.DIVERGED,
         "this slave has stopped: its log is not the beginning of its master's: %s. `rmq ha verify`"
         " shows where they part, `rmq ha resync` cuts this log there",
     ),
     EndKind.STALE: (
-        FollowerState.STALE,
+        SlaveState.STALE,
         "this slave has stopped: %s. Let the older one become a slave (`rmq ha demote`), or point"
         " this one to the master of the later epoch",
     ),
     EndKind.REFUSED: (
-        FollowerState.REFUSED,
+        SlaveState.REFUSED,
         "this slave has stopped: %s. Compare the settings of master and slave (brokerClusterName,"
         " brokerName, haSecret, haDialect, mappedFileSizeCommitLog)",
     ),
     EndKind.RESEED: (
-        FollowerState.RESEEDING,
-        "this slave begins anew: %s",
+        SlaveState.RESEEDING,
+        "this slave copies the log from the start: %s",
     ),
 }
 _OUTRUN: Final = (
-    "this slave has stopped: %s. Without haSecret nobody can tell whether that is its master; if it"
-    " is, `rmq ha resync` moves this log aside and begins anew"
+    "this slave has stopped: %s. Without haSecret it cannot verify that this is its master; if it"
+    " is, `rmq ha resync` moves this log aside and copies it from the start"
 )
-_LIVE: Final = (FollowerState.CATCHING_UP, FollowerState.STREAMING)
+_LIVE: Final = (SlaveState.CATCHING_UP, SlaveState.STREAMING)
 
 
-class Follower:
-    """Follows one master at a time, while `run` runs."""
+class SlaveRunner:
+    """Replicates from one master at a time, while `run` runs."""
 
     def __init__(
         self,
@@ -112,15 +111,15 @@ class Follower:
         cut: Callable[[int, str], None],
         client: RemotingClient | None = None,
     ) -> None:
-        """`adopt_epoch(epoch, start)` notes durably that a later epoch begins here at `start`,
-        `save_record` by what rule the master answers sends.
+        """`adopt_epoch(epoch, start)` saves that a later epoch begins here at `start`,
+        `save_record` the in-sync record of the master.
 
-        With `was_native` the master is known to be one of ours. `on_news` is called when the master
-        has news about topics, groups or offsets, and `is_current` tells whether they are here.
-        `reseed` is asked to empty the store and begin at
-        an offset; None: only an operator may do that. `cut` is asked to end the log at an offset or
-        before, because what follows is not the master's. `client` asks stock masters about their
-        logs; without one a client is made for that.
+        With `was_native` the master is known to be one of ours. `on_news` is called when topics,
+        groups or offsets of the master have changed, and `is_current` returns whether they are
+        copied. `reseed(offset, reason)` has the store emptied, to begin at an offset; None: only an
+        operator may do that. `cut(offset, reason)` has the log cut at an offset or before, because
+        what follows differs from the master's. `client` asks stock masters about their logs;
+        without one a client is made for that.
         """
         if dialect not in ("auto", "native", "stock"):
             raise ConfigError("haDialect", f"{dialect!r} is not auto, native or stock")
@@ -144,9 +143,9 @@ class Follower:
         self._pointed = trio.Event()
         self._suspensions = 0
         self._stopped = trio.Event()
-        """Set while nobody is followed."""
+        """Set while no master is followed."""
         self._target_scope = trio.CancelScope()
-        self._state = FollowerState.IDLE
+        self._state = SlaveState.IDLE
         self._since = 0.0
         self._link: SlaveLink | None = None
         self._master = MasterView()
@@ -162,19 +161,19 @@ class Follower:
         self._diverged_at: int | None = None
         self._connects = 0
         self.counters = ReceiverCounters()
-        """What was moved since the start, by all connections."""
+        """Totals of all connections since the start."""
         self._failure_told: str | None = None
-        """What was logged about the store when it took nothing."""
+        """The last failure of the store that was logged."""
         self._received_before = 0
         self._waits: list[tuple[int, trio.Event]] = []
 
-    # --- what others ask and say -------------------------------------------------------------
+    # --- control and status ------------------------------------------------------------------
 
     def point_to(self, ha_address: str | None, master_address: str | None) -> None:
-        """Follow another master from now on; None: nobody.
+        """Follow another master from now on; None: no master.
 
-        `master_address` is where it serves clients, if that is known: a stock master is asked
-        there about its log.
+        `master_address` is its address for clients, if known: a stock master is asked there about
+        its log.
         """
         self._master_address = master_address
         if ha_address != self._ha_address:
@@ -184,7 +183,7 @@ class Follower:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """Follow nobody inside: the log does not grow, and what the master said stays known."""
+        """Receive nothing inside this context; the master's last state stays known."""
         self._suspensions += 1
         self._pointed.set()
         self._target_scope.cancel()
@@ -196,20 +195,20 @@ class Follower:
             self._pointed.set()
 
     def rename(self, incarnation: int) -> None:
-        """Greet masters as this incarnation of the store from the next connection on."""
+        """Use this incarnation of the store from the next connection on."""
         self._settings = replace(self._settings, incarnation=incarnation)
 
     @property
-    def status(self) -> FollowerStatus:
+    def status(self) -> SlaveStatus:
         now = trio.current_time()
         link, end = self._link, self._log.end
         is_streaming = link is not None and link.is_streaming
         lag_bytes = max(0, self._master.end - end)
         lag_s = 0.0 if is_streaming and not lag_bytes else max(0.0, now - self._caught_up_at)
         state = self._state
-        if state is FollowerState.STREAMING and lag_s > LAG_S_MAX:
-            state = FollowerState.CATCHING_UP
-        return FollowerStatus(
+        if state is SlaveState.STREAMING and lag_s > LAG_S_MAX:
+            state = SlaveState.CATCHING_UP
+        return SlaveStatus(
             state=state,
             since=self._since,
             ha_address=self._ha_address,
@@ -224,7 +223,7 @@ class Follower:
             diverged_at=self._diverged_at,
         )
 
-    async def caught_up(self, offset: int) -> None:
+    async def wait_caught_up(self, offset: int) -> None:
         """Wait until the log holds everything below `offset`."""
         if self._log.end >= offset:
             await trio.lowlevel.checkpoint()
@@ -239,7 +238,7 @@ class Follower:
     # --- the task ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Follow whoever it is pointed to, until cancelled."""
+        """Follow the current master until cancelled."""
         try:
             followed: str | None = None
             while True:
@@ -247,7 +246,7 @@ class Follower:
                 if self._ha_address is None or self._ha_address != followed:
                     self._forget_master()
                 if self._ha_address is None or self._suspensions:
-                    self._enter(FollowerState.IDLE)
+                    self._enter(SlaveState.IDLE)
                     self._stopped.set()
                     await self._pointed.wait()
                     continue
@@ -258,10 +257,10 @@ class Follower:
         finally:
             self._link = None
             self._stopped.set()
-            self._enter(FollowerState.IDLE)
+            self._enter(SlaveState.IDLE)
 
     def _forget_master(self) -> None:
-        self._enter(FollowerState.IDLE)
+        self._enter(SlaveState.IDLE)
         self._master = MasterView()
         self._warned_unasked = False
         self._caught_up_at = -math.inf
@@ -271,7 +270,7 @@ class Follower:
     async def _follow(self, address: str) -> None:
         """Connect to one master again and again."""
         failures = 0
-        self._enter(FollowerState.CONNECTING)
+        self._enter(SlaveState.CONNECTING)
         while True:
             was_steady = False
             try:
@@ -282,9 +281,9 @@ class Follower:
                 )
                 pause_s = self._act_on(ending, address)
             except LogGapError as exc:
-                # It was cut to nothing, and has a segment where its master has none any longer.
+                # It was cut to nothing, and has a segment that its master no longer has.
                 reason = f"this log begins at {exc.expected}, its master's at {exc.offered}"
-                pause_s = self._act_on(Ending(EndKind.RESEED, reason, exc.offered), address)
+                pause_s = self._act_on(LinkEnd(EndKind.RESEED, reason, exc.offered), address)
             except StoreError as exc:
                 self._fail(self._refusal() or exc)
                 pause_s = DISK_RETRY_S
@@ -296,58 +295,58 @@ class Follower:
                 failures += 1
             await trio.sleep(pause_s)
 
-    def _act_on(self, ending: Ending, address: str) -> float | None:
-        """Note how a connection ended; return when to try again, None for soon."""
+    def _act_on(self, ending: LinkEnd, address: str) -> float | None:
+        """Handle the end of a connection; return the pause before the next one, None for soon."""
         kind, reason, offset = ending
         if kind is EndKind.DAMAGED:
-            _log.error("%s; this log is cut before them, and they are copied again", reason)
+            logger.error("%s; this log is cut before them, and they are copied again", reason)
             self._last_error = reason
-            self._enter(FollowerState.CONNECTING)
+            self._enter(SlaveState.CONNECTING)
             self._cut(offset, reason)
             return GREET_S
         if kind not in _TROUBLES:
             text = "the connection to the master at %s ended: %s"
             is_news = self._state in _LIVE or self._last_error != reason
-            _log.log(logging.WARNING if is_news else logging.DEBUG, text, address, reason)
+            logger.log(logging.WARNING if is_news else logging.DEBUG, text, address, reason)
             self._last_error = reason
             if self._state in _LIVE:
-                self._enter(FollowerState.CONNECTING)
+                self._enter(SlaveState.CONNECTING)
             return None
         self._last_error = reason
         state, text = _TROUBLES[kind]
         if kind is EndKind.RESEED and self._reseed is None:
-            state, text = FollowerState.OUTRUN, _OUTRUN
+            state, text = SlaveState.OUTRUN, _OUTRUN
         if kind is EndKind.DIVERGED:
             self._diverged_at = offset
         if state is not self._state:
             self._enter(state)
-            is_error = state is not FollowerState.RESEEDING
-            _log.log(logging.ERROR if is_error else logging.WARNING, text, reason)
+            is_error = state is not SlaveState.RESEEDING
+            logger.log(logging.ERROR if is_error else logging.WARNING, text, reason)
         if kind is EndKind.RESEED and self._reseed is not None:
             self._reseed(offset, reason)
         return GREET_S
 
     def _fail(self, error: StoreError) -> None:
         self._last_error = str(error)
-        self._enter(FollowerState.FAILED)
+        self._enter(SlaveState.FAILED)
         if self._failure_told != self._last_error:
             self._failure_told = self._last_error
-            _log.error(
-                "this slave takes nothing from its master until its store does: %s; %s",
+            logger.error(
+                "replication is paused, the store refuses writes: %s; %s",
                 error,
                 error.hint or "see the log of the store",
             )
 
     def _check_store(self) -> None:
-        """Raise if the store takes nothing: then the master need not begin to send."""
+        """Raise if the store refuses writes, before the master begins to send."""
         if (refusal := self._refusal()) is not None:
             raise refusal
-        if self._state is FollowerState.FAILED and self._log.end:
-            # It was full, or could not make the next segment. The place is needed anyhow.
+        if self._state is SlaveState.FAILED and self._log.end:
+            # It was full, or could not create the next segment, which is needed next.
             self._store.raw_room(1)
 
     def _refusal(self) -> StoreError | None:
-        """Return why the store takes nothing from anybody, if that is so."""
+        """Return why the store refuses writes; None if it does not."""
         core = self._store.core
         if core.refusal is None:
             return None
@@ -358,27 +357,27 @@ class Follower:
 
     # --- one connection ----------------------------------------------------------------------
 
-    async def _attempt(self, address: str) -> Ending:
-        """Connect once, and follow as long as the connection lasts; return how it ended."""
+    async def _attempt(self, address: str) -> LinkEnd:
+        """Connect once and replicate as long as the connection lasts; return how it ended."""
         try:
             if self._dialect != "stock":
                 ending = await self._serve(address, is_native=True)
                 if ending.kind is not EndKind.NOT_NATIVE:
                     return ending
                 if self._dialect == "native" or self._settings.secret or self._tls_context:
-                    return Ending(
+                    return LinkEnd(
                         EndKind.REFUSED,
                         f"the master at {address} does not answer as a native one, and haDialect,"
                         " haSecret or TLS ask for that",
                     )
             return await self._follow_stock(address)
         except OSError as exc:
-            return Ending(EndKind.CLOSED, f"cannot connect to {address}: {exc.strerror or exc}")
+            return LinkEnd(EndKind.CLOSED, f"cannot connect to {address}: {exc.strerror or exc}")
 
-    async def _follow_stock(self, address: str) -> Ending:
+    async def _follow_stock(self, address: str) -> LinkEnd:
         end = 0
         if self._master_address is None:
-            _log.log(
+            logger.log(
                 logging.DEBUG if self._warned_unasked else logging.WARNING,
                 "the stock master at %s cannot be asked about its log, because its remoting address"
                 " is not known: it is followed as it is",
@@ -388,13 +387,13 @@ class Follower:
         else:
             if self._dialect == "auto" and await self._is_ours(self._master_address):
                 self._was_native = True
-                return Ending(
+                return LinkEnd(
                     EndKind.CLOSED,
                     f"the master at {address} speaks the native dialect, but did not answer in time"
                     " when it was greeted: it is greeted again",
                 )
             found = await self._examine(self._master_address, self._settings.catch_up)
-            if isinstance(found, Ending):
+            if isinstance(found, LinkEnd):
                 return found
             end = found.end
         return await self._serve(address, is_native=False, end=end)
@@ -405,12 +404,12 @@ class Follower:
         async with open_client() as client:
             return await stock_master.is_ours(client, address)
 
-    async def _examine(self, address: str, catch_up: CatchUp) -> Ending | stock_master.Extent:
+    async def _examine(self, address: str, catch_up: CatchUp) -> LinkEnd | stock_master.Extent:
         if self._client is not None:
             return await stock_master.examine(self._client, address, self._store, catch_up)
         # An error of the store must not come out of the client's tasks as a group.
         failure: StoreError | None = None
-        found: Ending | stock_master.Extent | None = None
+        found: LinkEnd | stock_master.Extent | None = None
         async with open_client() as client:
             try:
                 found = await stock_master.examine(client, address, self._store, catch_up)
@@ -421,7 +420,7 @@ class Follower:
         assert found is not None
         return found
 
-    async def _serve(self, address: str, *, is_native: bool, end: int = 0) -> Ending:
+    async def _serve(self, address: str, *, is_native: bool, end: int = 0) -> LinkEnd:
         """Connect in one dialect and receive; `end` is where the master's log is known to end."""
         epoch = self._epoch()
         dialled_at = trio.current_time()
@@ -445,7 +444,7 @@ class Follower:
             is_current=self._is_current,
         )
         link.master.end = end
-        # What is known of the master stays until this connection brings more: it may be silent.
+        # The last state of the master stays until this connection brings a newer one.
         self._link, self._news = link, None
         if not is_native:
             self._master = link.master
@@ -466,7 +465,7 @@ class Follower:
         return ending
 
     def _note_turn(self, now: float) -> None:
-        """Look at where the log stands after a turn of receiving."""
+        """Update state and waiters after a turn of receiving."""
         link = self._link
         if link is None or not link.is_streaming or link.ending is not None:
             return
@@ -475,9 +474,9 @@ class Follower:
         if self._state not in _LIVE:
             self._was_native = link.is_native
             self._last_error = self._diverged_at = None
-            self._enter(FollowerState.CATCHING_UP)
+            self._enter(SlaveState.CATCHING_UP)
             self._live_at = now
-            _log.info(
+            logger.info(
                 "following the %s master at %s from %d on",
                 "native" if link.is_native else "stock",
                 self._ha_address,
@@ -485,11 +484,11 @@ class Follower:
             )
         if self._failure_told is not None and self.counters.received_bytes > self._received_before:
             self._failure_told = None
-            _log.warning("the store takes bytes of the master again")
+            logger.warning("replication resumed, the store accepts writes again")
         if end >= master.end:
             self._caught_up_at = now
-            if self._state is FollowerState.CATCHING_UP:
-                self._enter(FollowerState.STREAMING)
+            if self._state is SlaveState.CATCHING_UP:
+                self._enter(SlaveState.STREAMING)
         if master.news != self._news:
             self._news = master.news
             self._on_news()
@@ -497,6 +496,6 @@ class Follower:
             if offset <= end:
                 event.set()
 
-    def _enter(self, state: FollowerState) -> None:
+    def _enter(self, state: SlaveState) -> None:
         if state is not self._state:
             self._state, self._since = state, trio.current_time()

@@ -1,9 +1,9 @@
-"""The socket to a master: plain or TLS, read straight into the log, never waiting inside a call.
+"""The socket to a master: plain or TLS, read straight into the log; no call blocks.
 
-Both kinds do the same: `receive` fills buffers of the caller's, the mapping of the log among them,
-with what has arrived, and `send` hands over what fits and keeps the rest. Whoever has to wait does
-so with `wait_readable` and `wait_writable`. TLS runs on buffers in memory for that reason: its
-plain text goes where the caller wants it without a copy in between.
+Both kinds have the same interface: `receive` fills the caller's buffers, the mapped log among them,
+with what has arrived, and `send` sends what the socket takes and keeps the rest. The caller waits
+with `wait_readable` and `wait_writable`. TLS runs on memory buffers for that reason: its plain text
+goes into the caller's buffers without a copy in between.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import trio
 
 from rmq.errors import ConfigError
-from rmq.ha.busy_wait import Lookout
+from rmq.ha.busy_wait import SocketBusyWait
 from rmq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CIPHER_BYTES: Final = 256 * 1024
-"""So much is read at once from a socket with TLS."""
+"""How much is read at once from a socket with TLS."""
 
 
 class PlainConnection:
-    """A TCP connection as it is."""
+    """A plain (unencrypted) TCP connection."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
-        self._lookout = Lookout(sock)
+        self._busy_wait = SocketBusyWait(sock)
         self._unsent = b""
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something waits until the peer reads."""
+        """Whether bytes wait until the peer reads."""
         return bool(self._unsent)
 
     def receive(self, buffers: Sequence[memoryview]) -> int | None:
@@ -57,9 +57,9 @@ class PlainConnection:
             except BlockingIOError:
                 self._unsent = data
 
-    async def look(self) -> bool:
-        """Look for a moment whether something has arrived; see `Lookout`."""
-        return await self._lookout.look()
+    async def busy_wait(self) -> bool:
+        """Busy-wait briefly until something has arrived; see `SocketBusyWait`."""
+        return await self._busy_wait.wait()
 
     async def wait_readable(self) -> None:
         await trio.lowlevel.wait_readable(self._socket)
@@ -74,7 +74,7 @@ class PlainConnection:
 
 
 class TlsConnection:
-    """A TCP connection with TLS on it, once `handshake` is done."""
+    """A TCP connection with TLS; usable after `handshake`."""
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self._plain = PlainConnection(sock)
@@ -88,7 +88,7 @@ class TlsConnection:
         return self._plain.has_unsent
 
     async def handshake(self) -> None:
-        """Agree with the master; raise `OSError` if that fails."""
+        """Run the TLS handshake; raise `OSError` if it fails."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -136,9 +136,9 @@ class TlsConnection:
             self._tls.write(data)
         self._pass_on()
 
-    async def look(self) -> bool:
-        """Look for a moment whether something has arrived; see `Lookout`."""
-        return await self._plain.look()
+    async def busy_wait(self) -> bool:
+        """Busy-wait briefly until something has arrived; see `SocketBusyWait`."""
+        return await self._plain.busy_wait()
 
     async def wait_readable(self) -> None:
         await self._plain.wait_readable()
@@ -150,7 +150,7 @@ class TlsConnection:
         self._plain.close()
 
     def _feed(self) -> int | None:
-        """Take in what has arrived; 0 at the end, None if nothing has."""
+        """Read received cipher text; 0 at the end, None if there is none."""
         size = self._plain.receive((self._cipher_text,))
         if size:
             self._incoming.write(self._cipher_text[:size])
@@ -167,7 +167,7 @@ Connection: TypeAlias = PlainConnection | TlsConnection
 async def dial(
     address: str, tls_context: ssl.SSLContext | None, timeout_s: float
 ) -> PlainConnection | TlsConnection:
-    """Connect to `host:port`; raise `OSError` with a reason for people if that is not possible."""
+    """Connect to `host:port`; raise `OSError` with a readable reason if that fails."""
     try:
         host, port = parse_address(address)
     except ConfigError as exc:

@@ -1,4 +1,4 @@
-"""How it goes with a slave that follows its master, for those who show it."""
+"""Status of a slave's replication."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from rmq.ha.protocol.slave_link import MasterView
 
 
-class FollowerState(enum.Enum):
-    """What a slave is doing."""
+class SlaveState(enum.Enum):
+    """State of a slave's replication; `rmq ha status` and metrics show it."""
 
     IDLE = "idle"
     """It has no master."""
@@ -24,29 +24,29 @@ class FollowerState(enum.Enum):
     REFUSED = "refused"
     RESEEDING = "reseeding"
     OUTRUN = "outrun"
-    """Its master has nothing of what comes next, and an operator has to say that it begins anew."""
+    """Its master no longer has what comes next; an operator has to order `rmq ha resync`."""
     FAILED = "failed"
-    """Its own store takes nothing."""
+    """Its own store refuses writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FollowerStatus:
-    """How replication goes, as the slave sees it."""
+class SlaveStatus:
+    """A snapshot of a slave's replication."""
 
-    state: FollowerState
+    state: SlaveState
     since: float
-    """When it got into that state, by the clock of trio."""
+    """When it entered that state, on trio's clock."""
     ha_address: str | None
     master_address: str | None
     is_native: bool | None
     """The dialect of the connection; None without one."""
     master: MasterView
-    """What the master said last, also after the connection ended."""
+    """The last known state of the master, also after the connection ended."""
     lag_bytes: int
     lag_s: float
-    """For how long it has not had all its master has; infinite if it never had."""
+    """For how long it has not held its master's whole log; infinite if it never did."""
     last_error: str | None
     connects: int
     received_bytes: int
     diverged_at: int | None
-    """Where the master's log ended when it was found to be another one."""
+    """Where the master's log ended when divergence was found."""

@@ -1,7 +1,7 @@
-"""What a slave finds out about a stock master before it tells it anything.
+"""How a slave examines a stock master before it sends a first report.
 
 A stock master believes the first report of a slave, whatever it says: one that is too large makes a
-SYNC_MASTER confirm sends that nobody has copied, for ever. It cannot compare logs, and it takes a
+SYNC_MASTER confirm sends that no slave has copied, for ever. It cannot compare logs, and it takes a
 report of 0 for "begin at your last file". So the slave asks it first, as a client does, over the
 master's remoting address (RocketMQ 4.9.8 AdminBrokerProcessor, QueryMessageProcessor): where its
 log begins and ends, and for the records with which this log ends.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from rmq.errors import ClientError, ProtocolError, RemoteProtocolError, ResponseError
-from rmq.ha.protocol.slave_link import Ending, EndKind
+from rmq.ha.protocol.slave_link import EndKind, LinkEnd
 from rmq.ha.protocol.wire import CatchUp
 from rmq.model.record_layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 from rmq.remoting.bodies import KVTable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S: Final = 3.0
 _WALK_INLINE_BYTES: Final = 256 * 1024
-"""So much of the log is walked in the loop; more than that in a thread."""
+"""Up to this many bytes of the log are scanned in the event loop, more in a thread."""
 _BLANK_MAGIC: Final = BLANK.pack(0, BLANK_MAGIC)[4:]
 
 
@@ -43,14 +43,14 @@ class Extent(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Bytes of the log from the beginning of a record on: all of it, or what has come so far."""
+    """The bytes of one record: all of it, or as much as has been received."""
 
     offset: int
     data: bytes
 
 
 async def is_ours(client: RemotingClient, address: str) -> bool:
-    """Tell whether a master is no stock one after all, by a request that only ours know."""
+    """Return whether a master is an rmq broker, by a request that only those know."""
     try:
         answer = await client.request(address, RequestCode.HA_STATUS, timeout_s=_TIMEOUT_S)
     except ClientError:
@@ -60,18 +60,18 @@ async def is_ours(client: RemotingClient, address: str) -> bool:
 
 async def examine(
     client: RemotingClient, address: str, store: MessageStore, catch_up: CatchUp
-) -> Ending | Extent:
-    """Find out whether this log is the beginning of the master's; make an empty one ready.
+) -> LinkEnd | Extent:
+    """Check whether this log is the beginning of the master's; prepare an empty one.
 
     Returns the extent of the master's log, or why it must not be followed. May raise `StoreError`
-    if the store refuses to be made ready.
+    while it prepares an empty log.
     """
     segment_bytes = store.core.config.segment_bytes
     end = store.core.log.readable
     try:
         master = await _extent(client, address)
         if master.begin % segment_bytes:
-            return Ending(
+            return LinkEnd(
                 EndKind.REFUSED,
                 f"the master's log begins at {master.begin}, which is not the beginning of a"
                 f" segment; is mappedFileSizeCommitLog {segment_bytes} there, too?",
@@ -79,7 +79,7 @@ async def examine(
         if not end:
             return await _begin(client, address, store, catch_up, master)
         if end > master.end:
-            return Ending(
+            return LinkEnd(
                 EndKind.DIVERGED,
                 f"this log ends at {end}, the master's at {master.end}",
                 master.end,
@@ -88,29 +88,29 @@ async def examine(
             start = master.begin
             if catch_up is CatchUp.LAST_FILE:
                 start = max(start, master.end - master.end % segment_bytes)
-            return Ending(
+            return LinkEnd(
                 EndKind.RESEED,
                 f"this log ends at {end}, the master's begins at {master.begin}",
                 start,
             )
         for piece in await _tail(store.core):
             if piece.offset >= master.begin and not await _has(client, address, piece):
-                return Ending(
+                return LinkEnd(
                     EndKind.DIVERGED,
                     f"this log and the master's differ at {piece.offset}",
                     master.end,
                 )
     except _BadTailError as exc:
-        return Ending(EndKind.DIVERGED, str(exc), master.end)
+        return LinkEnd(EndKind.DIVERGED, str(exc), master.end)
     except (ClientError, ProtocolError) as exc:
-        return Ending(EndKind.CLOSED, f"the stock master cannot be asked about its log: {exc}")
+        return LinkEnd(EndKind.CLOSED, f"the stock master cannot be asked about its log: {exc}")
     return master
 
 
 async def _begin(
     client: RemotingClient, address: str, store: MessageStore, catch_up: CatchUp, master: Extent
 ) -> Extent:
-    """Let an empty log begin so that its report says where the master shall begin, too."""
+    """Prepare an empty log so that its first report makes the master begin at the right place."""
     if catch_up is CatchUp.OLDEST and master.end:
         if master.begin:
             store.begin_raw(master.begin)
@@ -158,8 +158,8 @@ async def _has(client: RemotingClient, address: str, piece: Piece) -> bool:
     try:
         record = await _record(client, address, piece.offset)
     except ResponseError:
-        # It has bytes there, but no record that begins with them. What fills the end of a segment
-        # is none either: a master of our own does not show it to anyone.
+        # The master has no record that begins there. The filler at the end of a segment is no
+        # record either: it cannot be asked for.
         magic = piece.data[4:BLANK_BYTES]
         return _BLANK_MAGIC.startswith(magic)
     return record[: len(piece.data)] == piece.data

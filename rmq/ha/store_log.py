@@ -1,8 +1,8 @@
-"""A store's CommitLog as replication sees it: its marks, and its bytes on their way to a socket.
+"""A store's CommitLog as replication sees it: its watermarks, and its bytes for sockets.
 
-`StoreLog` is a `LogView`. Each link reads through a `LogReader` of its own, which holds at most one
-file open and knows whether what is to be sent next may be waited for: sending a page that is not in
-memory would stop everything else while the disk works.
+`StoreLog` is a `LogView`. Each link reads through its own `LogReader`, which keeps at most one file
+open and knows whether the next bytes are in memory: sending a page that is not would block the
+event loop while the disk works.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from rmq.store.store import MessageStore
 
 READ_AHEAD_BYTES: Final = 2 * 1024**2
-"""So much is brought in at a time from a disk."""
+"""How much is read from a disk at a time."""
 _READ_BYTES: Final = 256 * 1024
 _CANNOT_TELL: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-"""What asking for a page without waiting fails with where the file system cannot do it."""
+"""Errors of a non-blocking read where the file system does not support it."""
 
 
 @final
@@ -52,7 +52,7 @@ class StoreLog:
         return self._log.digest(start, stop)
 
     def view(self, offset: int, size: int) -> memoryview | None:
-        """Return bytes within one segment; None if they are not, or no longer, all there."""
+        """Return bytes within one segment; None if they are not all there."""
         return self._log.view(offset, size)
 
     def segment_at(self, offset: int) -> Segment | None:
@@ -60,17 +60,17 @@ class StoreLog:
 
 
 class ReadAhead(NamedTuple):
-    """Bytes of a file to be brought into memory."""
+    """Bytes of a file to be read into the page cache."""
 
     path: Path
     start: int
     stop: int
 
     def run(self) -> None:
-        """Read them. Blocks; for a thread, which nobody needs to wait for.
+        """Read them. Blocks: to be run in a thread, which may be abandoned.
 
-        It opens the file itself, so that it matters to nobody when it ends. A file that is gone
-        is not worth an error: whoever comes for its bytes finds that out.
+        It opens the file itself, so that it may end at any time. A missing file is not an error
+        here: the link that sends its bytes will notice.
         """
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -78,7 +78,7 @@ class ReadAhead(NamedTuple):
             return
         try:
             position = self.start
-            # Twice as much is asked for as is read, so that the disk works while this is sent.
+            # The advice covers twice what is read, so that the disk works while this is sent.
             os.posix_fadvise(fd, position, 2 * (self.stop - position), os.POSIX_FADV_WILLNEED)
             buffer = bytearray(_READ_BYTES)
             while position < self.stop:
@@ -92,25 +92,25 @@ class ReadAhead(NamedTuple):
 
 @final
 class LogReader:
-    """Where one link reads the log."""
+    """Reads the log for one replication link; keeps one segment file open."""
 
     def __init__(self, log: StoreLog) -> None:
         self.log = log
         self._segment: Segment | None = None
         self._fd = -1
         self._follows = False
-        """What comes next was appended only just now."""
+        """The next bytes were appended just now, so they are in memory."""
         self._warm_stop = 0
-        """What lies before was brought in on purpose."""
+        """Bytes before this offset were read ahead."""
         self._probe = [bytearray(1)]
 
     def view(self, offset: int, size: int) -> memoryview | None:
         return self.log.view(offset, size)
 
     def file_at(self, offset: int) -> tuple[int, int] | None:
-        """Return descriptor and position of a byte; None if it is not, or no longer, there.
+        """Return descriptor and position of a byte; None if it is not there.
 
-        The descriptor is good until the next call, or `close`.
+        The descriptor is valid until the next call, or `close`.
         """
         segment = self.log.segment_at(offset)
         if segment is None:
@@ -125,11 +125,11 @@ class LogReader:
         return self._fd, offset - segment.first
 
     def caught_up(self, offset: int) -> None:
-        """All up to `offset` has been read; if that is the end, what follows is in memory."""
+        """Note that all up to `offset` was sent; if that is the end, what follows is in memory."""
         self._follows = offset >= self.log.end
 
     def fell_behind(self) -> None:
-        """What comes next may have to wait for so long that it leaves the memory again."""
+        """Note that the link lags: the next bytes may no longer be in memory when it gets there."""
         self._follows = False
 
     def read_ahead_for(self, offset: int, size: int) -> ReadAhead | None:
@@ -139,7 +139,7 @@ class LogReader:
             return None
         place = self.file_at(offset)
         if place is None or self._segment is None:
-            # Whoever sends will find out.
+            # Sending will fail and say so.
             return None
         fd, position = place
         if self._is_warm(fd, position) and self._is_warm(fd, position + size - 1):

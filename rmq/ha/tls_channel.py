@@ -1,6 +1,6 @@
 """Replication over TLS: contexts from the broker's settings, and a link's encrypted connection.
 
-Here bytes are copied, as they have to be encrypted: the page cache cannot be sent as it is.
+Bytes are copied here, because they have to be encrypted: `sendfile` is not possible.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _DISABLED: Final = "disabled"
 def server_context_of(
     mode: str, config: TlsServerConfig | None
 ) -> Callable[[], ssl.SSLContext | None] | None:
-    """Return where a master gets the context of each new connection; None: it speaks no TLS.
+    """Return a function that gives the context of a new connection; None: no TLS.
 
-    Certificates that change on disk are taken up by the next connection.
+    The next connection uses certificates that have changed on disk.
     """
     if mode == _DISABLED:
         return None
@@ -47,7 +47,7 @@ def server_context_of(
 
 
 def client_context_of(mode: str, config: TlsClientConfig | None) -> ssl.SSLContext | None:
-    """Return what a slave dials with; None: it speaks no TLS."""
+    """Return the context with which a slave connects; None: no TLS."""
     if mode == _DISABLED:
         return None
     return client_context(config if config is not None else TlsClientConfig())
@@ -104,7 +104,7 @@ class TlsChannel:
             self._wake.set()
 
     def _take(self, now: float) -> bool:
-        """See what is to be sent next; tell if there is anything, or the end has come."""
+        """Fetch what is to be sent next; return whether there is anything, or the end."""
         self._output = self._link.take_output()
         if not self._output:
             self._chunk = self._link.next_chunk(now)
@@ -149,7 +149,7 @@ class TlsChannel:
         self.sent_bytes += chunk.size
         return None
 
-    async def receive(self, *, looks: bool = False) -> bytes:
+    async def receive(self, *, busy_waits: bool = False) -> bytes:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
 
     def reset(self) -> None:

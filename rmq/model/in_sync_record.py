@@ -1,14 +1,14 @@
-"""What a master may rely on when it answers SEND_OK, written down where it outlives the master.
+"""In-sync records: by what rule a master answers SEND_OK, stored where it outlives the master.
 
 A record says: from now on the master of this epoch answers SEND_OK by itself (async), or when
 `needed` of `members` hold the message (sync). The master keeps it on nameservers, on its slaves and
-on its own disk (`record_keeper`), and relies on nothing that is not recorded. So whoever is to
-become master can find out whether it holds all that was answered, also if it was cut off when the
+on its own disk (`record_keeper`), and relies on nothing that is not recorded. So a slave that is to
+be promoted can find out whether it holds all that was answered, also if it was cut off when the
 rule changed (`promotion`).
 
 A member is a store in one incarnation: a slave that was stopped without saving its log, or whose
 log was cut, may lack what it confirmed before, and comes back as another member. Stock slaves have
-no name and are members by their host; nobody can promote them, so nobody has to tell them.
+no store id and are members by their host; they cannot be promoted, so they need no record.
 
 Nameservers keep it in their KV config, in the namespace `RMQ_IN_SYNC`, by broker name; stock ones
 can do that, too. Where brokers have a secret, a record carries a proof that its writer knows it.
@@ -34,14 +34,14 @@ _NUMBER_MAX: Final = 2**63 - 1
 _Number = Annotated[int, msgspec.Meta(ge=0, le=_NUMBER_MAX)]
 
 
-def member_name(replica: bytes, incarnation: int) -> str:
+def member_name(store_id: bytes, incarnation: int) -> str:
     """Return the name of a store as a member."""
-    return f"{replica.hex()}.{incarnation}"
+    return f"{store_id.hex()}.{incarnation}"
 
 
-def member_names(replica: bytes, incarnations: Iterable[int]) -> frozenset[str]:
+def member_names(store_id: bytes, incarnations: Iterable[int]) -> frozenset[str]:
     """Return the names of a store as a member in several incarnations."""
-    return frozenset(member_name(replica, number) for number in incarnations)
+    return frozenset(member_name(store_id, number) for number in incarnations)
 
 
 def store_of(member: str) -> str:
@@ -78,11 +78,11 @@ class InSyncRecord(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(member for member in self.members if not member.startswith(STOCK))
 
     def says_same(self, other: InSyncRecord) -> bool:
-        """Tell whether two records differ in their version at most."""
+        """Return whether two records are equal but for their version."""
         return msgspec.structs.replace(self, version=other.version, proof=other.proof) == other
 
     def allows(self, member: str) -> bool:
-        """Tell whether an answer may rest on what this member holds."""
+        """Return whether an acknowledgement may rest on what this member holds."""
         return not self.is_sync or member in self.members
 
     def encode(self, secret: bytes, broker_name: str) -> bytes:
@@ -91,7 +91,7 @@ class InSyncRecord(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(proven)
 
     def is_genuine(self, secret: bytes, broker_name: str) -> bool:
-        """Tell whether somebody wrote it who knows the secret; without one everybody does."""
+        """Return whether its writer knows the secret; always true without a secret."""
         return not secret or hmac.compare_digest(self.proof, self._prove(secret, broker_name))
 
     def _prove(self, secret: bytes, broker_name: str) -> str:

@@ -223,7 +223,7 @@ SCHEMA: Final = Schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
-    """A configuration, and what an operator should be told about it."""
+    """A configuration, and warnings for the operator."""
 
     config: NameserverConfig
     warnings: tuple[str, ...]
@@ -237,7 +237,7 @@ def load_nameserver_config(
 ) -> LoadedConfig:
     """Read the settings: `overrides` (of the command line) before the file before the defaults.
 
-    Raise `ConfigError` with all that is wrong.
+    Raise `ConfigError` with all faults.
     """
     home = Path(environ.get("HOME") or "") / "namesrv"
     text = "" if path is None else _read(path)
@@ -265,10 +265,10 @@ class LiveConfig:
 
     def __init__(self, config: NameserverConfig) -> None:
         self.current = config
-        """What is in force; what needs a restart is read from it at the start only."""
+        """The settings in force; those that need a restart are read at the start only."""
 
     def plan(self, changes: Mapping[str, str]) -> Change:
-        """Check an update; raise `RefusedError` for one that must not or cannot be."""
+        """Check an update; raise `RefusedError` for a forbidden or invalid one."""
         if not self.current.black_list.isdisjoint(changes):
             raise RefusedError(ResponseCode.NO_PERMISSION, REMARK_BLACK_LIST)
         try:
@@ -285,7 +285,7 @@ class LiveConfig:
             ConfigFile(path).write(updated)
 
     def apply(self, change: Change) -> None:
-        """Let an update count, as far as it needs no restart."""
+        """Apply an update, as far as it needs no restart."""
         self.current = NameserverConfig.from_values(change.values)
 
 

@@ -1,8 +1,8 @@
 """Settings by namespace and key: the KV config of a nameserver.
 
-Clients and operators keep small texts here. The namespace `ORDER_TOPIC_CONFIG` has a meaning of its
-own: it says which topics are ordered and how many queues each broker has of them, as
-`broker-a:4;broker-b:4`; brokers get it with the answer to each registration.
+Clients and operators store small texts here. The namespace `ORDER_TOPIC_CONFIG` is special: it
+lists the ordered topics and how many queues each broker has of them, as `broker-a:4;broker-b:4`;
+brokers get it with the response to each registration.
 
 The file is `{"configTable":{namespace:{key:value}}}`, as RocketMQ 4.9.8 KVConfigManager writes it.
 A namespace whose last key was deleted stays, as it does there: it is empty, not unknown.
@@ -60,7 +60,7 @@ class KvTable:
         return body
 
     def put(self, namespace: str, key: str, value: str) -> bool:
-        """Set a value and return whether it is another one; raise `RefusedError` when full."""
+        """Set a value and return whether it has changed; raise `RefusedError` when full."""
         before = self.get(namespace, key)
         if before == value:
             return False
@@ -90,7 +90,7 @@ class KvTable:
         return True
 
     def copy(self) -> KvTable:
-        """A table of its own with the same values."""
+        """Return an independent table with the same values."""
         table = KvTable()
         table._values = {namespace: dict(values) for namespace, values in self._values.items()}
         table._encoded = dict(self._encoded)

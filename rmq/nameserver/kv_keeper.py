@@ -1,9 +1,9 @@
-"""Keeps the KV config and its file the same: a change is on disk before anyone sees it.
+"""Writes changes of the KV config to its file before they become visible.
 
-Changes are queued in the order of their requests. All that have come while the file was being
-written go into the next write together. Only when that is on disk does the table with the changes
-take the place of the old one, and only then are the requests answered; when it fails, nothing has
-changed and they are told so. (RocketMQ 4.9.8 KVConfigManager only logs a write that failed.)
+Changes are queued in the order of their requests. All changes that arrive while the file is being
+written go into the next write together. When that is on disk, the changed table replaces the old
+one and the requests are answered; if the write fails, nothing has changed and the requests are
+refused. (RocketMQ 4.9.8 KVConfigManager only logs a failed write.)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Put(NamedTuple):
     key: str
     value: str
     check: Callable[[str | None], None] = lambda _kept: None
-    """Raises `RefusedError` if the value must not take the place of the one there is."""
+    """Raises `RefusedError` if the value must not replace the present one."""
 
     def apply(self, table: KvTable) -> bool:
         self.check(table.get(self.namespace, self.key))
@@ -59,7 +59,7 @@ class _Pending(NamedTuple):
 
 @final
 class KvKeeper:
-    """The one who changes the KV config. `run` must run for `submit` to come to anything."""
+    """Serializes changes of the KV config; `submit` needs `run` to be running."""
 
     def __init__(self, path: Path, *, write: Callable[[str], None] | None = None) -> None:
         self._file: Final = ConfigFile(path)
@@ -67,7 +67,7 @@ class KvKeeper:
         self._pending: list[_Pending] = []
         self._work = trio.lowlevel.ParkingLot()
         self.table = KvTable()
-        """What is on disk. Replaced with every change."""
+        """The table that is on disk. Replaced with every change."""
 
     async def load(self) -> None:
         """Read the file; raise `ConfigError` when it, and its backup, cannot be read."""
@@ -75,9 +75,9 @@ class KvKeeper:
         self.table = table or KvTable()
 
     def submit(self, edit: Edit, on_outcome: Callable[[RefusedError | None], None]) -> None:
-        """Queue a change. `on_outcome` is called when it is on disk, or with why it is not.
+        """Queue a change. `on_outcome` is called when it is on disk, or with the error.
 
-        Callers bound how many changes are under way (requests count against their group).
+        Callers bound how many changes are queued (requests count against their group).
         """
         self._pending.append(_Pending(edit, on_outcome))
         self._work.unpark()

@@ -1,21 +1,20 @@
-"""Which in-sync records a nameserver keeps: none that is earlier than the one it has, and no leap.
+"""Decides which in-sync records a nameserver accepts: none that is earlier, and no epoch leap.
 
-Masters of ours write records into the KV config, in a namespace of their own
-(`rmq.model.in_sync_record`), and brokers decide by them who may be master. So a record of an
-earlier epoch or version is refused: its writer was deposed, or overtaken. So is one whose writer
-found another record here than there is now: what it decided by is out of date. What is no record is
-refused, too. The same record may be written again. Operators may delete records.
+Our masters write records into the KV config, in a namespace of their own
+(`rmq.model.in_sync_record`), and brokers decide by them which slave may be promoted. So a record of
+an earlier epoch or version is refused: its writer was replaced, or overtaken. So is a record whose
+writer read another record here than there is now: it decided by outdated information. A value that
+is not a record is refused, too. The same record may be written again. Operators may delete records.
 
-A promotion takes the last epoch that anyone knows + 1. A record that is further ahead of what this
-nameserver knows is forged, or the nameserver has missed promotions: it was down, or a master began
-an epoch and never reached it. The two cannot be told apart by looking at the record (a nameserver
-has no secret), nor by looking at who is registered: the master that is listed may be the one that
-was deposed, and while none is listed a single forged record would last. But a master that lives
-brings its record again every second until it is kept. So a leap is refused at first, and taken from
-a connection that still brings the same epoch `LEAP_S` later. A leap by somebody who hangs up
-changes nothing; a nameserver that has missed promotions is up to date a few seconds later. Who
-stays and goes on can have a record taken, as he could by counting up one by one; where brokers have
-a secret, they do not believe it.
+A promotion uses the last known epoch + 1. A record that is further ahead of what this nameserver
+knows (a leap) is either forged, or the nameserver has missed promotions: it was down, or could not
+be reached. A nameserver cannot tell the two apart: it has no secret to check the record, and the
+listed master may be the one that was replaced. But a live master writes its record again every
+second until it is accepted. So a leap is refused at first, and accepted from a connection that
+still writes the same epoch `LEAP_S` later. A leap over a connection that closes changes nothing; a
+nameserver that has missed promotions is up to date a few seconds later. A stranger that stays
+connected can have a record accepted, as it could by counting up one by one; brokers with a secret
+do not believe it.
 
 Pure: no tasks, no clock, no bytes of frames.
 """
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from rmq.model.in_sync_record import InSyncRecord
 
 LEAP_S: Final = 3.0
-"""How long a connection has to bring a record that leaps until it is taken."""
+"""How long a connection has to repeat a leap until it is accepted."""
 
 
 def recorded_epoch(value: str | None) -> int:
@@ -52,13 +51,13 @@ class _Claim(NamedTuple):
 
 @final
 class RecordGuard(Generic[C]):
-    """Decides about the records of all broker names."""
+    """Accepts or refuses the records of all broker names."""
 
     def __init__(self, registered: Callable[[str], int]) -> None:
-        """`registered` tells the latest epoch of a name by its registrations, 0 for none."""
+        """`registered` returns the latest registered epoch of a name, 0 for none."""
         self._registered = registered
         self._claims: dict[C, _Claim] = {}
-        """The last leap that each connection brought."""
+        """The last leap that each connection tried."""
 
     def check(
         self,
@@ -70,9 +69,9 @@ class RecordGuard(Generic[C]):
         *,
         instead_of: str | None = None,
     ) -> None:
-        """Raise `RefusedError` if `value` must not take the place of `kept`.
+        """Raise `RefusedError` if `value` must not replace `kept`.
 
-        `instead_of` tells which record its writer found, as epoch and version; None: any.
+        `instead_of` is the record that the writer read, as epoch and version; None: any.
         """
         try:
             record = read_record(value)
@@ -94,7 +93,7 @@ class RecordGuard(Generic[C]):
             self._check_leap(name, record.epoch, known, connection, now)
 
     def connection_lost(self, connection: C) -> None:
-        """What a connection has brought so far does not count any longer."""
+        """Forget the leap of a connection that has ended."""
         self._claims.pop(connection, None)
 
     def _check_leap(self, name: str, epoch: int, known: int, connection: C, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What brokers tell a nameserver about themselves, and what comes of it."""
+"""Registrations of brokers: their values, limits, results and refusals."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ C = TypeVar("C", bound="Hashable")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteLimits:
-    """What a table holds at most; a registration that would exceed it is refused as a whole.
+    """Limits of the route table; a registration that would exceed one is refused as a whole.
 
-    Generous: they keep one broken or hostile peer from taking all memory.
+    Generous: they keep one broken or hostile peer from using all memory.
     """
 
     addresses_max: int = 10_000
@@ -56,7 +56,7 @@ class RouteLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a broker says about itself."""
+    """One registration, as the broker sent it."""
 
     cluster: str
     broker_name: str
@@ -66,9 +66,9 @@ class Registration:
     data_version: DataVersion = field(default_factory=DataVersion)
     topics: tuple[TopicConfig, ...] = ()
     filter_servers: tuple[str, ...] | None = None
-    """None (brokers too old to know of them) leaves what is known as it is."""
+    """None (from old brokers) leaves the known ones unchanged."""
     epoch: int = 0
-    """Which leadership of its name the broker belongs to; 0 for a stock broker."""
+    """The epoch of the broker; 0 for a stock broker."""
 
 
 class Master(NamedTuple):
@@ -79,17 +79,17 @@ class Master(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What came of a registration."""
+    """Result of a registration."""
 
     is_new: bool
     """The address was not known before."""
     topics_changed: int
     master: Master | None
-    """Only told to slaves."""
+    """Set for slaves only."""
     epoch: int = 0
-    """The latest of a master of this name that is backed; 0 if only stock ones were seen."""
+    """The latest confirmed epoch of a master of this name; 0 if only stock ones were seen."""
     deposed: str | None = None
-    """The address of the master whose place was taken by a later epoch."""
+    """The address of the master that was replaced by one of a later epoch."""
 
 
 class Expired(NamedTuple, Generic[C]):
@@ -98,14 +98,14 @@ class Expired(NamedTuple, Generic[C]):
     address: str
     silent_s: float
     connection: C | None
-    """What it registered over, unless another broker lives on it."""
+    """Its connection, unless another broker uses it, too."""
 
 
 class StaleEpochError(RefusedError):
-    """Another broker has become master of the name since this one was."""
+    """The registering master was replaced by one of a later epoch."""
 
     def __init__(self, said: Registration, epoch: int, present: str) -> None:
-        """`present` says how it is known that there is a later epoch."""
+        """`present` is the part of the remark that names the later epoch."""
         super().__init__(
             ResponseCode.STALE_EPOCH,
             f"registration refused: {said.address} was master of {said.broker_name} in epoch"
@@ -115,9 +115,9 @@ class StaleEpochError(RefusedError):
 
 
 class LeapError(RefusedError):
-    """A master is of an epoch that is too far ahead of what is known to be believed yet.
+    """The epoch of a registering master is too far ahead of the known one to be believed yet.
 
-    It has no code of its own: whoever gets it tries again, and nobody is fenced by it.
+    It has no code of its own: the broker tries again, and no broker is fenced by it.
     """
 
     def __init__(self, said: Registration, known: int) -> None:

@@ -1,4 +1,4 @@
-"""The answers of the route table as bytes, kept until the table changes.
+"""Encoded responses of the route table, cached until the table changes.
 
 Thousands of clients ask for the same few routes every 30 seconds, and encoding one takes fifty
 times as long as finding it. A route is encoded once per form and then again after its topic's
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 class _Route(NamedTuple):
     order_topic_conf: str | None
-    """The one it was encoded with; it comes from elsewhere and changes without us being told."""
+    """The value it was encoded with: it comes from the KV config and changes without notice."""
     body: bytes
 
 
 @final
 class RouteAnswers:
-    """Encoded answers of one table. Takes the table's `on_change` for itself."""
+    """Encoded responses of one table. Sets the table's `on_change`."""
 
     def __init__(self, table: RouteTable[C]) -> None:
         self._table: Final = table
@@ -39,7 +39,7 @@ class RouteAnswers:
         table.on_change = self._forget
 
     def route(self, topic: str, *, standard: bool, order_topic_conf: str | None) -> bytes | None:
-        """Where a topic is, in standard JSON or in the form of clients before 4.9.4."""
+        """Return a topic's route, in standard JSON or in the form of clients before 4.9.4."""
         forms = self._routes.get(topic)
         if forms is not None:
             known = forms.get(standard)

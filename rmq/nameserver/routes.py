@@ -1,8 +1,8 @@
-"""Which brokers are alive and where topics are: the tables behind every answer of a nameserver.
+"""The tables of live brokers and topic routes, from which a nameserver answers. Pure.
 
-Brokers register again and again, each over a connection of its own; what they say is kept in memory
-only. A broker address is here until it unregisters, its connection ends, or it has been silent for
-too long. When the last address of a broker name goes, everything known about the name goes with it.
+Brokers register periodically, each over its own connection; registrations are kept in memory only.
+A broker address is listed until it unregisters, its connection ends, or it has been silent for too
+long. With the last address of a broker name, everything about the name is removed.
 
 Rules are those of RocketMQ 4.9.8 RouteInfoManager:
 
@@ -13,25 +13,24 @@ Rules are those of RocketMQ 4.9.8 RouteInfoManager:
 - A write permission that was wiped returns with the next change of the broker's data version.
 
 Where the original forgets to clean up, this table does not: an address that goes is removed from
-every name and id it stands under, a name that goes from every cluster, and a connection that ends
-takes all brokers with it that registered over it. A goodbye only concerns the address that says it,
-also when another broker has taken over its id.
+every name and id it has, a name that goes from every cluster, and a connection that ends removes
+all brokers that registered over it. Unregistering removes only the given address, also when another
+broker has taken over its id.
 
-Beyond 4.9.8, brokers of ours say an epoch, which counts the masters of a broker name. A master of
-an earlier epoch is refused, so one that was deposed does not come back; one of a later epoch takes
-the place of the one listed, which is forgotten. Stock brokers are of epoch 0: among themselves the
-last one to register wins, as ever, also where a record is left over from others.
+Beyond 4.9.8, our brokers register with an epoch, which counts the masters of a broker name. A
+master of an earlier epoch is refused, so a replaced master does not come back; one of a later epoch
+replaces the listed one, which is forgotten. Stock brokers are of epoch 0: among themselves the last
+one to register wins, as in 4.9.8, also where an in-sync record of other brokers is left.
 
-Anybody can say any epoch, so it has to be backed. What backs it is the in-sync record that masters
-have kept in the KV config (`record_guard`), told here by `recorded`: a master of an epoch before it
-is refused even if it is the one listed, and one above it is at most one ahead, because its record
-may still be on its way. That one is believed as long as its connection lives, and not remembered.
-While there is no record, the latest epoch of a master is remembered with the name, the next one may
-be at most one ahead, and the address that is listed stays whatever its epoch. What leaps is refused
-without a word about who is deposed; a master whose promotions this nameserver has missed brings its
-record first.
+Every host can claim any epoch, so it has to be confirmed. The in-sync record that masters store in
+the KV config (`record_guard`, here `recorded`) confirms it: a master of an earlier epoch than the
+record's is refused even if it is the listed one, and a later one may be at most one ahead, because
+its record may still be in flight. That one is believed as long as its connection lives, and not
+remembered. Without a record, the latest epoch of a master is remembered with the name, the next one
+may be at most one ahead, and the listed address stays whatever its epoch. A leap is refused without
+fencing any broker; a master whose promotions this nameserver has missed stores its record first.
 
-Pure: no tasks, no clock (`now` is passed in), no bytes. A connection is any hashable object.
+No tasks, no clock (`now` is passed in), no bytes. A connection is any hashable object.
 """
 
 from __future__ import annotations
@@ -73,13 +72,13 @@ class _Broker:
     cluster: str
     addresses: dict[int, str] = field(default_factory=dict)
     epoch: int = 0
-    """The latest of a master, as far as it lasts."""
+    """The latest epoch of a master that is remembered."""
     said_epoch: int = 0
-    """What the last master said."""
+    """The epoch with which the last master registered."""
 
     @property
     def listed_epoch(self) -> int:
-        """That of the master which is listed; 0 if there is none."""
+        """The epoch of the listed master; 0 if there is none."""
         return self.said_epoch if MASTER_ID in self.addresses else 0
 
 
@@ -101,7 +100,7 @@ class RouteTable(Generic[C]):
         *,
         recorded: Callable[[str], int] = lambda _name: 0,
     ) -> None:
-        """`recorded` tells the epoch of the in-sync record of a broker name, 0 if none is kept."""
+        """`recorded` returns the epoch of a name's in-sync record, 0 if there is none."""
         self._limits = limits or RouteLimits()
         self._recorded = recorded
         self._topics: dict[str, dict[str, QueueData]] = {}
@@ -126,9 +125,9 @@ class RouteTable(Generic[C]):
     # ---- brokers come and go ---------------------------------------------------------------------
 
     def register(self, said: Registration, connection: C, now: float) -> Registered:
-        """Take what a broker says of itself; raise `RefusedError`, with nothing changed, for what
-        cannot be kept. That is a `StaleEpochError` for a master that was deposed, and a `LeapError`
-        for one whose epoch cannot be believed.
+        """Apply a registration; raise `RefusedError`, with nothing changed, for an invalid one.
+        That is a `StaleEpochError` for a master that was replaced, and a `LeapError` for one whose
+        epoch cannot be believed.
         """
         self._limits.check(said)
         is_master = said.broker_id == MASTER_ID
@@ -149,7 +148,7 @@ class RouteTable(Generic[C]):
         return Registered(is_new, topics_changed, self._master_for(said), epoch, deposed)
 
     def unregister(self, address: str) -> bool:
-        """A broker says goodbye; return whether it was known."""
+        """Remove a broker that unregisters; return whether it was known."""
         return self._remove_address(address)
 
     def data_version(self, address: str) -> DataVersion | None:
@@ -158,12 +157,12 @@ class RouteTable(Generic[C]):
         return None if live is None else live.data_version
 
     def epoch_of(self, name: str) -> int:
-        """Return the latest epoch of a name that a nameserver has heard of; 0 if it knows none."""
+        """Return the latest known epoch of a name; 0 if there is none."""
         broker = self._brokers.get(name)
         return max(self._backed_epoch(name), 0 if broker is None else broker.listed_epoch)
 
     def heard_of(self, address: str, connection: C, now: float) -> None:
-        """A broker that is alive has been heard of without a registration."""
+        """Note a sign of life of a broker without a registration."""
         live = self._live.get(address)
         if live is not None:
             live.heard_at = now
@@ -177,7 +176,7 @@ class RouteTable(Generic[C]):
         return addresses
 
     def expire(self, now: float, silence_s: float) -> list[Expired[C]]:
-        """Remove the brokers that were not heard of for longer than `silence_s`."""
+        """Remove the brokers that were silent for longer than `silence_s`."""
         silent = [
             (address, live)
             for address, live in self._live.items()
@@ -195,9 +194,10 @@ class RouteTable(Generic[C]):
         ]
 
     def _deposed_by(self, said: Registration) -> str | None:
-        """Return the address whose place a master of a later epoch takes; None if there is none.
+        """Return the address of the master that a registering one replaces; None if there is none.
 
-        Raise `StaleEpochError` if it is the other way round, `LeapError` if it cannot be believed.
+        Raise `StaleEpochError` if the listed one is later, `LeapError` if the epoch cannot be
+        believed.
         """
         name, epoch = said.broker_name, said.epoch
         backed = self._backed_epoch(name)
@@ -218,7 +218,7 @@ class RouteTable(Generic[C]):
         return listed
 
     def _backed_epoch(self, name: str) -> int:
-        """Return the latest epoch of a name that lasts; 0 if there is none."""
+        """Return the latest confirmed epoch of a name; 0 if there is none."""
         recorded = self._recorded(name)
         broker = self._brokers.get(name)
         return recorded or (0 if broker is None else broker.epoch)
@@ -299,8 +299,8 @@ class RouteTable(Generic[C]):
         return is_new
 
     def _attribute(self, address: str, live: _Live[C], connection: C) -> None:
-        """A broker belongs to the connection it used last: that an older one ends, perhaps minutes
-        after the broker gave it up, says nothing about it.
+        """Attach a broker to the connection it used last: the end of an older one, perhaps minutes
+        after the broker left it, does not remove the broker.
         """
         if live.connection != connection:
             self._detach(address, live)
@@ -330,9 +330,10 @@ class RouteTable(Generic[C]):
         return Master(address, self._live[address].ha_address)
 
     def _forget_if_nowhere(self, address: str) -> None:
-        """Forget a deposed master, unless it has another place.
+        """Forget a replaced master, unless it is listed under another id.
 
-        It would else be told that its data version is known, and not learn that it is deposed.
+        Otherwise its data version would count as known, and it would not learn that it was
+        replaced.
         """
         if not any(address in broker.addresses.values() for broker in self._brokers.values()):
             self._forget(address)
@@ -371,11 +372,11 @@ class RouteTable(Generic[C]):
     # ---- what operators change -------------------------------------------------------------------
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Let nobody write to a broker; return how many topics it has."""
+        """Remove the write permission of a broker's queues; return how many topics it has."""
         return self._set_perms(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Let everybody read from and write to a broker; return how many topics it has."""
+        """Give a broker's queues read and write permission; return how many topics it has."""
         return self._set_perms(broker_name, lambda _perm: PERM_READ | PERM_WRITE)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
@@ -409,7 +410,7 @@ class RouteTable(Generic[C]):
     # ---- what clients ask ------------------------------------------------------------------------
 
     def route(self, topic: str, order_topic_conf: str | None = None) -> TopicRouteData | None:
-        """Where a topic is; None when no broker has it."""
+        """Return the route of a topic; None when no broker has it."""
         by_broker = self._topics.get(topic)
         if by_broker is None:
             return None

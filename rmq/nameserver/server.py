@@ -1,4 +1,4 @@
-"""A nameserver, running: its tables, its handlers and its tasks.
+"""The running nameserver: its tables, handlers and tasks.
 
 Nameservers know nothing of each other. Brokers register with each of them and clients ask one, so
 any number of them may run side by side.
@@ -64,7 +64,7 @@ class Nameserver:
             config.server,
             tls=None if config.tls.cert_path is None else TlsServer(config.tls),
             listeners=[_Housekeeper(self._routes, guard)],
-            # As the original: nothing is said to a code that is not known.
+            # As the original: a request with an unknown code is not answered.
             answer_unknown=False,
         )
 
@@ -82,7 +82,7 @@ class Nameserver:
         )
 
     def stop(self, grace_s: float = 5.0) -> None:
-        """Take nothing more, answer what is in hand within `grace_s`, and return from `run`."""
+        """Accept nothing more, answer open requests within `grace_s`, and return from `run`."""
         self.server.stop(grace_s=grace_s)
 
     async def run(
@@ -99,7 +99,7 @@ class Nameserver:
 
             async def serve(*, task_status: trio.TaskStatus[RemotingServer]) -> None:
                 await self.server.run(task_status=task_status)
-                # The other tasks outlive the server: changes in hand were written and answered.
+                # The other tasks outlive the server, so that queued changes are written.
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(self._kv.run)
@@ -140,7 +140,7 @@ async def serve_nameserver(
 
 @final
 class _Housekeeper:
-    """Removes the brokers of a connection the moment it ends; idle ones are closed and so end."""
+    """Removes the brokers of a connection when it ends, also when it was idle for too long."""
 
     def __init__(self, routes: RouteTable[Channel], guard: RecordGuard[Channel]) -> None:
         self._routes = routes

@@ -1,7 +1,7 @@
-"""One connection: reads commands, hands them on, writes answers and requests. The trio glue of both
-ends.
+"""One connection: reads commands, dispatches them, writes responses and requests. The trio glue of
+both ends.
 
-What a channel promises:
+What a channel guarantees:
 
 - One read may bring hundreds of frames; they are handed on in batches and each batch is answered in
   one write.
@@ -58,10 +58,10 @@ BATCH_FRAMES: Final = 32
 """Frames handled before their answers are written; the peer works on them meanwhile."""
 
 FRAMES_PER_TURN: Final = 256
-"""After so many frames of one read, other connections and tasks get their turn."""
+"""After this many frames of one read, other connections and tasks run."""
 
 _LARGE_BYTES: Final = 4096
-"""Requests with a body of so many bytes are written at once."""
+"""Requests with a body of at least this size are written at once."""
 
 _HELD_BYTES_FREE: Final = 64 * 1024
 """Unfinished frames up to this size do not count against the endpoint's bound."""
@@ -87,9 +87,9 @@ class ChannelConfig:
     frame_timeout_s: float = 120.0
     """How long a frame may take from its first byte to its last."""
     idle_timeout_s: float = 120.0
-    """Without a byte either way for so long, the connection is closed."""
+    """A connection without a byte in either direction for this long is closed."""
     calls_max: int = 65_535
-    """Our requests under way on the connection."""
+    """Our requests in flight on the connection."""
     oneways_max: int = 65_535
     """Our one-way requests not yet written."""
 
@@ -111,9 +111,9 @@ class ChannelConfig:
 
 @final
 class Call:
-    """A request of ours that waits for its answer."""
+    """A request sent over a channel that waits for its response."""
 
-    __slots__ = ("channel", "code", "on_outcome", "opaque", "sent_at", "settled", "timeout_s")
+    __slots__ = ("channel", "code", "is_complete", "on_outcome", "opaque", "sent_at", "timeout_s")
 
     def __init__(
         self,
@@ -130,19 +130,19 @@ class Call:
         self.sent_at = sent_at
         self.timeout_s = timeout_s
         self.on_outcome = on_outcome
-        self.settled = False
+        self.is_complete = False
 
-    def settle(self, outcome: Command | ClientError) -> None:
-        if self.settled:
+    def complete(self, outcome: Command | ClientError) -> None:
+        if self.is_complete:
             return
-        self.settled = True
-        # Its deadline is remembered for a while, what it came with is not.
+        self.is_complete = True
+        # The deadline heap keeps the call for a while; its callback need not live as long.
         on_outcome, self.on_outcome = self.on_outcome, _ignore
         try:
             on_outcome(outcome)
         except Exception:
-            # The other calls of the connection must still be settled.
-            logger.exception("what waited for the answer of %s failed", self.channel.peer)
+            # The other calls of the connection must still be completed.
+            logger.exception("callback for the response from %s raised", self.channel.peer)
 
 
 @final
@@ -190,7 +190,7 @@ class Channel:
         self.close_reason: str | None = None
         """Why the connection ended; None while it is open."""
         self.state: dict[str, object] = {}
-        """What the owner wants to remember about the connection (client id, version ...)."""
+        """Data of the owner about the connection (client id, version ...)."""
         self.opened_at = self.received_at = self._wrote_at = endpoint.now()
         self._transport = transport
         self._endpoint = endpoint
@@ -271,7 +271,7 @@ class Channel:
         self._endpoint.hold_bytes(-self._held_reported)
         self._held_reported = 0
         for call in self._calls.drain():
-            call.settle(ConnectionLostError(self.peer, reason))
+            call.complete(ConnectionLostError(self.peer, reason))
         self._endpoint.forget(self)
         self._wake_waiting()
 
@@ -288,7 +288,7 @@ class Channel:
                 )
                 self.close(f"the peer did not read for {config.stall_timeout_s:g} s")
         elif self._pauses:
-            # We are not reading on purpose; that the peer is silent says nothing about it.
+            # We do not read on purpose, so silence of the peer means nothing.
             return
         elif (
             self._frame_started_at is not None
@@ -321,7 +321,7 @@ class Channel:
         await trio.lowlevel.checkpoint_if_cancelled()
         endpoint = self._endpoint
         awaited: Awaited[Command | ClientError] = Awaited(endpoint.wakings)
-        # Nobody else waits: nothing else would share the write, and the answer may be looked for.
+        # No other call is in flight: none would share the write, and a busy-wait is allowed.
         is_first = (
             endpoint.is_busy_waiting and not self._calls.by_opaque and not endpoint.wakings.count
         )
@@ -337,7 +337,7 @@ class Channel:
             is_urgent=is_first,
         )
         if awaited.outcome is None and is_first:
-            await endpoint.look_for(awaited, lambda: self.calls_under_way == 1)
+            await endpoint.busy_wait_for(awaited, lambda: self.calls_under_way == 1)
         if awaited.outcome is None:
             await awaited.sleep(lambda: self._abandon(call))
             awaited.woke()
@@ -420,7 +420,7 @@ class Channel:
         self._endpoint.watch(now + timeout_s, call)
         self._outbox.add_request(frame, body)
         if body is not None and len(body) >= _LARGE_BYTES:
-            # What others might add to the write is little, and the peer could begin already.
+            # Other tasks would add little to the write, and the peer could begin already.
             is_urgent = True
         if is_urgent and not (self._draining or self._corked):
             self._flush(now)
@@ -457,11 +457,11 @@ class Channel:
         self._schedule_write()
 
     def expire(self, call: Call) -> None:
-        """The deadline of `call` has passed."""
+        """Complete `call` with a timeout: its deadline has passed."""
         self._calls.pop(call.opaque)
         what = _request_name(call.code)
         silent = self.received_at <= call.sent_at and not self.blocked
-        call.settle(RequestTimeoutError(self.peer, what, call.timeout_s))
+        call.complete(RequestTimeoutError(self.peer, what, call.timeout_s))
         if silent and self._endpoint.dials:
             # Nothing at all came since the request left: the connection itself may be dead, and a
             # new one is cheaper than finding out. The original closes on every timeout; that
@@ -470,7 +470,7 @@ class Channel:
             self.close(f"no byte received since {what} was sent {call.timeout_s:g} s ago")
 
     def _abandon(self, call: Call) -> None:
-        call.settled = True
+        call.is_complete = True
         call.on_outcome = _ignore
         self._calls.pop(call.opaque)
 
@@ -501,10 +501,10 @@ class Channel:
         frames_max: int = FRAMES_PER_TURN,
         hold_answers: bool = False,
     ) -> int:
-        """Take what was read, handle some of its frames and return how many. Never raises.
+        """Process received bytes: handle some frames and return how many. Never raises.
 
-        b"" is the end of the stream. `busy` tells that frames are left, for `advance`. With
-        `hold_answers` the last answers stay queued; the caller is to `flush` them soon.
+        b"" is the end of the stream. If `busy` is set, frames are left for `advance`. With
+        `hold_answers` the last responses stay queued; the caller has to `flush` them soon.
         """
         if not data:
             if held := self._decoder.held_bytes:
@@ -520,7 +520,7 @@ class Channel:
             return 0
 
     def advance(self, *, frames_max: int = FRAMES_PER_TURN) -> int:
-        """Go on with frames that were left; return how many were handled. Never raises."""
+        """Handle frames that were left; return how many were handled. Never raises."""
         try:
             return self._advance(frames_max, hold_answers=False)
         except Exception as exc:  # noqa: BLE001 - a fault of ours must end this connection only
@@ -590,7 +590,7 @@ class Channel:
         self.close("internal error")
 
     def _deliver(self, commands: list[Command]) -> None:
-        """Hand on requests and answers that came mixed."""
+        """Dispatch a mix of requests and responses."""
         requests = [command for command in commands if not command.flag & FLAG_RESPONSE]
         if requests:
             self._dispatch(self, requests)
@@ -604,7 +604,7 @@ class Channel:
             # Late, or the answer to a refused one-way request: stock servers send those.
             logger.debug("answer %d of %s matches no request", command.opaque, self.peer)
             return
-        call.settle(command)
+        call.complete(command)
 
     # ---- writing ---------------------------------------------------------------------------------
 
@@ -706,7 +706,7 @@ class Channel:
     def _unblocked(self) -> None:
         """Go on reading, if the connection lives."""
         if self.close_reason is None:
-            # Time in which we did not read on purpose is not held against the peer.
+            # Time in which we did not read on purpose does not count as the peer's silence.
             self.received_at = self._endpoint.now()
             if self._frame_started_at is not None:
                 self._frame_started_at = self.received_at
@@ -720,11 +720,11 @@ class Channel:
 
 
 def _ignore(outcome: Command | ClientError) -> None:
-    """Stand in for what waited for an answer, once that has come."""
+    """Replaces the callback of a completed call."""
 
 
 def _describe(exc: BaseException) -> str:
-    # trio's own errors often have no text; what they came from has.
+    # trio's own errors often have no text; their causes do.
     if not str(exc) and exc.__cause__ is not None:
         return _describe(exc.__cause__)
     return f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__

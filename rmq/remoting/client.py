@@ -44,13 +44,13 @@ class Connector(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a client dials."""
+    """Settings of a client's connections."""
 
     connect_timeout_s: float = 3.0
     serialization: Serialization = Serialization.JSON
     channel: ChannelConfig = field(default_factory=ChannelConfig)
     busy_wait_s: float = 0.0
-    """How long whoever waits for a single answer looks for it before sleeping; 0: not at all."""
+    """How long a task that waits for a single response busy-waits before sleeping; 0: never."""
 
     def __post_init__(self) -> None:
         if not self.connect_timeout_s > 0:
@@ -107,9 +107,9 @@ class RemotingClient:
         """Counts tasks that waited here and are about to run."""
         return self._endpoint.wakings
 
-    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
-        """Look for an outcome for a moment (`busy_wait_s`), as long as it is the only one."""
-        await self._endpoint.look_for(awaited, is_alone)
+    async def busy_wait_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
+        """Busy-wait for an outcome (`busy_wait_s`) while `is_alone()`."""
+        await self._endpoint.busy_wait_for(awaited, is_alone)
 
     async def request(
         self,
@@ -170,8 +170,8 @@ class RemotingClient:
             peer = self._peers[address] = _Peer()
         if peer.channel is not None and peer.channel.is_open:
             return peer.channel
-        # All who need the connection wait for one attempt, in a task of its own: none of them takes
-        # it away from the others by giving up.
+        # All callers wait for one attempt, which runs in its own task: a caller that is cancelled
+        # does not cancel it for the others.
         attempt = peer.attempt
         if attempt is None:
             if self._nursery is None:
@@ -214,7 +214,7 @@ class RemotingClient:
             with trio.move_on_after(timeout_s) as scope:
                 transport = await self._connector(address)
                 if not self._endpoint.is_running:
-                    # Too late: nobody would close it.
+                    # Too late: the client is closed.
                     await transport.aclose()
                     return
                 attempt.channel = peer.channel = self._endpoint.open_channel(transport)
@@ -222,7 +222,7 @@ class RemotingClient:
                 attempt.failure = f"no connection within {timeout_s:g} s"
         except OSError as exc:
             attempt.failure = _reason(exc)
-        except Exception as exc:  # noqa: BLE001 - it belongs to those who wait, not to the client
+        except Exception as exc:  # noqa: BLE001 - raised to the waiting callers, not here
             attempt.error = exc
         finally:
             peer.attempt = None
@@ -286,7 +286,7 @@ class _Peer:
 
 
 class _Attempt:
-    """One attempt to connect, and what became of it."""
+    """One attempt to connect, and its result."""
 
     __slots__ = ("channel", "done", "error", "failure")
 
@@ -294,9 +294,9 @@ class _Attempt:
         self.done = trio.Event()
         self.channel: Channel | None = None
         self.failure = ""
-        """Why the network gave us no connection."""
+        """Why the connection failed."""
         self.error: Exception | None = None
-        """What else went wrong: a malformed address, say."""
+        """Any other error: a malformed address, say."""
 
 
 def _reason(exc: OSError) -> str:

@@ -1,6 +1,6 @@
 """One remoting command: a decoded frame, and the encoding of frames.
 
-`Command` is what arrived. Its header fields are kept as they came until somebody asks for them,
+`Command` is a received command. Its header fields are kept undecoded until they are asked for,
 because most handlers want one typed header and nothing else. Frames to send are encoded straight
 from their parts (`encode_frame`), without building a command first.
 

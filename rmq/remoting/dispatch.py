@@ -153,7 +153,7 @@ class Dispatcher:
         self._nursery: trio.Nursery | None = None
         self._quiet: trio.Event | None = None
         for state in self._groups.values():
-            state.on_settled = self._settled
+            state.on_all_answered = self._all_answered
 
     @property
     def unanswered(self) -> int:
@@ -296,7 +296,7 @@ class Dispatcher:
                 state.running += 1
                 self._nursery.start_soon(_work, state, name=f"rmq {state.group.name} worker")
 
-    def _settled(self) -> None:
+    def _all_answered(self) -> None:
         if self._quiet is not None and not self.unanswered:
             self._quiet.set()
 
@@ -399,7 +399,7 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
             )
             continue
         if request._counted:
-            request._settle()
+            request._complete()
         request._answered = True
         if command.flag & FLAG_ONEWAY:
             continue

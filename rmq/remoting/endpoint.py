@@ -49,7 +49,7 @@ HELD_BYTES_MAX: Final = 512 * 1024 * 1024
 
 
 class ConnectionListener(Protocol):
-    """Who wants to know of connections. Called in the event loop: must not block or raise."""
+    """Callbacks for the life of connections, in the event loop: they must not block or raise."""
 
     def connection_opened(self, channel: Channel) -> None: ...
 
@@ -100,7 +100,7 @@ class Endpoint:
         self._poller: Poller | None = None
         self._on_round = on_round
         self.in_round = False
-        """Whether requests are just being read: `on_round` is called at the end of that."""
+        """Whether a round is in progress: `on_round` is called at its end."""
         self._dirty: list[Channel] = []
         self._flusher = trio.lowlevel.ParkingLot()
         self.wakings = Wakings()
@@ -152,7 +152,7 @@ class Endpoint:
             if channel.is_open:
                 self._poller.add(channel, transport)
             else:
-                # A listener did not want it.
+                # A listener closed it.
                 transport.close()
         else:
             self._nursery.start_soon(channel.run)
@@ -166,32 +166,32 @@ class Endpoint:
             calls_under_way=sum(channel.calls_under_way for channel in self.channels),
         )
 
-    # ---- what channels ask for -------------------------------------------------------------------
+    # ---- called by channels ----------------------------------------------------------------------
 
     def schedule_flush(self, channel: Channel) -> None:
         self._dirty.append(channel)
         if not self.in_round:
             self._flusher.unpark()
 
-    # ---- what the poller says --------------------------------------------------------------------
+    # ---- called by the poller --------------------------------------------------------------------
 
     def begin_round(self, connections: int) -> None:
         self.in_round = True
-        # Of a single connection the first answers leave while the rest is being served.
+        # With a single connection the first responses are written while the rest is served.
         self.dispatcher.collects = connections > 1
 
-    def settle(self) -> None:
+    def serve_collected(self) -> None:
         self.dispatcher.serve_collected()
 
     def end_round(self) -> None:
-        """Let others answer what this round has brought about, and write all of it."""
+        """Serve what was collected, run the `on_round` callback, and write all responses."""
         self.dispatcher.serve_collected()
         self.dispatcher.collects = False
         if self._on_round is not None:
             try:
                 self._on_round()
             except Exception:
-                logger.exception("what follows a round of requests failed")
+                logger.exception("on_round callback raised")
         self.in_round = False
         dirty = self._dirty
         if not dirty:
@@ -204,7 +204,7 @@ class Endpoint:
             channel.flush()
 
     def in_one_round(self, act: Callable[[], None]) -> None:
-        """Let `act` answer requests of any connection; what it answers is written in this step."""
+        """Run `act`, which answers deferred requests; its responses are written in this step."""
         if self.in_round:
             act()
             return
@@ -220,13 +220,13 @@ class Endpoint:
 
     @property
     def is_busy_waiting(self) -> bool:
-        """Whether answers are looked for at all."""
+        """Whether this endpoint busy-waits at all."""
         return self._busy_wait.limit_s > 0
 
-    async def look_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
-        """Look for an outcome as long as that is the only one, a moment at most.
+    async def busy_wait_for(self, awaited: Awaited[T], is_alone: Callable[[], bool]) -> None:
+        """Busy-wait for an outcome while `is_alone()`, up to the limit.
 
-        Other tasks run between two looks.
+        Other tasks run between two polls.
         """
         poller, busy_wait = self._poller, self._busy_wait
         if poller is None or not busy_wait.is_worth_it():
@@ -252,7 +252,7 @@ class Endpoint:
         self._notify("connection_idle", lambda listener: listener.connection_idle(channel))
 
     def forget(self, channel: Channel) -> None:
-        """A connection has ended."""
+        """Remove a connection that has ended."""
         self.channels.discard(channel)
         if self._poller is not None:
             self._poller.remove(channel)
@@ -263,12 +263,12 @@ class Endpoint:
         )
 
     def unblocked(self, channel: Channel) -> None:
-        """A connection whose reading was held up may go on."""
+        """Resume reading from a connection that was paused."""
         if self._poller is not None:
             self._poller.resume(channel)
 
     def hold_bytes(self, change: int) -> bool:
-        """Count bytes of large unfinished frames; tell whether they are too many by now."""
+        """Count bytes of large unfinished frames; return whether they are too many."""
         self._held_bytes += change
         return self._held_bytes > self._held_bytes_max
 
@@ -299,7 +299,7 @@ class Endpoint:
                     scope.deadline = deadline
                 await self._timer.park()
             for call in self._deadlines.expire(trio.current_time()):
-                if not call.settled:
+                if not call.is_complete:
                     call.channel.expire(call)
 
     async def _inspect(self) -> None:

@@ -1,4 +1,4 @@
-"""The frame decoder: bytes in, commands out. Sans-IO.
+"""The frame decoder: bytes in, commands out. Pure.
 
 Bytes may come in any split. A decoder holds at most one unfinished frame, and refuses it as soon as
 its eight first bytes say that it will be too large or make no sense, before any memory is taken for

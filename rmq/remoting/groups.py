@@ -78,7 +78,7 @@ class GroupState:
         self.unanswered = 0
         self.running = 0
         self.refused = 0
-        self.on_settled: Callable[[], None] | None = None
+        self.on_all_answered: Callable[[], None] | None = None
         # Below this no bound can be hit, neither the group's nor a connection's.
         self._comfortable = (
             group.capacity if group.slows_down else min(group.capacity, group.per_connection)
@@ -99,11 +99,11 @@ class GroupState:
         )
 
     def crowded_by(self, count: int) -> bool:
-        """Tell quickly whether `count` more requests might not all be taken."""
+        """Return, fast, whether `count` more requests might exceed a bound."""
         return self.unanswered + count > self._comfortable
 
     def room_for(self, channel: Channel) -> int:
-        """Return how many more requests of this connection can be taken."""
+        """Return how many more requests of this connection can be accepted."""
         room = self.group.capacity - self.unanswered
         if not self.group.slows_down:
             room = min(room, self.group.per_connection - self._by_channel.get(channel, 0))
@@ -125,8 +125,8 @@ class GroupState:
             del self._by_channel[channel]
         if mine == self.group.per_connection - 1 and self.group.slows_down:
             channel.resume()
-        if self.unanswered == 0 and self.on_settled is not None:
-            self.on_settled()
+        if self.unanswered == 0 and self.on_all_answered is not None:
+            self.on_all_answered()
 
     def put(self, request: Request[Any], handler: Callable[..., Awaitable[None]]) -> None:
         waiting = self._waiting.get(request.channel)
@@ -136,7 +136,7 @@ class GroupState:
         waiting.append((request, handler))
 
     def take(self) -> tuple[Request[Any], Callable[..., Awaitable[None]]] | None:
-        """Return the next request, connections taking turns."""
+        """Return the next request; connections take turns."""
         if not self._turns:
             return None
         channel = self._turns.popleft()

@@ -1,8 +1,8 @@
-"""What a connection has still to write. Sans-IO.
+"""The unwritten bytes of a connection. Pure.
 
-Buffers are kept as they came, because large ones are written without copying. Answers and requests
-are told apart: a peer that does not read our answers is not to get more of them, while requests of
-our own that wait say nothing about the peer's.
+Buffers are kept as they came, because large ones are written without copying. Responses and
+requests are counted separately: a peer that does not read its responses is not sent more of them,
+which our own unwritten requests must not affect.
 """
 
 from __future__ import annotations

@@ -32,20 +32,20 @@ _EVENTS_MAX: Final = 64
 _FRAMES_PER_WRITE: Final = 64
 """Answers to several connections are written together, but none waits for more frames than this."""
 _FRAMES_PER_STEP: Final = 512
-"""After so many frames the other tasks get their turn: some 2 ms of plain requests."""
+"""After this many frames the other tasks run: some 2 ms of plain requests."""
 
 
 class Rounds(Protocol):
-    """Who is told when a round of reading begins and when it is over. Must not raise."""
+    """Callbacks at the begin and end of a round of reading. They must not raise."""
 
     def begin_round(self, connections: int) -> None:
-        """So many connections are about to be read."""
+        """The poller is about to read this many connections."""
 
-    def settle(self) -> None:
-        """Serve what was read so far; the answers are about to be written."""
+    def serve_collected(self) -> None:
+        """Serve the requests read so far; their responses are about to be written."""
 
     def end_round(self) -> None:
-        """All have been read."""
+        """All ready connections have been read."""
 
 
 @final
@@ -87,7 +87,7 @@ class Poller:
             os.eventfd_write(self._wake_fd, 1)
 
     def poll(self) -> bool:
-        """Read what has arrived by now; tell whether that was anything."""
+        """Read what has arrived; return whether there was anything."""
         if self._epoll.closed:
             return False
         events = self._epoll.poll(0, _EVENTS_MAX)
@@ -165,7 +165,7 @@ class Poller:
             if channel.busy:
                 self._hold(fd, channel)
             if unwritten_frames >= _FRAMES_PER_WRITE:
-                self._rounds.settle()
+                self._rounds.serve_collected()
                 for each in unwritten:
                     each.flush(now)
                 unwritten.clear()
@@ -196,7 +196,7 @@ class Poller:
 
 
 def _share_of(connections: int) -> int:
-    """Return how many frames each of so many ready connections may have handled in a turn."""
+    """Return how many frames of each ready connection are handled in a turn."""
     return FRAMES_PER_TURN if connections < 2 else max(32, _FRAMES_PER_STEP // connections)
 
 

@@ -1,4 +1,4 @@
-"""One request as its handler sees it, and the ways to answer it."""
+"""One request as its handler sees it, with the methods that answer it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         joined, and must not change until they are written.
         """
         if self._answered or self._counted:
-            self._settle()
+            self._complete()
         self._answered = True
         if not self.command.flag & FLAG_ONEWAY:
             self._send(header, code, body, remark, extra)
@@ -74,15 +74,15 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         self._count()
 
     def drop(self) -> None:
-        """Let go of a deferred request without an answer."""
+        """Drop a deferred request without a response."""
         if not self._answered:
-            self._settle()
+            self._complete()
 
     def refuse(self, code: int, remark: str) -> None:
         """Answer with an error, as the server itself does: in the server's own serialization
         (JSON).
         """
-        self._settle()
+        self._complete()
         if not self.command.flag & FLAG_ONEWAY:
             self.channel.send(_refusal(self.command, self.channel, code, remark))
 
@@ -121,7 +121,7 @@ class Request(msgspec.Struct, Generic[H], eq=False):
             self._counted = True
             self._group.count(self.channel)
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         if self._answered:
             raise RuntimeError(f"{name_of(self.command)} of {self.channel.peer} answered twice")
         self._answered = True
@@ -136,7 +136,7 @@ def refuse(channel: Channel, command: Command, code: int, remark: str) -> None:
 
 
 def _refusal(command: Command, channel: Channel, code: int, remark: str) -> bytes:
-    # The remark may be anybody's text: what the wire cannot carry must not cost the answer.
+    # The remark may be any text: characters that cannot be encoded must not prevent the response.
     remark = remark[:_REFUSAL_CHARS_MAX].encode("utf-8", "replace").decode()
     return channel.encoder.response(
         command.opaque, code, None, 0, Serialization.JSON, remark=remark

@@ -133,11 +133,11 @@ class RemotingServer:
 
     @property
     def in_round(self) -> bool:
-        """Whether requests are just being read; `on_round` is called when that is over."""
+        """Whether a round is in progress; `on_round` is called at its end."""
         return self._endpoint.in_round
 
     def in_one_round(self, act: Callable[[], None]) -> None:
-        """Let `act` answer requests that were deferred, and write all the answers at once."""
+        """Run `act`, which answers deferred requests, and write all responses at once."""
         self._endpoint.in_one_round(act)
 
     def statistics(self) -> ServerStatistics:
@@ -171,14 +171,14 @@ class RemotingServer:
             self._close_sockets()
 
     def stop(self, *, grace_s: float = 10.0) -> None:
-        """Take nothing more, answer what is in hand for at most `grace_s`, then close and return
+        """Accept nothing more, answer open requests for at most `grace_s`, then close and return
         from `run`.
         """
         self._stop_grace_s = grace_s
         self._stop.set()
 
     def attach(self, transport: Transport) -> Channel:
-        """Serve a connection that somebody else accepted."""
+        """Serve a connection that the caller accepted."""
         assert self._nursery is not None, "the server is not running"
         return self._endpoint.open_channel(transport)
 
@@ -301,7 +301,7 @@ class RemotingServer:
 
 
 def _is_power_of_two(count: int) -> bool:
-    """Tell whether an event is to be logged: a flood of it must not become a flood of lines."""
+    """Return whether to log the `count`-th event: only powers of two, against floods of lines."""
     return count & (count - 1) == 0
 
 

@@ -1,5 +1,4 @@
-"""Requests under way on a connection: opaque numbers, who waits for which answer, and until when.
-Sans-IO.
+"""Requests in flight on a connection: opaque numbers, pending calls and their deadlines. Pure.
 
 Both ends of a connection may send requests, each with its own opaque numbers, so every connection
 has its own `Calls`. Deadlines are kept once for all connections of an endpoint (`Deadlines`), so
@@ -19,10 +18,10 @@ _COMPACT_ABOVE: Final = 64
 
 
 class Timed(Protocol):
-    """Something with a deadline that may be settled before it."""
+    """Something with a deadline that may be complete before it."""
 
     @property
-    def settled(self) -> bool: ...
+    def is_complete(self) -> bool: ...
 
 
 C = TypeVar("C")
@@ -36,7 +35,7 @@ class Calls(Generic[C]):
 
     def __init__(self, *, first_opaque: int = 0) -> None:
         self.by_opaque: dict[int, C] = {}
-        """The calls under way; to be read only."""
+        """The calls in flight; read-only."""
         self._next_opaque = first_opaque
 
     def __len__(self) -> int:
@@ -46,7 +45,7 @@ class Calls(Generic[C]):
         return iter(self.by_opaque.values())
 
     def next_opaque(self) -> int:
-        """Return a number that no call under way has. It is a signed 32-bit number and wraps."""
+        """Return a number that no call in flight has. It is a signed 32-bit number and wraps."""
         while True:
             opaque = self._next_opaque
             self._next_opaque = opaque + 1 if opaque < _OPAQUE_MAX else -_OPAQUE_MAX - 1
@@ -69,7 +68,7 @@ class Calls(Generic[C]):
 
 
 class Deadlines(Generic[T]):
-    """A heap of deadlines. Settled items are passed over, and swept out once they prevail."""
+    """A heap of deadlines. Complete items are skipped, and removed when they are the majority."""
 
     __slots__ = ("_heap", "_live_hint", "_sequence")
 
@@ -90,23 +89,23 @@ class Deadlines(Generic[T]):
         return self._heap[0][2] is item
 
     def next_at(self) -> float | None:
-        """Return the earliest deadline of an unsettled item."""
+        """Return the earliest deadline of an incomplete item."""
         heap = self._heap
-        while heap and heap[0][2].settled:
+        while heap and heap[0][2].is_complete:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
     def expire(self, now: float) -> list[T]:
-        """Remove and return the unsettled items whose deadline has passed."""
+        """Remove and return the incomplete items whose deadline has passed."""
         expired: list[T] = []
         heap = self._heap
         while heap and heap[0][0] <= now:
             item = heapq.heappop(heap)[2]
-            if not item.settled:
+            if not item.is_complete:
                 expired.append(item)
         return expired
 
     def _compact(self) -> None:
-        self._heap = [entry for entry in self._heap if not entry[2].settled]
+        self._heap = [entry for entry in self._heap if not entry[2].is_complete]
         heapq.heapify(self._heap)
         self._live_hint = max(_COMPACT_ABOVE, len(self._heap))

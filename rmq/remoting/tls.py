@@ -1,6 +1,6 @@
 """TLS handshakes of remoting, with certificates that are reloaded without a restart.
 
-Before each handshake the server looks at its files; when one has changed, new connections get the
+Before each handshake the server checks its files; when one has changed, new connections get the
 new certificates and old ones keep theirs. A changed file that cannot be used is reported and the
 last good set stays in force.
 

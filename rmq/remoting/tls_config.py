@@ -1,7 +1,7 @@
 """TLS settings, and the contexts that follow from them. No connection is made here.
 
 Settings have the names and meaning of 4.9.8 (`tls.server.mode`, `tls.server.keyPath` ...), files
-are PEM. A client trusts nobody it was not told to trust unless `authServer` is false.
+are PEM. A client trusts only configured certificates unless `authServer` is false.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TlsServerConfig:
     key_password: str | None = None
     client_auth: ClientAuth = ClientAuth.NONE
     trust_cert_path: Path | None = None
-    """Certificates of those who may sign clients' certificates."""
+    """Certificates of the authorities that sign clients' certificates."""
 
     def __post_init__(self) -> None:
         if (self.cert_path is None) != (self.key_path is None):

@@ -1,4 +1,4 @@
-"""Where bytes go and come from: a bare non-blocking socket, or any trio stream (TLS, memory).
+"""Transports of bytes: a bare non-blocking socket, or any trio stream (TLS, memory).
 
 A transport is what a `Channel` needs of a connection and no more. `SocketTransport` exists because
 a bare socket with `wait_readable` and `wait_writable` costs a third less per read than
@@ -35,7 +35,7 @@ class Transport(Protocol):
     """A connection's byte stream. One task receives, at most one sends."""
 
     peer: str
-    """Address of the other side, for people."""
+    """Address of the other side, for logs."""
     local: str
     secure: bool
     """Whether the bytes are encrypted on the way."""
@@ -104,7 +104,7 @@ class SocketTransport:
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
-            # Whoever waits to write is woken with ClosedResourceError.
+            # A task that waits to write gets ClosedResourceError.
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
 
@@ -133,7 +133,7 @@ class StreamTransport:
         return 0
 
     async def send(self, buffers: Sequence[Buffer]) -> int:
-        # New frames may join the buffers while this waits, so what is sent now is settled first.
+        # New frames may join the buffers while this waits, so what is sent now is fixed first.
         pieces: list[Buffer] = []
         size = 0
         for buffer in buffers:
@@ -151,7 +151,7 @@ class StreamTransport:
 
 
 def peer_name(sock: socket.socket) -> str:
-    """Return the peer's address for people; a connection may be gone before anybody asks."""
+    """Return the peer's address for logs, also of a connection that has already ended."""
     try:
         return format_address(sock.getpeername())
     except OSError:

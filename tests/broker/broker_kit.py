@@ -267,8 +267,8 @@ async def part_broker(
         ):
             for task in (*store.jobs(), broker.pulls.run, broker.creation.run):
                 nursery.start_soon(task)
-            for keeper in (tables.topics_keeper, tables.groups_keeper):
-                nursery.start_soon(keeper.run, None)
+            for writer in (tables.topics_writer, tables.groups_writer):
+                nursery.start_soon(writer.run, None)
             if has_topic:
                 kit.create_topic()
             await kit.settle()

@@ -249,7 +249,7 @@ class SendBroker:
     async def create_topic(self, topic: str = TOPIC, queues: int = 4) -> None:
         """Have a topic, in memory and in its file."""
         self.topics.create_on_send_back(topic, queues)
-        await self.tables.topics_keeper.save_now()
+        await self.tables.topics_writer.save_now()
 
     async def settle(self, *, held: int = 0) -> None:
         """Wait until nothing happens any more but for threads that are held."""
@@ -258,8 +258,8 @@ class SendBroker:
     async def settle_topics(self) -> None:
         """Wait until new topics are in their file, and what waited for them is done."""
         await wait_all_tasks_blocked()
-        while self.tables.topics_keeper.is_unsaved:
-            await self.tables.topics_keeper.save_now()
+        while self.tables.topics_writer.is_unsaved:
+            await self.tables.topics_writer.save_now()
             await wait_all_tasks_blocked()
 
     def topic(self, name: str = TOPIC) -> TopicConfig:
@@ -332,7 +332,7 @@ async def send_broker(
         ):
             for job in store.jobs():
                 nursery.start_soon(job)
-            nursery.start_soon(tables.topics_keeper.run, None)
+            nursery.start_soon(tables.topics_writer.run, None)
             kit.nursery = nursery
             if creates_topics:
                 kit.start_creation()

@@ -295,7 +295,7 @@ async def test_a_disk_that_fills_up_during_sends_loses_nothing_acknowledged(
 
 async def test_a_topic_that_cannot_be_saved_is_not_made_by_a_send(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
-        await broker.tables.topics_keeper.save_now()
+        await broker.tables.topics_writer.save_now()
         config = tmp_path / "config"
         config.rename(tmp_path / "elsewhere")
         config.write_text("in the way")

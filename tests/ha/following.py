@@ -1,7 +1,8 @@
 """A slave that follows masters made for a test: real stores, real sockets, time by hand.
 
-`Node` is a running store, `following` runs a `Follower` on one and a master of `scripted_masters`
-beside it. Nobody sleeps: `Hands` moves the clock and waits for tasks and threads.
+`Node` is a running store, `following` runs a `SlaveRunner` on one and a master of
+`scripted_masters` beside it. Nobody sleeps: `Hands` moves the clock and waits for tasks and
+threads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.ha.protocol.slave_link import SlaveSettings
-from rmq.ha.slave import Follower
+from rmq.ha.slave import SlaveRunner
 from rmq.ha.store_log import StoreLog
 from rmq.store.core import StoreCore
 from rmq.store.store import THREADS, MessageStore
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rmq.ha.slave_status import FollowerState, FollowerStatus
+    from rmq.ha.slave_status import SlaveState, SlaveStatus
     from rmq.model.in_sync_record import InSyncRecord
     from tests.ha.scripted_masters import Listener
 
@@ -137,9 +138,9 @@ class Hands:
 
 
 class Slave:
-    """A follower, and what it told its owner."""
+    """A slave runner, and what it reported."""
 
-    def __init__(self, node: Node, **options: Any) -> None:  # noqa: ANN401 - any of Follower, SlaveSettings
+    def __init__(self, node: Node, **options: Any) -> None:  # noqa: ANN401 - any of SlaveRunner, SlaveSettings
         self.node = node
         self.epoch = options.pop("epoch", 1)
         self.adopted: list[tuple[int, int]] = []
@@ -147,11 +148,11 @@ class Slave:
         self.reseeds: list[tuple[int, str]] = []
         self.cuts: list[tuple[int, str]] = []
         self.news = 0
-        self.last_status: FollowerStatus | None = None
+        self.last_status: SlaveStatus | None = None
         """For a look at it after it ended."""
         self.on_adopt: Callable[[], Any] | None = None
         """Awaited while an epoch is adopted."""
-        follower_options = {
+        runner_options = {
             name: options.pop(name)
             for name in ("dialect", "tls_context", "client")
             if name in options
@@ -161,9 +162,9 @@ class Slave:
             "broker_name": NAME,
             "broker_id": 1,
             "address": "127.0.0.1:10921",
-            "replica": SLAVE_ID,
+            "store_id": SLAVE_ID,
         }
-        self.follower = Follower(
+        self.runner = SlaveRunner(
             node.store,
             node.log,
             SlaveSettings(**defaults | options),
@@ -173,12 +174,12 @@ class Slave:
             on_news=self._note_news,
             reseed=lambda offset, reason: self.reseeds.append((offset, reason)),
             cut=lambda offset, reason: self.cuts.append((offset, reason)),
-            **follower_options,
+            **runner_options,
         )
 
-    def state(self) -> FollowerState:
+    def state(self) -> SlaveState:
         """Return what it is doing now."""
-        return self.follower.status.state
+        return self.runner.status.state
 
     async def _save_record(self, record: InSyncRecord) -> None:
         self.records.append(record)
@@ -195,13 +196,13 @@ class Slave:
 
 @asynccontextmanager
 async def following(node: Node, master: Listener | None, **options: Any) -> AsyncIterator[Slave]:  # noqa: ANN401 - as `Slave`
-    """Run a follower, and the master it is pointed to."""
+    """Run a slave, and the master it is pointed to."""
     master_address = options.pop("master_address", None)
     slave = Slave(node, **options)
     async with trio.open_nursery() as nursery:
         if master is not None:
             await nursery.start(master.run)
-            slave.follower.point_to(master.address, master_address)
-        nursery.start_soon(slave.follower.run)
+            slave.runner.point_to(master.address, master_address)
+        nursery.start_soon(slave.runner.run)
         yield slave
         nursery.cancel_scope.cancel()

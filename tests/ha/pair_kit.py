@@ -221,9 +221,7 @@ class Pair:
         """Wait until so many slaves are in sync."""
         state = master.replication.master
         assert state is not None
-        await self.until(
-            lambda: state.replicas.in_sync_count >= count, f"{count} slaves are in sync"
-        )
+        await self.until(lambda: state.slaves.in_sync_count >= count, f"{count} slaves are in sync")
 
     async def settled(self, master: Broker) -> None:
         """Wait until it is recorded by what rule a master answers sends."""

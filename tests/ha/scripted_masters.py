@@ -139,7 +139,7 @@ class CoreMaster(Listener):
             "cluster": CLUSTER,
             "broker_name": NAME,
             "address": "127.0.0.1:10911",
-            "replica": MASTER_ID,
+            "store_id": MASTER_ID,
         }
         self.node = node
         self.master: Master[str] = Master(
@@ -155,11 +155,11 @@ class CoreMaster(Listener):
     @property
     def appended(self) -> int:
         """What the slave says it holds."""
-        return max((replica.appended for replica in self.master.replicas), default=-1)
+        return max((slave.appended for slave in self.master.slaves), default=-1)
 
     @property
     def flushed(self) -> int:
-        return max((replica.flushed for replica in self.master.replicas), default=-1)
+        return max((slave.flushed for slave in self.master.slaves), default=-1)
 
     def put(self, count: int, *, size: int = 20) -> None:
         self.node.put(count, size=size)

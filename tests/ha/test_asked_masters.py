@@ -23,8 +23,8 @@ def _tell(slave: Broker, ha_address: str | None, master_address: str | None) -> 
 
 def _asked_at(slave: Broker) -> tuple[str | None, str | None]:
     """Return whom it dials, and where it asks that one."""
-    assert slave.replication.follower is not None
-    status = slave.replication.follower.status
+    assert slave.replication.slave is not None
+    status = slave.replication.slave.status
     return status.ha_address, status.master_address
 
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from rmq.ha import busy_wait as looking
-from rmq.ha.busy_wait import Lookout
+from rmq.ha.busy_wait import SocketBusyWait
 from rmq.remoting.busy_wait import BusyWait
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ async def test_what_comes_while_others_run_is_seen(
     ours, theirs = pair
     seen: list[bool] = []
 
-    async def look() -> None:
-        seen.append(await Lookout(ours).look())
+    async def wait() -> None:
+        seen.append(await SocketBusyWait(ours).wait())
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(look)
+        nursery.start_soon(wait)
         for _ in range(5):
             await trio.lowlevel.checkpoint()
         assert not seen
@@ -47,7 +47,7 @@ async def test_what_comes_while_others_run_is_seen(
 async def test_the_end_of_a_connection_is_seen(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     theirs.close()
-    assert await Lookout(ours).look()
+    assert await SocketBusyWait(ours).wait()
 
 
 async def test_a_socket_that_is_closed_meanwhile_is_told(
@@ -55,12 +55,12 @@ async def test_a_socket_that_is_closed_meanwhile_is_told(
 ) -> None:
     ours, _ = pair
 
-    async def look() -> None:
+    async def wait() -> None:
         with pytest.raises(trio.ClosedResourceError):
-            await Lookout(ours).look()
+            await SocketBusyWait(ours).wait()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(look)
+        nursery.start_soon(wait)
         for _ in range(3):
             await trio.lowlevel.checkpoint()
         ours.close()
@@ -68,7 +68,7 @@ async def test_a_socket_that_is_closed_meanwhile_is_told(
 
 async def test_it_can_be_cancelled(pair: tuple[socket.socket, socket.socket]) -> None:
     with trio.move_on_after(0) as scope:
-        await Lookout(pair[0]).look()
+        await SocketBusyWait(pair[0]).wait()
     assert scope.cancelled_caught
 
 
@@ -76,12 +76,12 @@ async def test_where_nothing_comes_it_is_left_out_more_and_more(
     pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looking, "BusyWait", lambda: BusyWait(1e-9))
-    lookout = Lookout(pair[0])
+    busy_wait = SocketBusyWait(pair[0])
     steps: list[int] = []
     for _ in range(20):
         counted = _Steps()
         trio.lowlevel.add_instrument(counted)
-        assert not await lookout.look()
+        assert not await busy_wait.wait()
         trio.lowlevel.remove_instrument(counted)
         steps.append(counted.count)
     assert [number for number, count in enumerate(steps) if count] == [0, 2, 6, 14]

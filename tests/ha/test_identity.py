@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME: Final = "haState.json"
-REPLICA: Final = bytes(range(16))
-OLD: Final = HaIdentity(REPLICA, 3, ((1, 0), (3, 500)), "SLAVE")
+STORE_ID: Final = bytes(range(16))
+OLD: Final = HaIdentity(STORE_ID, 3, ((1, 0), (3, 500)), "SLAVE")
 NEW: Final = with_role(with_epoch(OLD, 4, 900), "SYNC_MASTER")
 
 
@@ -47,7 +47,7 @@ def test_a_store_gets_a_name_of_its_own_that_stays(tmp_path: Path) -> None:
     first = load_identity(tmp_path / "a")
     assert (first.epoch, first.history, first.role) == (1, ((1, 0),), "")
     assert load_identity(tmp_path / "a") == first
-    assert load_identity(tmp_path / "b").replica != first.replica
+    assert load_identity(tmp_path / "b").store_id != first.store_id
     assert identity_path(tmp_path / "a") == tmp_path / "a" / "config" / NAME
 
 
@@ -158,7 +158,7 @@ def test_a_power_cut_at_any_step_leaves_the_old_state_or_once_it_is_saved_the_ne
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "store"
-    save_identity(root, HaIdentity(REPLICA))
+    save_identity(root, HaIdentity(STORE_ID))
     save_identity(root, OLD)
     folder = identity_path(root).parent
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -182,7 +182,7 @@ def test_a_power_cut_at_any_step_leaves_the_old_state_or_once_it_is_saved_the_ne
 def test_a_later_epoch_is_remembered_with_its_beginning() -> None:
     later = with_epoch(OLD, 5, 900)
     assert (later.epoch, later.history) == (5, ((1, 0), (3, 500), (5, 900)))
-    assert (later.replica, later.role) == (OLD.replica, OLD.role)
+    assert (later.store_id, later.role) == (OLD.store_id, OLD.role)
 
 
 def test_an_epoch_never_goes_back() -> None:
@@ -203,7 +203,7 @@ def test_an_epoch_after_the_log_was_cut_forgets_those_that_began_behind_the_cut(
 
 
 def test_the_oldest_epochs_are_forgotten() -> None:
-    identity = HaIdentity(REPLICA)
+    identity = HaIdentity(STORE_ID)
     for epoch in range(2, 2 * HISTORY_MAX):
         identity = with_epoch(identity, epoch, epoch)
     assert len(identity.history) == HISTORY_MAX
@@ -224,7 +224,7 @@ def test_an_epoch_has_the_size_of_a_java_long() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100)), max_size=12))
 def test_any_history_stays_in_order_and_never_goes_back(steps: list[tuple[int, int]]) -> None:
-    identity = HaIdentity(REPLICA)
+    identity = HaIdentity(STORE_ID)
     for epoch, start in steps:
         before = identity
         if epoch < identity.epoch:
@@ -244,10 +244,10 @@ def test_any_history_stays_in_order_and_never_goes_back(steps: list[tuple[int, i
 
 def test_a_store_keeps_the_names_by_which_it_lost_nothing() -> None:
     one = renamed(renamed(OLD, 1_000), 900)
-    assert one.members == {member_name(REPLICA, number) for number in (0, 1_000, 1_001)}
+    assert one.members == {member_name(STORE_ID, number) for number in (0, 1_000, 1_001)}
     other = renamed(reborn(one, 2_000), 3_000)
-    assert other.members == {member_name(REPLICA, 2_000), member_name(REPLICA, 3_000)}
-    assert other.member == member_name(REPLICA, 3_000)
+    assert other.members == {member_name(STORE_ID, 2_000), member_name(STORE_ID, 3_000)}
+    assert other.member == member_name(STORE_ID, 3_000)
 
 
 def test_a_backup_that_is_put_back_is_not_what_the_store_became() -> None:
@@ -272,7 +272,7 @@ def test_a_file_from_before_names_were_kept_has_one(tmp_path: Path) -> None:
     state = json.loads(path.read_text())
     del state["before"], state["epoch_before"]
     path.write_text(json.dumps(state))
-    assert load_identity(tmp_path).members == {member_name(REPLICA, 2)}
+    assert load_identity(tmp_path).members == {member_name(STORE_ID, 2)}
 
 
 @pytest.mark.parametrize("start", [500, 900])

@@ -24,8 +24,8 @@ OK = ResponseCode.SUCCESS
 
 def _hang(monkeypatch: pytest.MonkeyPatch, slave: Broker, master: Broker) -> None:
     """Let a slave find its master silent, however well it is."""
-    siblings, change = slave.role_change._siblings, slave.role_change
-    members = siblings.members
+    peers, change = slave.role_change._peers, slave.role_change
+    members = peers.members
 
     async def silent() -> list[Member]:
         found = await members()
@@ -34,7 +34,7 @@ def _hang(monkeypatch: pytest.MonkeyPatch, slave: Broker, master: Broker) -> Non
     async def no_answer(*_: object, **__: object) -> None:
         return None
 
-    monkeypatch.setattr(siblings, "members", silent)
+    monkeypatch.setattr(peers, "members", silent)
     monkeypatch.setattr(change, "_take_over", no_answer)
 
 
@@ -156,7 +156,7 @@ async def test_who_does_not_say_where_it_is_makes_nobody_renounce(
 async def test_a_master_that_cannot_be_recorded_waits_and_can_be_the_slave_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replication, "SETTLE_S", 0.1)
+    monkeypatch.setattr(replication, "CONFIRM_S", 0.1)
     async with pair(tmp_path) as it:
         _, slave = await it.sync_pair()
         await it.stop("one")
@@ -179,7 +179,7 @@ async def test_a_master_that_cannot_be_recorded_waits_and_can_be_the_slave_it_wa
         status = await it.status(slave)
         assert (status.role, status.pending, status.epoch) == ("SLAVE", False, 1)
         (tmp_path / "kv.json.tmp").rmdir()
-        monkeypatch.setattr(replication, "SETTLE_S", 20.0)
+        monkeypatch.setattr(replication, "CONFIRM_S", 20.0)
         answer = await it.promote(slave)
         assert answer.code == OK, answer.remark
         assert HaPromoteBody.decode(answer.body).is_safe
@@ -188,7 +188,7 @@ async def test_a_master_that_cannot_be_recorded_waits_and_can_be_the_slave_it_wa
 async def test_a_master_that_waits_to_be_recorded_goes_on_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replication, "SETTLE_S", 0.1)
+    monkeypatch.setattr(replication, "CONFIRM_S", 0.1)
     async with pair(tmp_path) as it:
         master = await it.start("one", "ASYNC_MASTER")
         await it.create_topic(master)

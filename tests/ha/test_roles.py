@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import HaDemoteRequest, HaPromoteRequest, HaResyncRequest
@@ -237,8 +237,8 @@ async def test_a_slave_that_went_another_way_stops_and_is_repaired(tmp_path: Pat
         assert (await _demote(it, master)).code == OK
         await it.until(
             lambda: (
-                master.replication.follower is not None
-                and master.replication.follower.status.state.value == "diverged"
+                master.replication.slave is not None
+                and master.replication.slave.status.state.value == "diverged"
             ),
             "the difference is found",
         )
@@ -284,9 +284,9 @@ async def test_a_slave_that_missed_too_much_begins_anew(tmp_path: Path, secret: 
         core.follow_log()
         slave = await it.restart("two")
         if not secret:
-            follower = slave.replication.follower
-            assert follower is not None
-            await it.until(lambda: follower.status.state is FollowerState.OUTRUN, "the slave waits")
+            runner = slave.replication.slave
+            assert runner is not None
+            await it.until(lambda: runner.status.state is SlaveState.OUTRUN, "the slave waits")
             assert log_bytes(slave) == held
             told = HaResyncBody.decode((await _resync(it, slave, dry_run=True)).body)
             assert (told.is_reseed, told.cut_bytes, told.cut_messages) == (True, len(held), 50)

@@ -12,7 +12,7 @@ import trio.testing
 
 from rmq.errors import ConfigError, ListenError
 from rmq.ha import master_channel as sending
-from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.server import HaServer, HaServerConfig
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tests.ha.protocol.kit_master import Peer, Serving
 
 
-async def in_sync_native(run: Serving, peer: Peer, replica: bytes = b"s" * 16) -> NativePeer:
-    slave = NativePeer(MemoryLog(run.log.segment_bytes), replica=replica)
+async def in_sync_native(run: Serving, peer: Peer, store_id: bytes = b"s" * 16) -> NativePeer:
+    slave = NativePeer(MemoryLog(run.log.segment_bytes), store_id=store_id)
     await slave.follow(peer, run.log.end)
     return slave
 
@@ -194,7 +194,7 @@ async def test_a_native_slave_hears_of_news_and_of_a_new_mode_at_once(tmp_path: 
             run.server.pump()
             await slave.talk(peer)
             assert slave.link.master.news == 1
-            run.master.promises.switch(ReplicationMode.SYNC, run.log.end)
+            run.master.pending_acks.switch(ReplicationMode.SYNC, run.log.end)
             run.server.pump()
             await slave.talk(peer)
             assert slave.link.master.is_sync
@@ -227,35 +227,35 @@ async def test_one_report_answers_all_sends_it_covers(tmp_path: Path) -> None:
             assert answers == [[]] * 5
             await slave.frame()
             await slave.report(run.log.end - 1)
-            assert answers == [[Kept.REPLICATED]] * 5
+            assert answers == [[AckOutcome.REPLICATED]] * 5
             assert late == []
             await slave.report(run.log.end)
-            assert late == [Kept.REPLICATED]
-            assert len(run.master.promises) == 0
+            assert late == [AckOutcome.REPLICATED]
+            assert len(run.master.pending_acks) == 0
 
 
 async def test_a_send_is_answered_at_once_if_nobody_is_there_to_wait_for(tmp_path: Path) -> None:
     async with serving(tmp_path) as run:
-        assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
+        assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
         assert run.master.counters.unavailable == 1
 
 
 async def test_an_asynchronous_master_waits_for_nobody(tmp_path: Path) -> None:
     async with serving(tmp_path, mode=ReplicationMode.ASYNC) as run:
-        assert run.ask(run.put()) == [Kept.REPLICATED]
+        assert run.ask(run.put()) == [AckOutcome.REPLICATED]
 
 
 async def test_two_slaves_are_needed_when_the_rules_say_so(tmp_path: Path) -> None:
     async with serving(tmp_path, rules=InSyncRules(needed=2), messages=1) as run:
         with stranger(run) as first, stranger(run) as second:
-            one = await in_sync_native(run, first, replica=b"1" * 16)
-            assert run.ask(run.log.end) == [Kept.NOT_AVAILABLE]
-            two = await in_sync_native(run, second, replica=b"2" * 16)
+            one = await in_sync_native(run, first, store_id=b"1" * 16)
+            assert run.ask(run.log.end) == [AckOutcome.NOT_AVAILABLE]
+            two = await in_sync_native(run, second, store_id=b"2" * 16)
             answer = run.ask(run.put())
             await one.follow(first, run.log.end)
             assert answer == []
             await two.follow(second, run.log.end)
-            assert answer == [Kept.REPLICATED]
+            assert answer == [AckOutcome.REPLICATED]
 
 
 async def test_a_slave_that_connects_anew_ends_its_old_connection(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ async def test_a_slave_that_connects_anew_ends_its_old_connection(tmp_path: Path
             await in_sync_native(run, second)
             await first.wait_closed()
             assert run.only_link.in_sync
-            assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
+            assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
 
 
 async def test_a_connection_that_takes_nothing_is_ended_too_when_its_slave_comes_anew(
@@ -288,9 +288,9 @@ async def test_those_concerned_hear_of_changes(tmp_path: Path) -> None:
     async with serving(tmp_path, messages=1) as run:
         counts: list[int] = []
         visible: list[int] = []
-        replicas, promises = run.master.replicas, run.master.promises
-        run.server.on_in_sync_changed = lambda: counts.append(replicas.in_sync_count)
-        run.server.on_settled = lambda: visible.append(promises.visible)
+        slaves, pending_acks = run.master.slaves, run.master.pending_acks
+        run.server.on_in_sync_changed = lambda: counts.append(slaves.in_sync_count)
+        run.server.on_replicated = lambda: visible.append(pending_acks.visible)
         with stranger(run) as peer:
             slave = await in_sync_native(run, peer)
             assert counts == [1]
@@ -310,7 +310,7 @@ async def test_a_slave_that_leaves_is_remembered_with_the_reason(tmp_path: Path)
         assert (status.is_connected, status.in_sync) == (False, False)
         assert status.why == "it closed the connection"
         assert status.appended == slave.log.end
-        assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
+        assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
 
 
 async def test_waiting_sends_are_answered_when_the_server_stops(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ async def test_waiting_sends_are_answered_when_the_server_stops(tmp_path: Path) 
             answer = run.ask(run.put())
             assert answer == []
             await slave.frame()
-    assert answer == [Kept.NOT_AVAILABLE]
+    assert answer == [AckOutcome.NOT_AVAILABLE]
 
 
 # ---- the end of links ---------------------------------------------------------------------------
@@ -335,13 +335,13 @@ async def test_close_links_takes_back_what_is_on_its_way(tmp_path: Path) -> None
             run.put(30, size=MIB)
             assert run.only_link.is_blocked
             run.server.close_links("the log is cut")
-            assert len(run.master.replicas) == 0
+            assert len(run.master.slaves) == 0
             assert run.only_link.why == "the log is cut"
             for peer in (slave, silent):
                 with pytest.raises(ConnectionResetError):
                     await peer.read_to_the_end()
             await settled()
-            run.master.replicas.shrank(0)
+            run.master.slaves.shrank(0)
 
 
 async def test_a_new_link_works_after_close_links(tmp_path: Path) -> None:

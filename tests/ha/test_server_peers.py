@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rmq.ha import server as server_module
 from rmq.ha.allow_list import LINES_MAX
-from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.ha.protocol.wire import DOWN, PREAMBLE, REPORT, TRANSFER, DownKind, read_down
 from tests.ha.protocol.kit_master import (
     KIB,
@@ -50,7 +50,7 @@ async def test_a_first_report_of_more_than_there_is_changes_nothing(tmp_path: Pa
             await forger.report(10**12)
             assert await forger.wait_closed() == b""
             assert run.master.counters.forged == 1
-            assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
+            assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
         with stock_slave(run) as slave:
             await slave.report(run.log.end)
             await slave.report(run.log.end)
@@ -61,7 +61,7 @@ async def test_a_first_report_of_more_than_there_is_changes_nothing(tmp_path: Pa
             assert answer == []
             await slave.frame()
             await slave.report(run.log.end)
-            assert answer == [Kept.REPLICATED]
+            assert answer == [AckOutcome.REPLICATED]
 
 
 async def test_a_later_report_of_more_than_was_sent_changes_nothing(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ async def test_a_later_report_of_more_than_was_sent_changes_nothing(tmp_path: Pa
             forger.take()
             assert forger.is_closed
             assert run.master.counters.forged == 1
-            assert answer == [] or answer == [Kept.NOT_AVAILABLE]
+            assert answer == [] or answer == [AckOutcome.NOT_AVAILABLE]
             assert not run.only_link.is_connected
 
 
@@ -104,7 +104,7 @@ async def test_garbage_is_turned_away(tmp_path: Path, said: bytes) -> None:
         counters = run.master.counters
         assert counters.refused + counters.forged == 1
         assert run.server.statistics() == []
-        assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
+        assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
 
 
 async def test_tls_on_a_plain_port_is_named_in_the_log(
@@ -131,8 +131,8 @@ def test_nothing_a_peer_says_makes_it_hold_anything(
                     peer.take()
                     if peer.is_closed:
                         break
-                assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
-                assert run.master.replicas.replicated == -1
+                assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
+                assert run.master.slaves.replicated == -1
 
     trio.run(main)
 
@@ -148,8 +148,8 @@ async def test_reports_may_come_one_byte_at_a_time(tmp_path: Path) -> None:
             for byte in REPORT.pack(run.log.end):
                 await slave.say(bytes([byte]))
             assert run.only_link.in_sync
-            assert answer == [Kept.NOT_AVAILABLE]
-            assert run.ask(run.log.end) == [Kept.REPLICATED]
+            assert answer == [AckOutcome.NOT_AVAILABLE]
+            assert run.ask(run.log.end) == [AckOutcome.REPLICATED]
 
 
 async def test_a_hundred_reports_in_one_piece_count_as_the_last_one(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ async def test_the_sixty_fifth_link_is_refused(
             answer = run.ask(run.put())
             await slave.frame()
             await slave.report(run.log.end)
-            assert answer == [Kept.REPLICATED]
+            assert answer == [AckOutcome.REPLICATED]
             silent[0].__exit__(None, None, None)
             await settled()
             with stock_slave(run) as next_one:

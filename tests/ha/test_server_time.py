@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import PREAMBLE, REPORT, TRANSFER
 from rmq.ha.server import REPORT_PAUSE_S
@@ -61,17 +61,17 @@ async def test_reports_are_read_at_once_only_where_sends_wait_for_them(
     async with serving(tmp_path, mode=mode) as run:
         with stock_slave(run) as slave:
             await slave.report(0)
-            (replica,) = run.master.replicas
+            (progress,) = run.master.slaves
             end = run.put()
             await settled()
             # The first one is read, and then the master turns to others for a while.
             mock_clock.jump(REPORT_PAUSE_S)
             await slave.report(0)
             await slave.report(end)
-            assert replica.appended == (end if mode is ReplicationMode.SYNC else 0)
+            assert progress.appended == (end if mode is ReplicationMode.SYNC else 0)
             mock_clock.jump(REPORT_PAUSE_S)
             await settled()
-            assert replica.appended == end
+            assert progress.appended == end
 
 
 async def test_what_is_sent_stands_for_a_heartbeat(tmp_path: Path, mock_clock: MockClock) -> None:
@@ -199,10 +199,10 @@ async def test_each_send_waits_until_its_own_deadline(
             assert (early, late) == ([], [])
             mock_clock.jump(0.1)
             await settled()
-            assert (early, late) == ([Kept.TIMED_OUT], [])
+            assert (early, late) == ([AckOutcome.TIMED_OUT], [])
             assert run.master.counters.timeouts == 1
             await slave.report(run.log.end)
-            assert late == [Kept.REPLICATED]
+            assert late == [AckOutcome.REPLICATED]
 
 
 async def test_a_deadline_of_less_than_a_second_is_kept(
@@ -218,7 +218,7 @@ async def test_a_deadline_of_less_than_a_second_is_kept(
             assert answer == []
             mock_clock.jump(0.02)
             await settled()
-            assert answer == [Kept.TIMED_OUT]
+            assert answer == [AckOutcome.TIMED_OUT]
 
 
 async def test_a_slave_that_takes_no_bytes_is_left_out_though_it_reports(
@@ -228,8 +228,8 @@ async def test_a_slave_that_takes_no_bytes_is_left_out_though_it_reports(
     rules = InSyncRules(lag_s_max=15)
     async with serving(tmp_path, rules=rules, store={"segment_bytes": 4 * MIB}) as run:
         changes: list[int] = []
-        replicas = run.master.replicas
-        run.server.on_in_sync_changed = lambda: changes.append(replicas.in_sync_count)
+        slaves = run.master.slaves
+        run.server.on_in_sync_changed = lambda: changes.append(slaves.in_sync_count)
         with stock_slave(run) as slave:
             await slave.report(0)
             await slave.report(0)
@@ -242,7 +242,7 @@ async def test_a_slave_that_takes_no_bytes_is_left_out_though_it_reports(
             status = run.only_link
             assert (status.in_sync, status.lag_bytes, status.is_blocked) == (False, lag, True)
             assert status.lag_ms == 16_000
-            assert run.ask(run.log.end) == [Kept.NOT_AVAILABLE]
+            assert run.ask(run.log.end) == [AckOutcome.NOT_AVAILABLE]
             assert changes == [1, 0]
             assert f"is out of sync: it lacks {lag} bytes" in caplog.text
             await slave.follow(0, run.log.end)
@@ -266,7 +266,7 @@ async def test_a_slave_that_says_nothing_is_left_out_before_it_is_given_up(
                 seen.append(run.only_link.in_sync)
             assert seen == [True] * 15 + [False] * 2
             assert run.only_link.is_connected
-            assert run.ask(run.put()) == [Kept.NOT_AVAILABLE]
+            assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
 
 
 async def test_catching_up_is_held_back_and_following_is_not(

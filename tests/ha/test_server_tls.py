@@ -12,7 +12,7 @@ import trio.lowlevel
 import trustme
 
 from rmq.errors import ConfigError
-from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.store_log import LogReader, ReadAhead
 from rmq.ha.tls_channel import client_context_of, server_context_of
@@ -166,14 +166,14 @@ async def test_an_acknowledgement_over_tls_answers_a_send(files: Path) -> None:
     ):
         slave = NativePeer(MemoryLog(run.log.segment_bytes))
         await follow(stream, slave, run.log.end)
-        while not run.master.replicas.in_sync_count:
+        while not run.master.slaves.in_sync_count:
             await trio.lowlevel.checkpoint()
         answer = run.ask(run.put())
         assert answer == []
         await follow(stream, slave, run.log.end)
         while not answer:
             await trio.lowlevel.checkpoint()
-        assert answer == [Kept.REPLICATED]
+        assert answer == [AckOutcome.REPLICATED]
 
 
 async def test_plain_slaves_are_served_where_tls_is_a_choice(files: Path) -> None:
@@ -274,7 +274,7 @@ async def test_a_slave_that_reads_nothing_over_tls_does_not_hold_others_up(files
         assert statuses[False].is_blocked
         run.server.close_links("enough")
         await settled()
-        assert len(run.master.replicas) == 0
+        assert len(run.master.slaves) == 0
 
 
 async def test_a_cold_log_is_read_in_a_thread_before_it_is_encrypted(

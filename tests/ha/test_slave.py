@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from rmq.ha.protocol.wire import CatchUp
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from tests.ha.following import Hands, following, node
 from tests.ha.scripted_masters import CoreMaster
 from tests.store.running import bodies_of
@@ -28,14 +28,14 @@ async def test_a_slave_gets_what_its_master_has_and_what_comes_later(
         master = CoreMaster(source)
         async with following(copy, master) as slave:
             assert await hands.until(lambda: master.appended == source.log.end) < 1
-            assert slave.state() is FollowerState.STREAMING
+            assert slave.state() is SlaveState.STREAMING
             assert len(source.core.log.segments) > 5
             master.put(10)
             await hands.settle()
             assert copy.bytes == source.bytes
             assert master.appended == source.log.end
             assert bodies_of(copy.core) == bodies_of(source.core)
-            status = slave.follower.status
+            status = slave.runner.status
             assert (status.is_native, status.lag_bytes, status.lag_s) == (True, 0, 0)
             assert status.received_bytes == source.log.end
             assert status.master.address == "127.0.0.1:10911"
@@ -72,7 +72,7 @@ async def test_an_empty_slave_begins_where_it_was_told_to(
         assert last > 0
         master = CoreMaster(source)
         async with following(copy, master, catch_up=catch_up) as slave:
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
             begin = last if begins_at_last else 0
             assert copy.log.begin == begin
             assert copy.bytes == source.bytes[begin:]
@@ -94,7 +94,7 @@ async def test_an_empty_slave_of_a_master_whose_first_segments_have_gone_begins_
         assert begin == source.log.segment_bytes
         master = CoreMaster(source, frame_bytes=frame_bytes)
         async with following(copy, master) as slave:
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
             assert copy.log.begin == begin
             assert copy.bytes == source.bytes
 
@@ -107,7 +107,7 @@ async def test_an_empty_slave_of_an_empty_master_gets_the_first_message(
         master = CoreMaster(source)
         async with following(copy, master) as slave:
             await hands.settle()
-            assert slave.state() is FollowerState.STREAMING
+            assert slave.state() is SlaveState.STREAMING
             master.put(1)
             await hands.settle()
             assert (copy.bytes, bodies_of(copy.core)) == (source.bytes, bodies_of(source.core))
@@ -127,7 +127,7 @@ async def test_a_slave_that_has_a_part_goes_on_from_there(
                 async with following(copy, master) as slave:
                     await hands.settle()
                     assert master.appended == source.log.end
-                    assert slave.follower.status.received_bytes == source.log.end - before
+                    assert slave.runner.status.received_bytes == source.log.end - before
                     assert copy.bytes == source.bytes
                 await hands.settle()
                 assert bodies_of(copy.core) == bodies_of(source.core)
@@ -141,7 +141,7 @@ async def test_reports_go_out_every_five_seconds_of_silence_and_keep_the_link_al
         source.put(3)
         master = CoreMaster(source)
         async with following(copy, master) as slave:
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
             sizes = []
             for _ in range(4):
                 before = len(master.received[0])
@@ -149,7 +149,7 @@ async def test_reports_go_out_every_five_seconds_of_silence_and_keep_the_link_al
                 sizes.append(len(master.received[0]) - before)
             assert all(size > 0 for size in sizes), sizes
             await hands.pass_time(600, 1)
-            assert (master.accepted, slave.follower.status.connects) == (1, 1)
+            assert (master.accepted, slave.runner.status.connects) == (1, 1)
 
 
 async def test_frames_that_arrive_together_are_reported_once(mock_clock: MockClock) -> None:
@@ -158,7 +158,7 @@ async def test_frames_that_arrive_together_are_reported_once(mock_clock: MockClo
         master = CoreMaster(source, frame_bytes=64)
         async with following(copy, master) as slave:
             await hands.settle()
-            reports = slave.follower.counters.reports
+            reports = slave.runner.counters.reports
             # More than a hundred frames, in the socket before the slave has its turn.
             source.put(100)
             master.grew()
@@ -166,7 +166,7 @@ async def test_frames_that_arrive_together_are_reported_once(mock_clock: MockClo
             assert copy.bytes == source.bytes
             frames = source.log.end // 64
             assert frames > 100
-            assert slave.follower.counters.reports - reports <= frames / 8
+            assert slave.runner.counters.reports - reports <= frames / 8
 
 
 async def test_large_frames_go_into_the_log_without_a_read_per_message(
@@ -180,7 +180,7 @@ async def test_large_frames_go_into_the_log_without_a_read_per_message(
         async with following(copy, master) as slave:
             await hands.until(lambda: master.appended == source.log.end)
             assert copy.bytes == source.bytes
-            assert slave.follower.counters.reads < 500
+            assert slave.runner.counters.reads < 500
 
 
 async def test_news_of_the_master_is_passed_on_once(mock_clock: MockClock) -> None:
@@ -211,7 +211,7 @@ async def test_who_waits_for_an_offset_is_woken_when_it_is_there(mock_clock: Moc
         async with following(copy, master) as slave, trio.open_nursery() as nursery:
 
             async def wait(offset: int, name: str) -> None:
-                await slave.follower.caught_up(offset)
+                await slave.runner.wait_caught_up(offset)
                 woken.append(name)
 
             nursery.start_soon(wait, wanted, "now")
@@ -232,20 +232,20 @@ async def test_a_slave_without_a_master_waits_for_one(mock_clock: MockClock) -> 
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         async with following(copy, None) as slave, trio.open_nursery() as nursery:
             await hands.pass_time(10)
-            assert slave.state() is FollowerState.IDLE
+            assert slave.state() is SlaveState.IDLE
             source.put(3)
             master = CoreMaster(source)
             await nursery.start(master.run)
-            slave.follower.point_to(master.address, None)
+            slave.runner.point_to(master.address, None)
             await hands.settle()
-            assert slave.state() is FollowerState.STREAMING
-            slave.follower.point_to(master.address, None)
+            assert slave.state() is SlaveState.STREAMING
+            slave.runner.point_to(master.address, None)
             await hands.settle()
             assert master.accepted == 1, "what it knew already changes nothing"
-            slave.follower.point_to(None, None)
+            slave.runner.point_to(None, None)
             await hands.settle()
-            assert slave.state() is FollowerState.IDLE
-            assert len(master.master.replicas) == 0
+            assert slave.state() is SlaveState.IDLE
+            assert len(master.master.slaves) == 0
             source.put(1)
             master.grew()
             await hands.pass_time(10)
@@ -260,12 +260,12 @@ async def test_a_slave_changes_to_another_master_at_once(mock_clock: MockClock) 
         first, second = CoreMaster(source), CoreMaster(source, epoch=2)
         async with following(copy, first) as slave, trio.open_nursery() as nursery:
             await hands.settle()
-            assert slave.state() is FollowerState.STREAMING
+            assert slave.state() is SlaveState.STREAMING
             await nursery.start(second.run)
-            slave.follower.point_to(second.address, None)
+            slave.runner.point_to(second.address, None)
             await hands.settle()
-            assert slave.state() is FollowerState.STREAMING
-            assert (len(first.master.replicas), len(second.master.replicas)) == (0, 1)
+            assert slave.state() is SlaveState.STREAMING
+            assert (len(first.master.slaves), len(second.master.slaves)) == (0, 1)
             assert slave.adopted == [(2, source.log.end)]
             nursery.cancel_scope.cancel()
 
@@ -277,13 +277,13 @@ async def test_an_address_that_cannot_be_dialled_is_shown_and_left_for_a_better_
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         master = CoreMaster(source)
         async with following(copy, None) as slave, trio.open_nursery() as nursery:
-            slave.follower.point_to("nowhere", None)
+            slave.runner.point_to("nowhere", None)
             await hands.pass_time(3)
-            assert slave.state() is FollowerState.CONNECTING
-            assert "'nowhere' is not host:port" in (slave.follower.status.last_error or "")
+            assert slave.state() is SlaveState.CONNECTING
+            assert "'nowhere' is not host:port" in (slave.runner.status.last_error or "")
             await nursery.start(master.run)
-            slave.follower.point_to(master.address, None)
+            slave.runner.point_to(master.address, None)
             await hands.settle()
-            assert slave.state() is FollowerState.STREAMING
-            assert slave.follower.status.last_error is None
+            assert slave.state() is SlaveState.STREAMING
+            assert slave.runner.status.last_error is None
             nursery.cancel_scope.cancel()

@@ -10,7 +10,7 @@ import trio
 
 from rmq.ha.protocol.wire import DOWN, PREAMBLE
 from rmq.ha.slave_connection import PlainConnection
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from tests.ha.following import Hands, Node, following, node
 from tests.ha.scripted_masters import CoreMaster, Listener, StockMaster
 from tests.store.running import bodies_of
@@ -36,7 +36,7 @@ async def test_a_connection_cut_at_any_byte_is_taken_up_where_it_ended(
             async with node() as copy:
                 hands = Hands(mock_clock, [source.limiter, copy.limiter])
                 async with following(copy, None, dialect=dialect) as slave:
-                    slave.follower.point_to(master.address, None)
+                    slave.runner.point_to(master.address, None)
                     await hands.until(lambda: copy.log.end == source.log.end)
             total = len(master.sent[0])
             assert total > source.log.end
@@ -48,7 +48,7 @@ async def test_a_connection_cut_at_any_byte_is_taken_up_where_it_ended(
                     master.cut_after = cut
                     accepted = master.accepted
                     async with following(copy, None, dialect=dialect) as slave:
-                        slave.follower.point_to(master.address, None)
+                        slave.runner.point_to(master.address, None)
                         await hands.settle()
                         assert copy.log.end < source.log.end or cut >= total - 100
                         master.cut_after = None
@@ -73,19 +73,19 @@ async def test_a_master_that_is_silent_for_twenty_seconds_is_dialled_again(
         master: CoreMaster | StockMaster
         master = CoreMaster(source) if is_native else StockMaster(source)
         async with following(copy, master, dialect="native" if is_native else "stock") as slave:
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
             # The other end is there for the system only.
             master.is_mute = True
             await hands.pass_time(19.9)
             assert master.accepted == 1
             await hands.pass_time(0.6)
             assert master.accepted == 2
-            assert "silent for 20" in (slave.follower.status.last_error or "")
+            assert "silent for 20" in (slave.runner.status.last_error or "")
             source.put(3)
             master.unmute()
             await hands.until(lambda: copy.bytes == source.bytes, 45)
             # The master's second link sees nothing of the first one's end, and serves.
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
 
 
 async def test_a_slave_dials_soon_at_first_and_then_less_often(mock_clock: MockClock) -> None:
@@ -102,8 +102,8 @@ async def test_a_slave_dials_soon_at_first_and_then_less_often(mock_clock: MockC
         master = Hangup()
         async with following(copy, master) as slave:
             await hands.pass_time(12, 0.05)
-            assert slave.state() is FollowerState.CONNECTING
-            assert slave.follower.status.last_error is not None
+            assert slave.state() is SlaveState.CONNECTING
+            assert slave.runner.status.last_error is not None
         pauses = [round(b - a, 1) for a, b in zip(master.times, master.times[1:], strict=False)]
         assert pauses[:3] == pytest.approx([0.2, 0.4, 0.8], abs=0.11)
         assert pauses[3:] == pytest.approx([1.0] * len(pauses[3:]), abs=0.11)
@@ -118,12 +118,12 @@ async def test_a_master_that_was_restarted_is_found_within_a_moment(
         source.put(3)
         master = CoreMaster(source)
         async with following(copy, master) as slave, trio.open_nursery() as nursery:
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
             await hands.pass_time(2)
             master.stop()
             await hands.settle()
-            assert slave.state() is FollowerState.CONNECTING
-            assert slave.follower.status.lag_s >= 0
+            assert slave.state() is SlaveState.CONNECTING
+            assert slave.runner.status.lag_s >= 0
             await hands.pass_time(0.5)
             again = CoreMaster(source)
             again.port = master.port
@@ -144,14 +144,14 @@ async def test_a_native_master_that_hangs_is_not_taken_for_a_stock_one(
         source.put(3)
         master = CoreMaster(source)
         async with following(copy, master) as slave:
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
             master.is_mute = True
             # It is dialled again after 20 s, and its silence is no answer yet.
             await hands.pass_time(24)
             assert master.accepted == 2
             master.unmute()
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
-            assert slave.follower.status.is_native
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
+            assert slave.runner.status.is_native
 
 
 async def test_a_slave_that_is_stopped_in_the_middle_of_a_frame_leaves_a_sound_log(
@@ -216,10 +216,10 @@ async def test_a_master_that_does_not_read_gets_the_newest_report_later(
             assert copy.bytes == source.bytes, "what it says does not hold up what it hears"
             assert made[0].has_unsent
             assert master.appended < source.log.end
-            sent = slave.follower.counters.reports
+            sent = slave.runner.counters.reports
             assert sent < 150
             master.hears.set()
             await hands.settle()
             assert master.appended == source.log.end
-            assert slave.follower.counters.reports <= sent + 2, "older ones were left out"
+            assert slave.runner.counters.reports <= sent + 2, "older ones were left out"
             assert master.accepted == 1

@@ -11,7 +11,7 @@ import trio
 
 from rmq.errors import StorageError
 from rmq.ha.protocol.slaves import InSyncRules
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.store.config import FlushMode
 from rmq.testing.storage import MemoryStorage
 from tests.ha.following import Hands, following, node
@@ -60,21 +60,21 @@ async def test_a_disk_that_takes_nothing_holds_the_slave_up_and_loses_nothing(
         master = CoreMaster(source)
         async with following(copy, master) as slave:
             await hands.settle()
-            assert slave.state() is FollowerState.STREAMING
+            assert slave.state() is SlaveState.STREAMING
             with storage.faults.failing(operation, code, on=_is_segment) as fault:
                 master.put(500)
                 await hands.pass_time(5)
                 assert fault.fired
-                assert slave.state() is FollowerState.FAILED
-                assert text in (slave.follower.status.last_error or "")
+                assert slave.state() is SlaveState.FAILED
+                assert text in (slave.runner.status.last_error or "")
                 assert copy.log.end < source.log.end
                 assert copy.bytes == source.bytes[: copy.log.end]
                 held = copy.log.end
             waited_s = await hands.until(lambda: copy.bytes == source.bytes)
             assert held <= copy.log.end
             assert waited_s <= 1.5
-            assert slave.state() is FollowerState.STREAMING
-            assert slave.follower.status.last_error is None
+            assert slave.state() is SlaveState.STREAMING
+            assert slave.runner.status.last_error is None
             await hands.settle()
             assert bodies_of(copy.core) == bodies_of(source.core)
         told = errors(caplog)
@@ -103,8 +103,8 @@ async def test_a_queue_that_cannot_be_written_holds_the_slave_up_until_it_can(
                 source.put(5)
                 master.grew()
                 await hands.pass_time(3)
-                assert slave.state() is FollowerState.FAILED
-                assert "ConsumeQueue" in (slave.follower.status.last_error or "")
+                assert slave.state() is SlaveState.FAILED
+                assert "ConsumeQueue" in (slave.runner.status.last_error or "")
             await hands.until(lambda: copy.bytes == source.bytes)
             await hands.pass_time(2)
             assert bodies_of(copy.core) == bodies_of(source.core)
@@ -125,9 +125,9 @@ async def test_a_store_that_failed_to_sync_takes_no_more_and_says_so(
             assert copy.core.failure is not None
             master.put(5)
             await hands.pass_time(3)
-            assert slave.state() is FollowerState.FAILED
-            assert "must be restarted" in (slave.follower.status.last_error or "")
-            assert len(master.master.replicas) == 0, "a slave that holds nothing counts for nothing"
+            assert slave.state() is SlaveState.FAILED
+            assert "must be restarted" in (slave.runner.status.last_error or "")
+            assert len(master.master.slaves) == 0, "a slave that holds nothing counts for nothing"
             accepted = master.accepted
             await hands.pass_time(5)
             assert master.accepted == accepted, "nobody is dialled for nothing"
@@ -144,8 +144,8 @@ async def test_a_disk_that_is_above_its_limit_holds_the_slave_up(mock_clock: Moc
             copy.core.set_disk_full(True)
             master.put(5)
             await hands.pass_time(0.5)
-            assert slave.state() is FollowerState.FAILED
-            assert slave.follower.status.last_error == "the disk is full"
+            assert slave.state() is SlaveState.FAILED
+            assert slave.runner.status.last_error == "the disk is full"
             copy.core.set_disk_full(False)
             await hands.until(lambda: copy.bytes == source.bytes)
 
@@ -212,8 +212,8 @@ async def test_a_failed_flush_ends_the_connection_without_a_report(mock_clock: M
             storage.faults.fail("sync", errno.EIO, on=is_of_log)
             master.put(5)
             await hands.settle()
-            assert slave.state() is FollowerState.FAILED
-            assert len(master.master.replicas) == 0
+            assert slave.state() is SlaveState.FAILED
+            assert len(master.master.slaves) == 0
             assert master.flushed < source.log.end
 
 
@@ -232,7 +232,7 @@ async def test_an_epoch_is_on_disk_before_a_byte_of_it_is_taken_or_reported(
         async with following(copy, None, epoch=4) as slave, trio.open_nursery() as nursery:
             slave.on_adopt = written.wait
             await nursery.start(master.run)
-            slave.follower.point_to(master.address, None)
+            slave.runner.point_to(master.address, None)
             await hands.settle()
             greeting = len(master.received[0])
             # Long enough for a report that is due by time.
@@ -269,10 +269,10 @@ async def test_an_epoch_that_cannot_be_saved_is_not_followed(mock_clock: MockClo
         async with following(copy, None, epoch=4) as slave, trio.open_nursery() as nursery:
             slave.on_adopt = fail
             await nursery.start(master.run)
-            slave.follower.point_to(master.address, None)
+            slave.runner.point_to(master.address, None)
             await hands.pass_time(3)
-            assert slave.state() is FollowerState.FAILED
-            assert "haState.json" in (slave.follower.status.last_error or "")
+            assert slave.state() is SlaveState.FAILED
+            assert "haState.json" in (slave.runner.status.last_error or "")
             assert copy.log.end == 0
             slave.on_adopt = None
             await hands.until(lambda: copy.bytes == source.bytes)

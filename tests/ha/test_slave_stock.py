@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from rmq.ha.protocol.wire import PREAMBLE
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.model.record import decode_records
 from rmq.remoting.client import open_client
 from rmq.remoting.protocol import Requests
@@ -76,8 +76,8 @@ async def test_a_stock_master_is_known_by_its_silence(mock_clock: MockClock) -> 
             assert 0.5 <= waited_s < 1
             assert master.received[0] == PREAMBLE
             assert master.reports[1][0] == 0
-            assert (slave.state(), slave.follower.status.is_native) == (
-                FollowerState.STREAMING,
+            assert (slave.state(), slave.runner.status.is_native) == (
+                SlaveState.STREAMING,
                 False,
             )
             assert master.accepted == 2
@@ -97,7 +97,7 @@ async def test_a_stock_master_is_known_by_its_echo(mock_clock: MockClock) -> Non
             waited_s = await hands.until(lambda: copy.bytes == source.bytes)
             assert 5 <= waited_s < 5.5
             assert master.sent[0][: len(PREAMBLE)] == PREAMBLE
-            assert slave.follower.status.is_native is False
+            assert slave.runner.status.is_native is False
 
 
 async def test_a_slave_that_is_told_the_stock_dialect_loses_no_time(mock_clock: MockClock) -> None:
@@ -123,7 +123,7 @@ async def test_a_slave_in_the_stock_dialect_follows_a_master_of_our_own(
             await hands.settle()
             assert copy.bytes == source.bytes
             assert master.appended == source.log.end
-            assert slave.follower.status.is_native is False
+            assert slave.runner.status.is_native is False
 
 
 @pytest.mark.parametrize(
@@ -142,8 +142,8 @@ async def test_a_slave_that_wants_a_native_master_follows_no_stock_one(
         master = StockMaster(source)
         async with following(copy, master, **options) as slave:
             await hands.pass_time(12)
-            assert slave.state() is FollowerState.REFUSED
-            assert "does not answer as a native one" in (slave.follower.status.last_error or "")
+            assert slave.state() is SlaveState.REFUSED
+            assert "does not answer as a native one" in (slave.runner.status.last_error or "")
             assert copy.log.end == 0
             assert {bytes(heard) for heard in master.received} == {PREAMBLE}
         assert [record.levelname for record in caplog.records].count("ERROR") == 1
@@ -165,7 +165,7 @@ async def test_a_stock_master_that_becomes_a_native_one_is_followed_as_such(
             await nursery.start(native.run)
             native.put(5)
             await hands.until(lambda: copy.bytes == source.bytes)
-            assert slave.follower.status.is_native
+            assert slave.runner.status.is_native
             nursery.cancel_scope.cancel()
 
 
@@ -186,7 +186,7 @@ async def test_a_native_master_that_becomes_a_stock_one_is_believed_when_it_show
             stock.put(5)
             waited_s = await hands.until(lambda: copy.bytes == source.bytes)
             assert 5 <= waited_s < 7
-            assert slave.follower.status.is_native is False
+            assert slave.runner.status.is_native is False
             nursery.cancel_scope.cancel()
 
 
@@ -243,8 +243,8 @@ async def test_a_stock_master_is_asked_first_and_told_nothing_if_it_is_another(
             following(copy, master, dialect="stock", master_address=address_of(server)) as slave,
         ):
             await hands.pass_time(12)
-            assert slave.state() is FollowerState.DIVERGED
-            assert slave.follower.status.diverged_at == source.log.end
+            assert slave.state() is SlaveState.DIVERGED
+            assert slave.runner.status.diverged_at == source.log.end
             assert master.accepted == 0, "a report that is too large would be believed"
             assert copy.bytes == before
         assert [record.levelname for record in caplog.records].count("ERROR") == 1
@@ -261,7 +261,7 @@ async def test_an_empty_slave_of_a_stock_master_gets_everything_if_it_can_ask(
             serving(stock_questions(source)) as server,
             following(copy, master, dialect="stock", master_address=address_of(server)) as slave,
         ):
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
             assert master.reports[0][0] == 1
             assert copy.bytes == source.bytes
             await hands.settle()
@@ -300,7 +300,7 @@ async def test_a_slave_of_a_stock_master_that_needs_what_has_expired_is_seeded_a
             following(copy, master, dialect="stock", master_address=address_of(server)) as slave,
         ):
             await hands.settle()
-            assert slave.state() is FollowerState.RESEEDING
+            assert slave.state() is SlaveState.RESEEDING
             assert [offset for offset, _ in slave.reseeds] == [source.log.begin]
             assert master.accepted == 0
 
@@ -336,7 +336,7 @@ async def test_a_master_that_answers_late_is_not_taken_for_a_stock_one(
                 # Both times in the native dialect: nothing of its log is taken.
                 assert [received[: len(PREAMBLE)] for received in master.received] == [PREAMBLE] * 2
                 assert copy.bytes == b""
-                assert "speaks the native dialect" in (slave.follower.status.last_error or "")
+                assert "speaks the native dialect" in (slave.runner.status.last_error or "")
 
 
 async def test_a_disk_without_room_for_the_first_byte_is_waited_for(mock_clock: MockClock) -> None:
@@ -351,7 +351,7 @@ async def test_a_disk_without_room_for_the_first_byte_is_waited_for(mock_clock: 
             following(copy, master, dialect="stock", master_address=address_of(server)) as slave,
         ):
             await hands.pass_time(3)
-            assert slave.state() is FollowerState.FAILED
+            assert slave.state() is SlaveState.FAILED
             assert master.accepted == 0
             storage.faults.clear()
             await hands.until(lambda: copy.bytes == source.bytes)

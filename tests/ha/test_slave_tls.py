@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from rmq.errors import ConfigError
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from tests.ha.following import Hands, Slave, following, node
 from tests.ha.scripted_masters import CoreMaster, StockMaster
 from tests.store.running import bodies_of
@@ -60,7 +60,7 @@ async def test_a_slave_follows_over_tls(
                 await hands.settle()
             assert copy.bytes == source.bytes
             assert master.appended == source.log.end
-            assert slave.follower.status.is_native
+            assert slave.runner.status.is_native
             assert bodies_of(copy.core) == bodies_of(source.core)
             await hands.pass_time(60, 1)
             assert master.accepted == 1
@@ -119,10 +119,10 @@ async def test_a_master_that_cannot_be_trusted_gets_and_gives_nothing(
         master.tls_context = server
         async with following(copy, master, tls_context=client) as slave:
             await hands.pass_time(12)
-            assert slave.state() is FollowerState.CONNECTING
-            assert "TLS handshake failed" in (slave.follower.status.last_error or "")
+            assert slave.state() is SlaveState.CONNECTING
+            assert "TLS handshake failed" in (slave.runner.status.last_error or "")
             assert copy.log.end == 0
-            assert len(master.master.replicas) == 0
+            assert len(master.master.slaves) == 0
             assert master.accepted >= 3
 
 
@@ -137,8 +137,8 @@ async def test_a_master_that_turns_the_slaves_certificate_down_is_dialled_again(
         master.tls_context = authority.server(asks_for_certificate=True)
         async with following(copy, master, tls_context=authority.client()) as slave:
             await hands.pass_time(3)
-            assert slave.state() is FollowerState.CONNECTING
-            assert slave.follower.status.last_error is not None
+            assert slave.state() is SlaveState.CONNECTING
+            assert slave.runner.status.last_error is not None
             assert copy.log.end == 0
 
 
@@ -154,7 +154,7 @@ async def test_a_slave_with_tls_does_not_fall_back_to_a_stock_master(
         master.tls_context = authority.server()
         async with following(copy, master, tls_context=authority.client()) as slave:
             await hands.pass_time(3)
-            assert slave.state() is FollowerState.REFUSED
+            assert slave.state() is SlaveState.REFUSED
             assert copy.log.end == 0
         with pytest.raises(ConfigError, match="haDialect"):
             Slave(copy, dialect="stock", tls_context=authority.client())
@@ -167,5 +167,5 @@ async def test_a_master_that_never_ends_its_handshake_is_given_up(mock_clock: Mo
         master.is_mute = True
         async with following(copy, master, tls_context=Authority().client()) as slave:
             await hands.pass_time(5.5)
-            assert "no connection within 5 s" in (slave.follower.status.last_error or "")
+            assert "no connection within 5 s" in (slave.runner.status.last_error or "")
             master.stop()

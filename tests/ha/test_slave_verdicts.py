@@ -10,7 +10,7 @@ import pytest
 from rmq.errors import ConfigError
 from rmq.ha.protocol.slave_link import FRAME_BYTES_MAX
 from rmq.ha.protocol.wire import DownHeader, DownKind, pack_down
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from tests.ha.following import Hands, Node, Slave, following, node
 from tests.ha.scripted_masters import HEADER, CoreMaster, StockMaster
 from tests.store.running import message
@@ -34,8 +34,8 @@ async def test_a_slave_that_is_ahead_of_its_master_stops_and_says_so_once(
         master = CoreMaster(source)
         async with following(copy, master) as slave:
             await hands.pass_time(12)
-            assert slave.state() is FollowerState.DIVERGED
-            status = slave.follower.status
+            assert slave.state() is SlaveState.DIVERGED
+            status = slave.runner.status
             assert status.diverged_at == source.log.end
             assert "ends at" in (status.last_error or "")
             assert master.accepted == 3, "it is greeted again every 5 s"
@@ -44,7 +44,7 @@ async def test_a_slave_that_is_ahead_of_its_master_stops_and_says_so_once(
             source.store.append([message(b"x" * 90000)])
             master.grew()
             await hands.pass_time(12)
-            assert slave.state() is FollowerState.DIVERGED
+            assert slave.state() is SlaveState.DIVERGED
             assert copy.bytes == before
         assert len(errors(caplog)) == 1
         assert "rmq ha resync" in errors(caplog)[0]
@@ -58,8 +58,8 @@ async def test_a_slave_whose_tail_is_another_stops(mock_clock: MockClock) -> Non
         before = copy.bytes
         async with following(copy, CoreMaster(source)) as slave:
             await hands.pass_time(6)
-            assert slave.state() is FollowerState.DIVERGED
-            assert "differ between" in (slave.follower.status.last_error or "")
+            assert slave.state() is SlaveState.DIVERGED
+            assert "differ between" in (slave.runner.status.last_error or "")
             assert copy.bytes == before
 
 
@@ -74,12 +74,12 @@ async def test_a_slave_follows_again_when_the_master_is_the_right_one(
         master = CoreMaster(wrong)
         async with following(copy, master) as slave:
             await hands.pass_time(6)
-            assert slave.state() is FollowerState.DIVERGED
+            assert slave.state() is SlaveState.DIVERGED
             # A master that was set up anew at the same address.
             master.node, master.master.log = source, source.log
             await hands.pass_time(6)
-            assert slave.state() is FollowerState.STREAMING
-            assert slave.follower.status.diverged_at is None
+            assert slave.state() is SlaveState.STREAMING
+            assert slave.runner.status.diverged_at is None
 
 
 async def test_a_master_of_an_older_epoch_is_not_followed(
@@ -90,7 +90,7 @@ async def test_a_master_of_an_older_epoch_is_not_followed(
         source.put(5)
         async with following(copy, CoreMaster(source, epoch=3), epoch=4) as slave:
             await hands.pass_time(12)
-            assert slave.state() is FollowerState.STALE
+            assert slave.state() is SlaveState.STALE
             assert copy.log.end == 0
             assert slave.adopted == []
         assert len(errors(caplog)) == 1
@@ -106,7 +106,7 @@ async def test_a_slave_that_needs_what_has_expired_is_seeded_anew(mock_clock: Mo
         source.core.log.segments.drop_first()
         async with following(copy, CoreMaster(source)) as slave:
             await hands.settle()
-            assert slave.state() is FollowerState.RESEEDING
+            assert slave.state() is SlaveState.RESEEDING
             ((offset, reason),) = slave.reseeds
             assert offset == source.log.begin
             assert "begins at" in reason
@@ -132,7 +132,7 @@ async def test_a_slave_that_was_cut_to_nothing_is_seeded_anew_where_its_master_b
             hands = Hands(mock_clock, [source.limiter, again.limiter])
             async with following(again, CoreMaster(source)) as slave:
                 await hands.settle()
-                assert slave.state() is FollowerState.RESEEDING
+                assert slave.state() is SlaveState.RESEEDING
                 assert [offset for offset, _ in slave.reseeds] == [source.log.begin]
                 assert again.log.end == 0
 
@@ -142,7 +142,7 @@ async def test_a_slave_that_was_cut_to_nothing_is_seeded_anew_where_its_master_b
     [
         pytest.param({"cluster": "other"}, "a slave of other/broker-a", id="another cluster"),
         pytest.param({"broker_name": "broker-b"}, "a slave of C/broker-b", id="another broker"),
-        pytest.param({"replica": b"m" * 16}, "the same store", id="a copy of the master"),
+        pytest.param({"store_id": b"m" * 16}, "the same store", id="a copy of the master"),
         pytest.param({"secret": b"wrong"}, "does not know the secret", id="another secret"),
     ],
 )
@@ -158,8 +158,8 @@ async def test_a_slave_that_is_refused_stops_and_says_why(
         secret = b"right" if "secret" in options else b""
         async with following(copy, CoreMaster(source, secret=secret), **options) as slave:
             await hands.pass_time(12)
-            assert slave.state() is FollowerState.REFUSED
-            assert reason in (slave.follower.status.last_error or "")
+            assert slave.state() is SlaveState.REFUSED
+            assert reason in (slave.runner.status.last_error or "")
             assert copy.log.end == 0
         assert len(errors(caplog)) == 1
         assert reason in errors(caplog)[0]
@@ -170,8 +170,8 @@ async def test_a_secret_that_only_the_master_has_is_asked_for(mock_clock: MockCl
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         async with following(copy, CoreMaster(source, secret=b"s")) as slave:
             await hands.settle()
-            assert slave.state() is FollowerState.REFUSED
-            assert "haSecret is not set here" in (slave.follower.status.last_error or "")
+            assert slave.state() is SlaveState.REFUSED
+            assert "haSecret is not set here" in (slave.runner.status.last_error or "")
 
 
 async def test_a_master_that_does_not_know_the_secret_gets_and_gives_nothing(
@@ -182,7 +182,7 @@ async def test_a_master_that_does_not_know_the_secret_gets_and_gives_nothing(
         source.put(5)
         async with following(copy, CoreMaster(source), secret=b"s") as slave:
             await hands.pass_time(6)
-            assert slave.state() is FollowerState.REFUSED
+            assert slave.state() is SlaveState.REFUSED
             assert copy.log.end == 0
 
 
@@ -192,7 +192,7 @@ async def test_who_knows_the_secret_follows(mock_clock: MockClock) -> None:
         source.put(5)
         async with following(copy, CoreMaster(source, secret=b"s"), secret=b"s") as slave:
             await hands.settle()
-            assert slave.state() is FollowerState.STREAMING
+            assert slave.state() is SlaveState.STREAMING
             assert copy.bytes == source.bytes
 
 
@@ -202,9 +202,9 @@ async def test_a_slave_with_segments_of_another_size_is_refused(mock_clock: Mock
         source.put(5)
         async with following(copy, CoreMaster(source)) as slave:
             await hands.settle()
-            assert slave.state() is FollowerState.REFUSED
+            assert slave.state() is SlaveState.REFUSED
             assert "mappedFileSizeCommitLog is 32768 on the slave and 16384 on the master" in (
-                slave.follower.status.last_error or ""
+                slave.runner.status.last_error or ""
             )
 
 
@@ -218,7 +218,7 @@ async def follow_frames(hands: Hands, source: Node, copy: Node, frames: list[byt
     async with following(copy, master, dialect="stock") as slave:
         await hands.pass_time(1)
         assert master.accepted >= 1
-        slave.last_status = slave.follower.status
+        slave.last_status = slave.runner.status
     return slave
 
 
@@ -263,7 +263,7 @@ async def test_a_master_that_is_at_another_offset_is_not_followed(
         copy.core.append_raw(0, source.bytes)
         slave = await follow_frames(hands, source, copy, [HEADER.pack(offset, 10), bytes(10)])
         assert slave.last_status is not None
-        assert slave.last_status.state is FollowerState.DIVERGED
+        assert slave.last_status.state is SlaveState.DIVERGED
         assert slave.last_status.diverged_at == offset
         assert copy.bytes == source.bytes
 
@@ -291,14 +291,14 @@ async def test_a_native_master_that_goes_mad_is_left(
         master = CoreMaster(source)
         async with following(copy, master) as slave:
             await hands.settle()
-            assert slave.state() is FollowerState.STREAMING
+            assert slave.state() is SlaveState.STREAMING
             before = copy.bytes
             await master.interject(frame)
             await hands.settle()
-            assert slave.state() is FollowerState.CONNECTING
-            assert reason in (slave.follower.status.last_error or "")
+            assert slave.state() is SlaveState.CONNECTING
+            assert reason in (slave.runner.status.last_error or "")
             assert copy.bytes == before
-            await hands.until(lambda: slave.state() is FollowerState.STREAMING)
+            await hands.until(lambda: slave.state() is SlaveState.STREAMING)
 
 
 @pytest.mark.parametrize(
@@ -318,8 +318,8 @@ async def test_a_greeting_that_is_none_is_not_waited_for(
         master.frames = [frame + bytes(100)]
         async with following(copy, master, dialect="native") as slave:
             await hands.settle()
-            assert slave.state() is FollowerState.CONNECTING
-            assert slave.follower.status.last_error is not None
+            assert slave.state() is SlaveState.CONNECTING
+            assert slave.runner.status.last_error is not None
             assert copy.log.end == 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.errors import DiskFullError, LogGapError
-from rmq.ha.protocol.slave_link import Ending, EndKind
+from rmq.ha.protocol.slave_link import EndKind, LinkEnd
 from rmq.ha.protocol.wire import CatchUp
 from rmq.ha.stock_master import Extent, examine
 from rmq.remoting.bodies import KVTable
@@ -37,7 +37,7 @@ async def ask(
     catch_up: CatchUp = CatchUp.OLDEST,
     *,
     table: HandlerTable | None = None,
-) -> Ending | Extent:
+) -> LinkEnd | Extent:
     """Let a slave examine a stock master."""
     async with serving(table or stock_questions(source)) as server, open_client() as client:
         return await examine(client, address_of(server), copy.store, catch_up)
@@ -107,7 +107,7 @@ async def test_a_slave_that_is_ahead_has_diverged() -> None:
         copy.core.append_raw(0, source.bytes)
         copy.core.append_raw(copy.log.end, source.bytes[:1])
         found = await ask(source, copy)
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert (found.kind, found.offset) == (EndKind.DIVERGED, source.log.end)
         assert f"ends at {source.log.end + 1}" in found.reason
 
@@ -130,7 +130,7 @@ async def test_a_slave_whose_end_is_another_has_diverged(place: int) -> None:
         while copy.core.dispatcher.catch_up():
             pass
         found = await ask(source, copy)
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.DIVERGED
         assert f"differ at {entry[0] if place < 0 else end}" in found.reason
 
@@ -141,7 +141,7 @@ async def test_a_slave_with_records_of_its_own_has_diverged() -> None:
         results = copy.store.append([message(b"of another size entirely") for _ in range(50)])
         assert {result.status for result in results} == {AppendStatus.PUT_OK}
         found = await ask(source, copy)
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.DIVERGED
 
 
@@ -150,7 +150,7 @@ async def test_a_slave_whose_end_is_no_record_has_diverged() -> None:
         copy.core.dispatcher.bound = lambda: 0
         copy.core.append_raw(0, b"no record, whatever it may be" * 5)
         found = await ask(source, copy)
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.DIVERGED
         assert "no record" in found.reason
 
@@ -176,7 +176,7 @@ async def test_a_slave_that_ends_before_the_master_begins_is_seeded_anew(
         assert len(firsts) > 3
         source.core.log.segments.drop_first()
         found = await ask(source, copy, catch_up)
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert (found.kind, found.offset) == (EndKind.RESEED, firsts[segment])
         assert copy.log.end == 5000
 
@@ -225,7 +225,7 @@ async def test_a_log_that_was_begun_elsewhere_does_not_begin_twice() -> None:
         with pytest.raises(LogGapError):
             copy.core.begin_raw(SEGMENT_BYTES)
         found = await ask(source, copy)
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.DIVERGED
 
 
@@ -260,7 +260,7 @@ def info_table(info: dict[str, str] | None) -> HandlerTable:
 async def test_a_master_that_cannot_be_asked_is_not_followed_now(table: HandlerTable) -> None:
     async with pair(500) as (source, copy):
         found = await ask(source, copy, table=table)
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.CLOSED
         assert "cannot be asked" in found.reason
         assert copy.log.end == 500
@@ -269,7 +269,7 @@ async def test_a_master_that_cannot_be_asked_is_not_followed_now(table: HandlerT
 async def test_a_master_that_is_not_there_is_not_followed_now() -> None:
     async with node() as copy, open_client() as client:
         found = await examine(client, "127.0.0.1:1", copy.store, CatchUp.OLDEST)
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.CLOSED
 
 
@@ -277,6 +277,6 @@ async def test_a_master_with_segments_of_another_size_is_refused() -> None:
     extent = {"commitLogMinOffset": "10000", "commitLogMaxOffset": "20000"}
     async with pair() as (source, copy):
         found = await ask(source, copy, table=info_table(extent))
-        assert isinstance(found, Ending)
+        assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.REFUSED
         assert "mappedFileSizeCommitLog" in found.reason

@@ -113,11 +113,11 @@ class Item:
     """Something that waits; compared by identity only, as heap entries must never compare items."""
 
     name: int
-    settled: bool = False
+    is_complete: bool = False
 
 
 SETTLED_MAX: Final = 2 * 64 + 1
-"""What a heap of settled items may come to before it is swept."""
+"""How many complete items a heap may hold before it is swept."""
 
 
 def filled(*deadlines: float) -> tuple[Deadlines[Item], list[Item]]:
@@ -154,11 +154,11 @@ def test_an_item_expires_once() -> None:
     assert heap.expire(2.0) == []
 
 
-def test_settled_items_neither_expire_nor_are_waited_for() -> None:
+def test_complete_items_neither_expire_nor_are_waited_for() -> None:
     heap, items = filled(1.0, 2.0, 3.0)
-    items[0].settled = True
+    items[0].is_complete = True
     assert heap.next_at() == 2.0
-    items[1].settled = True
+    items[1].is_complete = True
     assert heap.expire(2.5) == []
     assert heap.next_at() == 3.0
 
@@ -176,7 +176,7 @@ def test_answered_calls_do_not_pile_up_however_far_their_deadlines() -> None:
     for number in range(10_000):
         item = Item(number)
         heap.add(1e9 + number, item)
-        item.settled = True
+        item.is_complete = True
         assert len(heap) <= SETTLED_MAX
 
 
@@ -187,7 +187,7 @@ def test_calls_that_still_wait_survive_the_sweeping() -> None:
         item = Item(number)
         heap.add(float(number), item)
         if number % 100:
-            item.settled = True
+            item.is_complete = True
         else:
             waiting.append(item)
     assert len(heap) <= max(2 * len(waiting) + 1, SETTLED_MAX)
@@ -195,15 +195,15 @@ def test_calls_that_still_wait_survive_the_sweeping() -> None:
     assert heap.expire(10_000.0) == waiting
 
 
-def test_a_crowd_of_settled_calls_is_forgotten_in_the_course_of_as_many_new_ones() -> None:
+def test_a_crowd_of_complete_calls_is_forgotten_in_the_course_of_as_many_new_ones() -> None:
     crowd = 5_000
     heap, items = filled(*[1e9] * crowd)
     for item in items:
-        item.settled = True
+        item.is_complete = True
     for number in range(crowd + 1):
         item = Item(number)
         heap.add(2e9, item)
-        item.settled = True
+        item.is_complete = True
         assert len(heap) <= 2 * crowd + 1
     assert len(heap) <= SETTLED_MAX
 
@@ -213,13 +213,13 @@ def test_sweeping_costs_little_however_many_calls_wait() -> None:
 
     class Watched(Item):
         @property
-        def settled(self) -> bool:
+        def is_complete(self) -> bool:
             nonlocal looks
             looks += 1
             return False
 
-        @settled.setter
-        def settled(self, settled: bool) -> None:
+        @is_complete.setter
+        def is_complete(self, is_complete: bool) -> None:
             pass
 
     count = 20_000
@@ -257,11 +257,11 @@ class DeadlinesAgainstAList(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
-    def settle_some(self, data: st.DataObject) -> None:
+    def complete_some(self, data: st.DataObject) -> None:
         start = data.draw(st.integers(0, len(self.waiting) - 1))
         count = data.draw(st.sampled_from([1, 1, 2, 40, 200]))
         for _, item in self.waiting[start : start + count]:
-            item.settled = True
+            item.is_complete = True
         del self.waiting[start : start + count]
 
     @rule(seconds=st.integers(0, 15))
@@ -271,7 +271,7 @@ class DeadlinesAgainstAList(RuleBasedStateMachine):
         assert self.heap.expire(self.now) == [item for _, _, item in due]
         self.waiting = [(d, item) for d, item in self.waiting if d > self.now]
         for _, _, item in due:
-            item.settled = True
+            item.is_complete = True
         self.timer = self.heap.next_at()
 
     @rule()
@@ -287,7 +287,7 @@ class DeadlinesAgainstAList(RuleBasedStateMachine):
             assert self.timer <= deadline
 
     @invariant()
-    def settled_items_are_a_bounded_part(self) -> None:
+    def complete_items_are_a_bounded_part(self) -> None:
         assert len(self.waiting) <= len(self.heap) <= 2 * max(64, self.waiting_max) + 1
 
 

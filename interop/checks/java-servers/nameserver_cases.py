@@ -93,7 +93,7 @@ async def run_nameserver_cases(
         call = channel.submit(RequestCode.PULL_MESSAGE, on_outcome=outcomes.append, timeout_s=30)
         await asker.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         expect("outcomes", outcomes, [])
-        expect_true("the call to be open", not call.settled)
+        expect_true("the call to be open", not call.is_complete)
         client.close_channel(nameserver)
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmq.broker.stats.broker import BrokerStats
     from rmq.broker.tables.consumer_offsets import ConsumerOffsets
     from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.writer import Keeper
+    from rmq.broker.tables.writer import TableWriter
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.headers import (
         DeleteSubscriptionGroupRequest,
@@ -62,7 +62,7 @@ class GroupHandlers:
         groups: GroupTable,
         clients: ClientRegistry,
         offsets: ConsumerOffsets,
-        keeper: Keeper,
+        keeper: TableWriter,
         stats: BrokerStats,
         *,
         now_ms: Callable[[], int],

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.stats.broker import BrokerStats
     from rmq.broker.tables.topics import TopicTable
-    from rmq.broker.tables.writer import Keeper
+    from rmq.broker.tables.writer import TableWriter
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore
@@ -70,7 +70,7 @@ class TopicHandlers:
         store: MessageStore,
         topics: TopicTable,
         clients: ClientRegistry,
-        keeper: Keeper,
+        keeper: TableWriter,
         stats: BrokerStats,
         on_deleted: Callable[[str], None],
         wait_told: Callable[[], Awaitable[None]],

@@ -19,7 +19,7 @@ import rmq
 from rmq.broker.config import BrokerRole
 from rmq.broker.metrics.families import Catalogue, Sheet
 from rmq.broker.metrics.slaves import SlaveChoice
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
@@ -191,11 +191,11 @@ COUNTERS: Final[dict[str, tuple[Family, tuple[str, ...]]]] = {
 ROLES: Final = {role.value: role.value.lower() for role in BrokerRole}
 MODES: Final = {BrokerRole.ASYNC_MASTER.value: "async", BrokerRole.SYNC_MASTER.value: "sync"}
 STATES: Final = {
-    **{state.value: state.name.lower() for state in FollowerState},
+    **{state.value: state.name.lower() for state in SlaveState},
     "changing role": "changing_role",
 }
 REASONS: Final = {refusal: refusal.name.lower() for refusal in Refusal}
-_LIVE: Final = (FollowerState.CATCHING_UP.value, FollowerState.STREAMING.value)
+_LIVE: Final = (SlaveState.CATCHING_UP.value, SlaveState.STREAMING.value)
 
 
 @final

@@ -38,7 +38,7 @@ from rmq.broker.replication.leader_check import (
     later_record,
     listed_master,
 )
-from rmq.broker.replication.peers import Siblings
+from rmq.broker.replication.peers import Peers
 from rmq.errors import ClientError, ConnectionLostError, ResponseError, RmqError
 from rmq.remoting.bodies import KVTable, body_crc32
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -414,10 +414,10 @@ class Registration:
                 self._client, listed, config, self._epoch(), timeout_s=timeout_s
             )
         if found is None:
-            siblings = Siblings(self._live, self._client)
+            peers = Peers(self._live, self._client)
             with trio.move_on_after(_left(deadline) / 2):
                 try:
-                    found = await later_record(siblings, address, config, self._epoch, listed)
+                    found = await later_record(peers, address, config, self._epoch, listed)
                 except RmqError as exc:
                     logger.info("nameserver %s does not say what is recorded: %s", address, exc)
         if found is not None:
@@ -438,7 +438,7 @@ class Registration:
             raise _FencedError
         with trio.move_on_after(_left(deadline)):
             try:
-                await delete_forged(Siblings(self._live, self._client), address, config)
+                await delete_forged(Peers(self._live, self._client), address, config)
             except RmqError as exc:
                 logger.debug("nameserver %s: %s", address, exc)
         raise ResponseError(
@@ -461,8 +461,8 @@ class Registration:
             # Between two masters of one epoch an operator has to decide.
             return
         self._looked_at = now
-        siblings = Siblings(self._live, self._client)
-        answer = await is_confirmed(siblings, self._client, fence, config, self._epoch)
+        peers = Peers(self._live, self._client)
+        answer = await is_confirmed(peers, self._client, fence, config, self._epoch)
         if self.fence is not fence:
             return
         if answer is not False:

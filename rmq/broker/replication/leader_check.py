@@ -1,13 +1,13 @@
-"""Is another broker master of this broker's name? Asked by a master, before it says that it is.
+"""A master checks, before it registers, whether another broker is master of its name.
 
-A nameserver of ours turns a master away that was deposed. A stock one does not know of epochs: with
-it the last one to register is master, so a master that was deposed and comes back must find out for
-itself. And what a nameserver says may rest on a registration that somebody forged. So nobody is
-fenced by a word alone. A later epoch is confirmed by
+A nameserver of ours refuses a master that was replaced. A stock one does not know epochs: it lists
+the last master to register, so a former master that comes back has to find out for itself. And what
+a nameserver lists may be a forged registration. So an unconfirmed claim fences no master. A later
+epoch is confirmed by
 
 - the broker that a nameserver lists, if it answers and is of a later epoch, or master of the same;
 - the in-sync record that a nameserver keeps, if it is of a later epoch. Records outlive brokers and
-  nameservers that are restarted, so they keep a deposed master out while the new one is down.
+  nameservers that are restarted, so they keep a former master out while the new one is down.
 
 Where brokers have a secret, only records made with it count, and a broker that answers has to know
 such a record of its epoch. A listed broker that does not answer, or is a stock one, proves nothing,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmq.broker.config import BrokerConfig
-    from rmq.broker.replication.peers import Siblings
+    from rmq.broker.replication.peers import Peers
     from rmq.remoting.channel import Channel
     from rmq.remoting.client import RemotingClient
 
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 MASTER_ID: Final = 0
 PROBE_S: Final = 1.0
-"""How long the broker that is listed may take to answer."""
+"""How long the listed broker may take to answer."""
 LOOK_S: Final = 10.0
 """How long it may take to ask all nameservers whether there is a later epoch."""
 
@@ -50,14 +50,14 @@ class Fence(NamedTuple):
     """Why a broker must not be master."""
 
     epoch: int
-    """Of the broker that is; only a later one is an answer to it."""
+    """The epoch of the broker that is master; only a later one lifts the fence."""
     reason: str
     address: str = ""
-    """The broker that said so itself; empty if a record does."""
+    """The broker that confirmed it; empty if a record does."""
 
 
 async def listed_master(channel: Channel, broker_name: str, *, timeout_s: float) -> str | None:
-    """Ask a nameserver for the master of a name; None if it has none, or does not say.
+    """Ask a nameserver for the master of a name; None if it lists none.
 
     Raise `ClientError` if there is no answer at all.
     """
@@ -67,7 +67,7 @@ async def listed_master(channel: Channel, broker_name: str, *, timeout_s: float)
     try:
         listed = ClusterInfo.decode(answer.body).broker_addr_table.get(broker_name)
     except ProtocolError as exc:
-        logger.warning("nameserver %s says who is there in a way of its own: %s", channel.peer, exc)
+        logger.warning("cannot decode cluster info from nameserver %s: %s", channel.peer, exc)
         return None
     return None if listed is None else listed.broker_addrs.get(MASTER_ID)
 
@@ -75,7 +75,7 @@ async def listed_master(channel: Channel, broker_name: str, *, timeout_s: float)
 async def ask_listed(
     client: RemotingClient, address: str, config: BrokerConfig, epoch: int, *, timeout_s: float
 ) -> Fence | None:
-    """Ask the broker that a nameserver lists as master whether it is; never raises for it."""
+    """Ask the broker that a nameserver lists as master for its status; never raises."""
     status: HaStatusBody | None = None
     with trio.move_on_after(timeout_s):
         try:
@@ -83,25 +83,25 @@ async def ask_listed(
             if answer.code == ResponseCode.SUCCESS:
                 status = HaStatusBody.decode(answer.body)
         except RmqError as exc:
-            logger.info("%s is listed as master and does not say of what epoch: %s", address, exc)
+            logger.info("no status from %s, which is listed as master: %s", address, exc)
     return None if status is None else fence_of(address, status, config, epoch)
 
 
 def fence_of(address: str, status: HaStatusBody, config: BrokerConfig, epoch: int) -> Fence | None:
-    """Decide whether what the broker at `address` says keeps a master of `epoch` from being one."""
+    """Decide whether the status of the broker at `address` fences a master of `epoch`."""
     if status.broker_name != config.broker_name or status.address == config.address:
-        # Another broker has got that address; or it is an address that this one had before.
+        # Another broker has that address now; or it is an earlier address of this broker.
         return None
     if status.pending:
-        # It may find that this one has gone on, and withdraw.
+        # It may find that this broker has gone on, and withdraw.
         return None
     later = status.epoch > epoch
     if not later and (status.epoch != epoch or status.role != "MASTER"):
         return None
     if not _is_proven(status, config):
         logger.warning(
-            "%s says that it is master of %s in epoch %d, but knows no in-sync record of it that"
-            " was made with haSecret; it counts for nothing",
+            "%s claims to be master of %s in epoch %d, but has no in-sync record of it that was"
+            " made with haSecret; the claim is ignored",
             address,
             config.broker_name,
             status.epoch,
@@ -123,7 +123,7 @@ def fence_of(address: str, status: HaStatusBody, config: BrokerConfig, epoch: in
 
 
 def _is_proven(status: HaStatusBody, config: BrokerConfig) -> bool:
-    """Tell whether a broker knows a record of its epoch that was made with the secret, if any."""
+    """Return whether a broker has a record of its epoch made with the secret, if there is one."""
     secret = config.ha_secret.encode()
     if not secret:
         return True
@@ -135,7 +135,7 @@ def _is_proven(status: HaStatusBody, config: BrokerConfig) -> bool:
 
 
 async def later_record(
-    siblings: Siblings,
+    peers: Peers,
     nameserver: str,
     config: BrokerConfig,
     epoch: Callable[[], int],
@@ -143,11 +143,11 @@ async def later_record(
 ) -> Fence | None:
     """Ask a nameserver for an in-sync record that is later than the epoch of this broker.
 
-    `epoch` is asked when the answer is there: this broker may have been promoted meanwhile. Raise
+    `epoch` is called after the answer: this broker may have been promoted meanwhile. Raise
     `ClientError` or `ResponseError` if there is no answer.
     """
     name = config.broker_name
-    record = await kept_record(siblings, nameserver, name, config.ha_secret.encode())
+    record = await kept_record(peers, nameserver, name, config.ha_secret.encode())
     if record is None or record.epoch <= epoch():
         return None
     where = f"; it lists {listed} as master" if listed not in (None, config.address) else ""
@@ -159,13 +159,13 @@ async def later_record(
 
 
 async def is_confirmed(
-    siblings: Siblings,
+    peers: Peers,
     client: RemotingClient,
     fence: Fence,
     config: BrokerConfig,
     epoch: Callable[[], int],
 ) -> bool | None:
-    """Tell whether anybody still says that there is a later epoch; None if too few answer.
+    """Return whether a broker or nameserver still confirms a fence; None if too few answer.
 
     A record that counts is kept by most nameservers, so most of them have to deny it.
     """
@@ -180,9 +180,9 @@ async def is_confirmed(
         try:
             channel = await client.channel(nameserver)
             listed = await listed_master(channel, config.broker_name, timeout_s=ASK_S)
-            found = await later_record(siblings, nameserver, config, epoch, listed)
+            found = await later_record(peers, nameserver, config, epoch, listed)
         except RmqError as exc:
-            logger.info("nameserver %s does not say who is master: %s", nameserver, exc)
+            logger.info("cannot ask nameserver %s for the master: %s", nameserver, exc)
             return
         if found is None and listed not in (None, config.address):
             found = await ask_listed(client, listed, config, epoch(), timeout_s=PROBE_S)
@@ -197,16 +197,16 @@ async def is_confirmed(
     return False if len(answers) > len(nameservers) // 2 else None
 
 
-async def delete_forged(siblings: Siblings, nameserver: str, config: BrokerConfig) -> None:
-    """Delete a record that was not made with the secret: it keeps this broker's own ones out.
+async def delete_forged(peers: Peers, nameserver: str, config: BrokerConfig) -> None:
+    """Delete a record that was not made with the secret: it blocks this broker's own records.
 
-    Without a secret anybody may write them, and nothing is deleted.
+    Without a secret every client may write records, and nothing is deleted.
     """
     secret, name = config.ha_secret.encode(), config.broker_name
     if not secret:
         return
     key = GetKvConfigRequest(namespace=NAMESPACE, key=name)
-    answer = await siblings.ask(nameserver, RequestCode.GET_KV_CONFIG, key)
+    answer = await peers.ask(nameserver, RequestCode.GET_KV_CONFIG, key)
     value = answer.header(GetKvConfigResponse).value or ""
     try:
         is_forged = not read_record(value).is_genuine(secret, name)
@@ -221,4 +221,4 @@ async def delete_forged(siblings: Siblings, nameserver: str, config: BrokerConfi
             value,
         )
         header = DeleteKvConfigRequest(namespace=NAMESPACE, key=name)
-        await siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, header)
+        await peers.ask(nameserver, RequestCode.DELETE_KV_CONFIG, header)

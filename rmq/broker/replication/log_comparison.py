@@ -1,4 +1,4 @@
-"""Up to where the logs of two brokers are the same.
+"""Finds the common prefix of the logs of two brokers.
 
 Compared by digests of ranges, coarse ones first and finer ones where the coarse differ, so that
 terabytes that are the same cost a read at either end and a few kilobytes on the wire.
@@ -59,7 +59,7 @@ def count_records(log: CommitLog, start: int, stop: int) -> int:
 
 
 async def common_prefix(log: DigestedLog, ask: Ask) -> tuple[int, int]:
-    """Return up to where a log is the same as another one, and where that other one ends.
+    """Return the end of the common prefix of a log and another one, and the end of the other.
 
     `ask(start, stop, step)` returns digests of the other one. Nothing in common is `log.begin`, or
     where the other one ends if that is before. What both hold is compared, no more: what the other
@@ -73,7 +73,7 @@ async def common_prefix(log: DigestedLog, ask: Ask) -> tuple[int, int]:
     for step in STEPS:
         differs = await _first_difference(log, ask, start, stop, step)
         if differs is None:
-            # It went away since: a range that differed as a whole is still not the same.
+            # The log changed since; the coarser range differed, so its start stays the result.
             break
         same_until = start = differs
         stop = min(stop, differs + step)
@@ -97,7 +97,7 @@ async def _first_difference(
                 return mine.start
         compared = min(len(ours), len(theirs))
         if not compared:
-            # One of the two has it no longer, and cannot tell.
+            # One of the two no longer has it, so it cannot be compared.
             return start
         start = ours[compared - 1].stop
     return None

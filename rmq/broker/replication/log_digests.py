@@ -1,8 +1,8 @@
-"""What the log holds, as digests of ranges, for comparing two brokers while they run.
+"""Digests of ranges of the log, for comparing two running brokers.
 
-An answer is bounded: in the number of ranges, so that it fits a frame, and in bytes, so that it
-comes before the asker gives up. Reading is done in a thread, in pieces short enough to be waited
-for when the broker stops.
+A response is bounded in the number of ranges, so that it fits a frame, and in bytes, so that it
+comes before the request times out. The log is read in a thread, in pieces short enough to finish
+while the broker stops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ANSWER_BYTES_MAX: Final = 512 * 1024**2
 STEP_BYTES_MIN: Final = 4 * 1024
 STEP_BYTES_MAX: Final = 256 * 1024**2
 PIECE_BYTES: Final = 16 * 1024**2
-"""So much is read at a time, but always a whole range."""
+"""How much is read at a time, but always a whole range."""
 
 
 class DigestedLog(Protocol):

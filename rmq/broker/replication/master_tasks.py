@@ -1,7 +1,7 @@
-"""What only a master does: delivers delayed messages and asks about transactions.
+"""Tasks that only a master runs: delivery of delayed messages and checks of transactions.
 
-They begin with the role and end with it. A slave that becomes master goes on where the tables say
-that it got from its last master.
+They start and stop with the role. A slave that becomes master continues at the positions in the
+tables that it copied from its last master.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 
 @final
-class MasterDuties:
-    """The duties of one broker."""
+class MasterTasks:
+    """The master-only tasks of one broker."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class MasterDuties:
         self._parting = parting
 
     async def run(self) -> None:
-        """Do them until cancelled."""
+        """Run them until cancelled."""
         self._parting.go_on()
         self._delay.start()
         async with trio.open_nursery() as nursery:
@@ -57,32 +57,32 @@ class MasterDuties:
             nursery.start_soon(self._transaction_checks.run)
 
     def take_over(self) -> None:
-        """Get ready to be master after having been a slave; the log is dispatched by now."""
+        """Prepare a former slave to be master; its log is fully dispatched by now."""
         self._metadata.take_reached()
         self._offsets.clamp(self._store.core.queues.end_of)
         self._name_unknown_topics()
         self._parting.begin()
 
     def _name_unknown_topics(self) -> None:
-        """Have a topic for every queue there is: a master may die right after it made one, with
-        messages in it that its slave has, but before the slave has heard of the topic itself.
+        """Create a topic for each queue that has none. A master may die after it created a topic
+        and its slave got the messages, but before the slave copied the topic itself.
         """
         queues_of: dict[str, int] = {}
         for queue in self._store.core.queues:
             queues_of[queue.topic] = max(queue.queue_id + 1, queues_of.get(queue.topic, 0))
         for topic, queues in sorted(queues_of.items()):
             if self._topics.get(topic) is None:
-                logger.warning("topic %s was not known, it has %d queues now", topic, queues)
+                logger.warning("created missing topic %s with %d queues", topic, queues)
                 self._topics.create_on_send_back(topic, queues)
 
     def give_up(self) -> None:
-        """Have done with being master: `run` was cancelled, the store is flushed."""
+        """Stop being master: `run` was cancelled, the store is flushed."""
         self._parting.end()
         if self._delay.is_started:
             self._delay.stop()
 
     def changes(self) -> int:
-        """A number that moves with what slaves ask for."""
+        """Return a number that changes with the tables that slaves copy."""
         return (
             self._topics.changes
             + self._groups.changes

@@ -1,4 +1,4 @@
-"""How the tables of a slave compare with those of its master. Pure."""
+"""Whether the tables that a slave copies are current. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CURRENT_S: Final = 30.0
-"""A copy that is older is not current: three of the usual intervals."""
+"""A copy that is older than this is not current: three of the usual intervals."""
 CURRENT_COPIES: Final = 3
-"""Unless copying takes long: then this many times as long as it took."""
+"""If copying takes long, the limit is this many times as long as the last copy took."""
 FAILURES_MAX: Final = 1
-"""So many failures in a row may be chance: a master that is busy is asked again soon."""
+"""This many failures in a row are tolerated: a busy master is asked again soon."""
 
 
 class Table(enum.Enum):
-    """What is copied."""
+    """The tables that a slave copies."""
 
     TOPICS = "topics"
     GROUPS = "groups"
@@ -26,19 +26,19 @@ class Table(enum.Enum):
 
 
 class TableStatus(NamedTuple):
-    """How the copying of one table goes."""
+    """State of the copy of one table."""
 
     copied_at: float | None
-    """When it was last like the master's, by the monotonic clock."""
+    """When it was last equal to the master's, on the monotonic clock."""
     error: str | None
     """Why the last copy failed."""
     failures: int = 0
     """How many copies have failed since."""
     took_s: float = 0.0
-    """How long the last one took that did not fail."""
+    """How long the last successful copy took."""
 
     def why_not_current(self, now: float) -> str | None:
-        """Return why the table does not count as the master's; None if it does."""
+        """Return why the table is not current; None if it is."""
         if self.error is not None and (self.copied_at is None or self.failures > FAILURES_MAX):
             return f"not copied: {self.error}"
         if self.copied_at is None:
@@ -50,16 +50,16 @@ class TableStatus(NamedTuple):
 
 
 class SyncStatus(NamedTuple):
-    """How copying goes."""
+    """State of all copies."""
 
     master: str | None
-    """Who is asked; None: nobody."""
+    """The broker that tables are copied from."""
     tables: Mapping[Table, TableStatus]
     awaited_end: int | None
-    """Where the log has to come to before the progress that was copied counts."""
+    """The end that the log has to reach before the copied progress is applied."""
 
     def why_not_current(self, now: float) -> str | None:
-        """Return why this slave does not have its master's tables; None if it has."""
+        """Return why this slave's tables are not current; None if they are."""
         if self.master is None:
             return "no master is known whose tables may be copied"
         for table, status in self.tables.items():

@@ -1,31 +1,31 @@
-"""A slave copies what its master keeps beside the log: topics, groups and how far all have come.
+"""Copies the tables of a master to its slave: topics, groups, consumer offsets, delay progress.
 
 The requests are those of RocketMQ 4.9.8 SlaveSynchronize (21, 201, 43 and 45), every 10 s; at once
-when there is a new master, and soon when the master says that something has changed. Each table is
-copied on its own: what is wrong with one does not keep the others. Tables of any size are copied,
-in parts if the master is one of ours (`rmq.broker.tables.parts`). Each answer is read whole before
-the first change, so one that is cut off or makes no sense changes nothing.
+when there is a new master, and soon when the master announces a change. Each table is copied on its
+own: a failure of one does not affect the others. Tables of any size are copied, in parts if the
+master is one of ours (`rmq.broker.tables.parts`). Each response is decoded completely before the
+first change, so one that is truncated or invalid changes nothing.
 
-- Topics and groups become what the master has, unless their version is the same. They change when
-  all parts are here, of one version. A table that changes faster than it can be copied is taken
-  with the version it had at first, and copied again soon.
-- Consumer offsets only grow, but for resets (`rmq.broker.tables.offset_resets`), so each part is
-  taken as it comes. When a link begins in another epoch, those behind the ends of the queues here
-  are set back first: they may be of a log that the master does not have. 4.9.8 takes offsets as
-  they are, and a master that comes back with an old file then sends all groups back. Offsets that
-  cannot be are not taken (`rmq.broker.tables.offset_bounds`).
-- The progress of delayed messages and of transaction checks says that something was done whose
-  outcome is in the master's log. Taken over before that part of the log is here, it would lose
-  messages in a promotion. So it waits until the log has come as far as the master's was when it
-  answered. Our masters say in the answer how far that is, stock ones are asked afterwards.
+- Topics and groups are replaced by the master's, unless their version is the same, when all parts
+  of one version have arrived. A table that changes faster than it can be copied is applied with its
+  first version, and copied again soon.
+- Consumer offsets only grow, except for resets (`rmq.broker.tables.offset_resets`), so each part is
+  applied as it arrives. When a link begins in another epoch, offsets behind the ends of the queues
+  here are set back first: they may be of a log that the master does not have. 4.9.8 applies offsets
+  as they are, and a master that comes back with an old file then sets all groups back. Impossible
+  offsets are rejected (`rmq.broker.tables.offset_bounds`).
+- The progress of delayed messages and of transaction checks refers to results in the master's log.
+  Applied before that part of the log is here, it would lose messages in a promotion. So it waits
+  until the log has reached the end that the master's log had at its response. Our masters send that
+  end with the response, stock ones are asked afterwards.
 
-Who is asked: the master at the other end of the replication link, if it speaks our dialect and so
-says who it is (`trust`). Else the one whom a nameserver names (`point_to`), which anybody can do:
-so nobody, if there is a secret (haSecret) that only the link can prove.
+Tables are copied from the master at the other end of a native replication link (`trust`). Without
+one, from the master that a nameserver lists (`point_to`), which every host can register as: so from
+no one, if there is a secret (haSecret), which only the link can prove.
 
-Files are not written here: tables tell their keepers that they have changed. Nor is anything known
-of roles: whoever knows runs `run` while the broker is a slave, and before it becomes a master calls
-`take_reached` and clamps consumer offsets to the ends of the queues.
+This module writes no files: tables mark their writers. It knows no roles either: `Replication` runs
+`run` while the broker is a slave, and before it becomes master, `take_reached` is called and
+consumer offsets are clamped to the ends of the queues.
 """
 
 from __future__ import annotations
@@ -76,25 +76,25 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 10.0
 RETRY_S: Final = 2.0
-"""After a copy that failed."""
+"""Pause after a copy that failed."""
 NEWS_PAUSE_S: Final = 0.2
-"""At least so long is left between two copies, however much changes."""
+"""Shortest pause between two copies, however much changes."""
 NEWS_PAUSE_SHARE: Final = 9.0
-"""And at least so many times as long as the last one took, which is more when tables are large."""
+"""The pause is also at least this many times as long as the last copy took."""
 TIMEOUT_S: Final = 10.0
-"""More than the 3 s of 4.9.8: tables may be large, and nobody waits for them."""
+"""More than the 3 s of 4.9.8: tables may be large, and no request waits for them."""
 LOOK_S: Final = 0.2
-"""How often is looked whether the log has come as far as progress that waits for it."""
+"""How often it is checked whether the log has reached the end that copied progress waits for."""
 _SHOWN_MAX: Final = 3
 _THREAD_BYTES: Final = 16 * 1024
-"""Larger bodies are read in a thread: should they need the tolerant rules, that takes long."""
+"""Larger bodies are decoded in a thread: with the tolerant rules that may take long."""
 
 PARTS_MAX: Final = 4096
-"""Of one table: the last one was long before."""
+"""Limit of parts of one table; real tables have far fewer."""
 TABLE_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of topics or groups, which are held until all of them are here: more than a million."""
+"""Limit of topics or groups, which are kept in memory until complete: more than a million."""
 RESTARTS_MAX: Final = 3
-"""How often the copying of topics or groups begins anew because they have changed meanwhile."""
+"""How often copying topics or groups starts over because they have changed meanwhile."""
 
 T = TypeVar("T")
 B = TypeVar("B", bound="TopicConfigSerializeWrapper | SubscriptionGroupWrapper")
@@ -104,7 +104,7 @@ AnyBody = TypeVar("AnyBody", bound="Body")
 
 @final
 class MetadataSync:
-    """Keeps the tables of a slave like those of its master."""
+    """Copies the tables of its master to a slave."""
 
     def __init__(
         self,
@@ -125,14 +125,14 @@ class MetadataSync:
         self._delay = delay
         self._client = client
         self._master: str | None = None
-        """Who is asked."""
+        """The broker that tables are copied from."""
         self._last_master: str | None = None
         self._named: str | None = None
-        """The master by the word of a nameserver."""
+        """The master that nameservers list."""
         self._linked: str | None = None
-        """The master by its own word, over the link."""
+        """The master at the other end of the native link."""
         self._proven: str | None = None
-        """The last one of those, also when the link is gone."""
+        """The last master of a native link, also when the link has ended."""
         self._is_told_of_links = False
         self._was_native = False
         self._last_copy_from: str | None = None
@@ -149,7 +149,7 @@ class MetadataSync:
         self._has_joined = False
         """Whether consumer offsets behind the ends of queues are the present master's."""
         self._impossible: set[Table] = set()
-        """Tables with something that was not taken; it has been logged."""
+        """Tables with rejected values that were logged."""
 
     # --- notices -----------------------------------------------------------------------------
 
@@ -161,15 +161,15 @@ class MetadataSync:
         return SyncStatus(self._master, dict(self._tables), min(awaited, default=None))
 
     def why_not_current(self, now: float) -> str | None:
-        """Return why this slave does not have the tables of its master; None if it has."""
+        """Return why the tables are not current; None if they are."""
         return self.status.why_not_current(now)
 
     def is_current(self, now: float) -> bool:
-        """Tell whether the tables are those of the master, as of a few seconds ago."""
+        """Return whether the tables are current."""
         return self.why_not_current(now) is None
 
     def point_to(self, master_address: str | None) -> None:
-        """Note whom nameservers name as master; None: nobody."""
+        """Set the master that nameservers list; None: there is none."""
         self._named = master_address
         self._choose()
 
@@ -205,7 +205,7 @@ class MetadataSync:
         self._offsets.lower(self._core.queues.end_of)
 
     def _choose(self) -> None:
-        """Copy from the right broker from now on, beginning at once."""
+        """Choose the broker to copy from, and start at once if it has changed."""
         config = self._live.current
         if self._linked is not None:
             master = self._linked
@@ -214,7 +214,7 @@ class MetadataSync:
         else:
             master = self._named
         if master == config.address:
-            # As a slave is told whose master has just been taken out of the nameserver by hand.
+            # A nameserver from which the master was just removed by hand lists this slave itself.
             master = None
         if master == self._master:
             return
@@ -231,12 +231,12 @@ class MetadataSync:
         self._woken.set()
 
     def news(self) -> None:
-        """The master says that a table has changed."""
+        """Copy soon: the master announced that a table has changed."""
         self._has_news = True
         self._woken.set()
 
     def take_reached(self) -> None:
-        """Let progress count for which the log has what it rests on."""
+        """Apply the copied progress whose log end has been reached."""
         end = self._log.readable
         checked = self._checked.take(end)
         if checked is not None:
@@ -268,10 +268,10 @@ class MetadataSync:
                 await self._pause(ended + RETRY_S, ended + RETRY_S)
 
     async def sync_last(self) -> bool:
-        """Copy everything a last time from a master that has stepped down; tell whether that went
-        well.
+        """Copy everything a last time from a master that has stepped down; return whether that
+        succeeded.
 
-        Its link is gone by then, or goes meanwhile: the one that was at its end is asked.
+        Its link may have ended by then: the last master of a link is asked.
         """
         master = self._master
         if master is None:
@@ -283,7 +283,7 @@ class MetadataSync:
             self._last_copy_from = None
 
     async def sync_now(self) -> bool:
-        """Copy everything once; tell whether all of it is like the master's now."""
+        """Copy everything once; return whether all copies succeeded."""
         return await self._sync(self._master)
 
     async def _sync(self, master: str | None) -> bool:
@@ -325,7 +325,7 @@ class MetadataSync:
             await copy(master)
         except RmqError as exc:
             if master != self._last_master:
-                return  # it was about another one
+                return  # another master was chosen meanwhile
             failures = before.failures + 1
             self._tables[table] = before._replace(error=str(exc), failures=failures)
             if before.error != str(exc):
@@ -434,7 +434,7 @@ class MetadataSync:
         raise RemoteProtocolError(f"the table does not end within {PARTS_MAX} parts")
 
     async def _merge(self, master: str, answer: Command, offsets: SharedOffsets) -> list[str]:
-        """Take offsets over; return those that cannot be, for people."""
+        """Apply offsets; return those that were rejected, as text."""
         is_told = LOG_END_FIELD in answer.ext_fields
         log_end = await self._log_end(master, answer) if is_told else None
         odd = await self._merge_possible(offsets, log_end)
@@ -480,7 +480,7 @@ class MetadataSync:
         self.take_reached()
 
     def _warn(self, table: Table, master: str, impossible: list[str]) -> None:
-        """Log what was not taken, once until there is nothing of the kind any longer."""
+        """Log rejected values of a table, once until none are left."""
         if not impossible:
             self._impossible.discard(table)
         elif table not in self._impossible:
@@ -496,7 +496,7 @@ class MetadataSync:
     # --- asking ------------------------------------------------------------------------------
 
     async def _log_end(self, master: str, answer: Command) -> int:
-        """Return where the log of the master ended when it gave an answer, or a little later."""
+        """Return the end of the master's log at the time of a response, or a little later."""
         text = answer.ext_fields.get(LOG_END_FIELD)
         if text is None:
             info = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -524,9 +524,9 @@ class MetadataSync:
 
 @final
 class _Unreached(Generic[T]):
-    """Values that wait until the log has come to an offset.
+    """Values that wait until the log has reached an offset.
 
-    Two at most: the one that counts first, and the last that came.
+    Two at most: the first one due, and the latest.
     """
 
     def __init__(self) -> None:
@@ -535,7 +535,7 @@ class _Unreached(Generic[T]):
 
     @property
     def log_end(self) -> int | None:
-        """What the first one waits for."""
+        """The offset that the first value waits for."""
         return None if self._first is None else self._first[0]
 
     def add(self, log_end: int, value: T) -> None:
@@ -545,7 +545,7 @@ class _Unreached(Generic[T]):
             self._last = (log_end, value)
 
     def take(self, log_end: int) -> tuple[int, T] | None:
-        """Return the last one that counts by now, and keep those that do not."""
+        """Return the latest value that is due, and keep those that are not."""
         found = None
         while self._first is not None and self._first[0] <= log_end:
             found, self._first, self._last = self._first, self._last, None
@@ -566,7 +566,7 @@ def _split(body: SharedOffsets) -> tuple[SharedOffsets, SharedOffsets]:
 
 
 def _shown(offsets: SharedOffsets) -> list[str]:
-    """Return some of these for people."""
+    """Return some of these offsets as text."""
     rows = (
         f"{key}, queue {queue_id}: {offset}"
         for key, table in offsets.offset_table.items()

@@ -1,4 +1,4 @@
-"""The other brokers of the same name: who they are, and what they answer."""
+"""Finds the other brokers with this broker's name and queries their replication status."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ class Member(NamedTuple):
     address: str
     broker_id: int
     status: HaStatusBody | None
-    """None: it does not answer, or is of another make."""
+    """None: no answer, or not an rmq broker."""
 
 
 def free_id(members: list[Member]) -> int:
-    """Return an id for a slave that none of these has."""
+    """Return the lowest slave id that none of these members has."""
     taken = {member.broker_id for member in members}
     return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
 
 @final
-class Siblings:
-    """Finds and asks them."""
+class Peers:
+    """Queries the other brokers with this broker's name."""
 
     def __init__(self, live: LiveConfig, client: RemotingClient) -> None:
         self._live = live
         self._client = client
 
     async def members(self) -> list[Member]:
-        """Return them, as far as nameservers know them, by address."""
+        """Return the brokers that nameservers list under this name, sorted by address."""
         nameservers = self._live.current.namesrv_addrs
         known: dict[str, dict[str, int]] = {}
 
@@ -62,18 +62,18 @@ class Siblings:
             found.update(known[nameserver])
         members: list[Member] = []
 
-        async def look_at(address: str, broker_id: int) -> None:
+        async def query(address: str, broker_id: int) -> None:
             status: HaStatusBody | None = None
             try:
                 answer = await self.ask(address, RequestCode.HA_STATUS)
                 status = HaStatusBody.decode(answer.body)
             except RmqError as exc:
-                logger.info("%s does not say how it is: %s", address, exc)
+                logger.info("no replication status from %s: %s", address, exc)
             members.append(Member(address, broker_id, status))
 
         async with trio.open_nursery() as nursery:
             for address, broker_id in found.items():
-                nursery.start_soon(look_at, address, broker_id)
+                nursery.start_soon(query, address, broker_id)
         return sorted(members, key=lambda member: member.address)
 
     async def _known_to(self, nameserver: str) -> dict[str, int]:
@@ -82,7 +82,7 @@ class Siblings:
             answer = await self.ask(nameserver, RequestCode.GET_BROKER_CLUSTER_INFO)
             info = ClusterInfo.decode(answer.body)
         except RmqError as exc:
-            logger.info("nameserver %s does not say who is there: %s", nameserver, exc)
+            logger.info("no cluster info from nameserver %s: %s", nameserver, exc)
             return {}
         data = info.broker_addr_table.get(config.broker_name)
         if data is None:
@@ -101,7 +101,10 @@ class Siblings:
         *,
         timeout_s: float = ASK_S,
     ) -> Command:
-        """Ask and return the answer; raise `ClientError`, `ResponseError` for a no."""
+        """Send a request and return its response.
+
+        Raise `ClientError` if there is none, `ResponseError` if it is not SUCCESS.
+        """
         answer = await self._client.request(address, code, header, timeout_s=timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise ResponseError(address, code.name, answer.code, answer.remark)

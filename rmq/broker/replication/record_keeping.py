@@ -1,11 +1,10 @@
-"""Has the in-sync records of a master saved here, kept by nameservers, and told to slaves.
+"""Writes the in-sync records of a master to its disk and to the nameservers.
 
-What should be recorded and what a record is worth is decided elsewhere
-(`rmq.ha.protocol.record_keeper`). This looks again whenever a slave comes, goes or falls behind,
-writes records to disk, and brings them to nameservers, as values of their KV config
-(`rmq.model.in_sync_record`). Slaves get them over the link. A nameserver that is away gets them
-later; one that was emptied or set back gets them again, as soon as registration finds out that it
-may be one (`doubt`).
+`rmq.ha.protocol.record_keeper` decides what is recorded and which record counts. This module runs
+it whenever a slave connects, disconnects or falls behind, writes records to disk, and stores them
+in the KV config of nameservers (`rmq.model.in_sync_record`). Slaves get them over the link. A
+nameserver that is unreachable gets them later; one that has lost data gets them again as soon as
+registration suspects that (`doubt`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.replication.peers import Siblings
+    from rmq.broker.replication.peers import Peers
     from rmq.ha.protocol.master import Master
     from rmq.ha.server import ReplicationWait
     from rmq.model.in_sync_record import InSyncRecord
@@ -39,23 +38,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""How often is looked whether something else should be recorded, if nothing says so before."""
+"""How often the record is checked if no event triggers that earlier."""
 RETRY_S: Final = 1.0
-"""After a nameserver did not take a record."""
+"""Pause after a nameserver did not take a record."""
 CHECK_S: Final = 30.0
 """How often a nameserver is asked whether it still has the record."""
 
 
 async def kept_record(
-    siblings: Siblings, nameserver: str, broker_name: str, secret: bytes
+    peers: Peers, nameserver: str, broker_name: str, secret: bytes
 ) -> InSyncRecord | None:
     """Ask a nameserver for the record of a broker name; None if it has none that is genuine.
 
-    Raise `ClientError` or `ResponseError` if it does not answer that.
+    Raise `ClientError` or `ResponseError` if there is no answer.
     """
     header = GetKvConfigRequest(namespace=NAMESPACE, key=broker_name)
     try:
-        answer = await siblings.ask(nameserver, RequestCode.GET_KV_CONFIG, header)
+        answer = await peers.ask(nameserver, RequestCode.GET_KV_CONFIG, header)
     except ResponseError as exc:
         if exc.code == ResponseCode.QUERY_NOT_FOUND:
             return None
@@ -66,12 +65,12 @@ async def kept_record(
     try:
         record = read_record(value)
     except RemoteProtocolError as exc:
-        logger.warning("nameserver %s has an in-sync record that is none: %s", nameserver, exc)
+        logger.warning("nameserver %s has an unreadable in-sync record: %s", nameserver, exc)
         return None
     if not record.is_genuine(secret, broker_name):
         logger.warning(
-            "nameserver %s has an in-sync record of %s that was not made with haSecret; it counts"
-            " for nothing",
+            "nameserver %s has an in-sync record of %s that was not made with haSecret; it is"
+            " ignored",
             nameserver,
             broker_name,
         )
@@ -80,16 +79,16 @@ async def kept_record(
 
 
 async def kept_records(
-    siblings: Siblings, nameservers: tuple[str, ...], broker_name: str, secret: bytes
+    peers: Peers, nameservers: tuple[str, ...], broker_name: str, secret: bytes
 ) -> dict[str, InSyncRecord | None]:
-    """Ask all nameservers at once; those that do not answer are not in what is returned."""
+    """Ask all nameservers at once; the result lacks those that do not answer."""
     answers: dict[str, InSyncRecord | None] = {}
 
     async def ask(nameserver: str) -> None:
         try:
-            answers[nameserver] = await kept_record(siblings, nameserver, broker_name, secret)
+            answers[nameserver] = await kept_record(peers, nameserver, broker_name, secret)
         except RmqError as exc:
-            logger.info("nameserver %s does not say what is recorded: %s", nameserver, exc)
+            logger.info("cannot get the in-sync record from nameserver %s: %s", nameserver, exc)
 
     async with trio.open_nursery() as nursery:
         for nameserver in nameservers:
@@ -98,30 +97,30 @@ async def kept_records(
 
 
 async def take_back(
-    siblings: Siblings, config: BrokerConfig, own: InSyncRecord, before: InSyncRecord | None
+    peers: Peers, config: BrokerConfig, own: InSyncRecord, before: InSyncRecord | None
 ) -> bool:
-    """Have nameservers that keep the record `own`, which counts for nothing, keep `before` again.
+    """Replace the withdrawn record `own` by `before` on all nameservers that keep it.
 
-    Tell whether all of them have answered.
+    Return whether all of them have answered.
     """
     name, secret = config.broker_name, config.ha_secret.encode()
     unheard: list[str] = []
 
     async def put_back(nameserver: str) -> None:
         try:
-            there = await kept_record(siblings, nameserver, name, secret)
+            there = await kept_record(peers, nameserver, name, secret)
             if there is None or there.epoch != own.epoch or there.master != own.master:
                 return
             gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=name)
-            await siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
+            await peers.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
             if before is not None:
                 value = before.encode(secret, name).decode()
                 header = PutKvConfigRequest(namespace=NAMESPACE, key=name, value=value)
-                await siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+                await peers.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
         except RmqError as exc:
             unheard.append(nameserver)
             logger.info(
-                "nameserver %s may still keep record %s of %s, which counts for nothing: %s",
+                "nameserver %s may still keep the withdrawn record %s of %s: %s",
                 nameserver,
                 number_of(own),
                 name,
@@ -136,28 +135,28 @@ async def take_back(
 
 @final
 class RecordKeeping:
-    """Does so for one master, while `run` runs."""
+    """Keeps the in-sync records of one master while `run` runs."""
 
     def __init__(
         self,
         master: Master[ReplicationWait],
         live: LiveConfig,
-        siblings: Siblings,
+        peers: Peers,
         *,
         save: Callable[[tuple[InSyncRecord, ...]], Awaitable[None]],
         on_change: Callable[[], None],
         on_brought: Callable[[str], None],
         on_overtaken: Callable[[], None],
     ) -> None:
-        """`save` has records on disk when it returns; `on_change` is called when others count.
+        """`save` writes records to disk; `on_change` is called when another record counts.
 
-        `on_brought` is called with a nameserver that had no record, or an earlier one, until now;
-        `on_overtaken` when this master finds that it has no right to its epoch.
+        `on_brought` is called with a nameserver that has taken a new record, `on_overtaken` when
+        this master has to withdraw its epoch.
         """
         self._master = master
         self._keeper = master.keeper
         self._live = live
-        self._siblings = siblings
+        self._peers = peers
         self._save = save
         self._on_change = on_change
         self._on_brought = on_brought
@@ -165,11 +164,11 @@ class RecordKeeping:
         self._woken = trio.Event()
         self._changed = trio.Event()
         self._told: dict[str, tuple[tuple[int, int], float]] = {}
-        """The record that each nameserver was last told, and when."""
+        """The record last sent to each nameserver, and when."""
         self._busy: set[str] = set()
-        """Nameservers that are being told."""
+        """Nameservers with a request in flight."""
         self._doubtful: set[str] = set()
-        """Nameservers that may have lost the record since they were told."""
+        """Nameservers that may have lost the record."""
         self._lease = Lease(trio.current_time())
         self._saved_chain = self._keeper.chain
         self._problem: str | None = None
@@ -177,36 +176,36 @@ class RecordKeeping:
     # --- notices -----------------------------------------------------------------------------
 
     def look_again(self) -> None:
-        """A slave has come or gone, or an operator has changed something."""
+        """Check the record now: a slave connected or disconnected, or a setting changed."""
         self._woken.set()
 
     def told(self) -> None:
-        """A slave has noted a record."""
+        """Note that a slave has a record on its disk."""
         if self._keeper.chain != self._saved_chain:
             self._apply()
         self._woken.set()
 
     def doubt(self, nameserver: str) -> None:
-        """A nameserver may have lost the record: ask it soon, `RETRY_S` after the last time."""
+        """Ask a nameserver soon, because it may have lost the record."""
         self._doubtful.add(nameserver)
         self._woken.set()
 
-    async def wait_settled(self, timeout_s: float) -> bool:
-        """Wait until what is wanted counts, or slaves have to come first; tell whether it does."""
+    async def wait_confirmed(self, timeout_s: float) -> bool:
+        """Wait until the wanted record counts or cannot count without slaves; return if it does."""
         with trio.move_on_after(timeout_s):
             while not (
-                self._keeper.is_settled
+                self._keeper.is_confirmed
                 or self._keeper.is_renewing
                 or self._keeper.overtaken_by is not None
             ):
                 await self._changed.wait()
-        return self._keeper.is_settled
+        return self._keeper.is_confirmed
 
     @property
     def missing(self) -> str:
-        """What a change of the record waits for; empty if for nothing."""
+        """What the wanted record waits for; empty if it counts."""
         keeper = self._keeper
-        if keeper.is_settled:
+        if keeper.is_confirmed:
             return ""
         if not keeper.is_known:
             return "the nameservers do not say what was recorded before"
@@ -221,7 +220,7 @@ class RecordKeeping:
 
     @property
     def overtaken(self) -> str:
-        """Why this master has no right to its epoch; empty if it has."""
+        """Why this master has to withdraw its epoch; empty if it need not."""
         record = self._keeper.overtaken_by
         if record is None:
             return ""
@@ -232,7 +231,7 @@ class RecordKeeping:
 
     @property
     def has_lease(self) -> bool:
-        """Whether enough others were heard of not too long ago (`haMasterLease`)."""
+        """Whether the lease has not expired (`haMasterLease`)."""
         return trio.current_time() < self._held_until()
 
     def _held_until(self) -> float:
@@ -243,9 +242,9 @@ class RecordKeeping:
         return self._lease.held_until(
             config.namesrv_addrs,
             (
-                replica.heard_at
-                for replica in self._master.replicas
-                if replica.in_sync and replica.is_native and allows(replica.member)
+                slave.heard_at
+                for slave in self._master.slaves
+                if slave.in_sync and slave.is_native and allows(slave.member)
             ),
             config.ha_master_lease_ms / 1000,
         )
@@ -263,7 +262,7 @@ class RecordKeeping:
                 self._on_change()
 
     def _pause_s(self) -> float:
-        """Return for how long there is nothing to do, unless something happens."""
+        """Return how long to sleep unless an event wakes the task."""
         lease_s = self._live.current.ha_master_lease_ms / 1000
         if not lease_s:
             return LOOK_S
@@ -272,7 +271,7 @@ class RecordKeeping:
         return max(0.01, min(LOOK_S, lease_s / 4, left_s if left_s > 0 else LOOK_S))
 
     async def _go_on(self, nursery: trio.Nursery) -> None:
-        """Do all that can be done now; nameservers are talked to meanwhile, each on its own."""
+        """Save what is to be saved, and start a task per nameserver that lacks the record."""
         keeper, nameservers = self._keeper, self._live.current.namesrv_addrs
         if not keeper.is_known:
             await self._learn(nameservers)
@@ -304,7 +303,7 @@ class RecordKeeping:
             try:
                 await self._save(keeper.chain)
             except StorageError as exc:
-                # It is on disk with more than is needed, which does no harm.
+                # The file has more records than needed, which does no harm.
                 logger.info("in-sync records were not saved again: %s", exc)
             self._saved_chain = keeper.chain
 
@@ -317,10 +316,10 @@ class RecordKeeping:
         return self._keeper.places_without(self._live.current.namesrv_addrs)
 
     async def _learn(self, nameservers: tuple[str, ...]) -> None:
-        """Find out what was recorded before; a majority of nameservers knows."""
+        """Get the earlier records from a majority of nameservers."""
         config = self._live.current
         answers = await kept_records(
-            self._siblings, nameservers, config.broker_name, config.ha_secret.encode()
+            self._peers, nameservers, config.broker_name, config.ha_secret.encode()
         )
         if len(answers) <= len(nameservers) // 2:
             self._note(f"only {len(answers)} of {len(nameservers)} nameservers answer")
@@ -329,12 +328,12 @@ class RecordKeeping:
         self._apply()
 
     async def _bring(self, nameserver: str, record: InSyncRecord) -> None:
-        """Have a nameserver keep a record, if it has no later one."""
+        """Store a record on a nameserver, if it has no later one."""
         config, keeper = self._live.current, self._keeper
         secret = config.ha_secret.encode()
         had_it = True
         try:
-            there = await kept_record(self._siblings, nameserver, config.broker_name, secret)
+            there = await kept_record(self._peers, nameserver, config.broker_name, secret)
             self._lease.heard(nameserver, trio.current_time())
             if not keeper.met(there):
                 raise ClientError(nameserver, self._why_not_instead(there))
@@ -342,7 +341,7 @@ class RecordKeeping:
                 if there is None and secret:
                     # What is kept there, if anything, is not genuine, and may claim to be later.
                     gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=config.broker_name)
-                    await self._siblings.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
+                    await self._peers.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
                 value = record.encode(secret, config.broker_name).decode()
                 header = PutKvConfigRequest(
                     namespace=NAMESPACE,
@@ -350,7 +349,7 @@ class RecordKeeping:
                     value=value,
                     instead_of=number_of(there),
                 )
-                await self._siblings.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
+                await self._peers.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
                 had_it = False
             elif there.order > record.order or not there.says_same(record):
                 raise ClientError(
@@ -386,7 +385,7 @@ class RecordKeeping:
             logger.warning("%s; trying again", problem)
 
     def _apply(self) -> None:
-        """Rely on what is recorded now."""
+        """Apply the record that counts now."""
         self._master.apply_record()
         self._on_change()
         self._changed.set()

@@ -1,9 +1,9 @@
-"""What a broker does for its role: a master serves slaves, a slave follows its master.
+"""Runs the role of a broker: a master serves slaves, a slave follows its master.
 
-`Replication.run` is one or the other until the role changes, which it can at any time. What only a
-master does besides (delayed messages, transactions) are its duties, started and stopped with the
-role. Nothing is decided here: who is in sync and what is promised is `rmq.ha`'s, when roles change
-is `role_change`'s.
+`Replication.run` runs the configured role until the role changes, which it can at any time. What
+only a master does besides (delayed messages, transactions) is in `MasterTasks`, started and stopped
+with the role. Nothing is decided here: `rmq.ha` decides who is in sync and when a send is answered,
+`role_change` when roles change.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from rmq.ha.protocol.slave_link import SlaveSettings
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import CatchUp
 from rmq.ha.server import HaServer, HaServerConfig, ReplicationWait
-from rmq.ha.slave import Follower
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave import SlaveRunner
+from rmq.ha.slave_status import SlaveState
 from rmq.ha.store_log import StoreLog
 from rmq.ha.tls_channel import client_context_of, server_context_of
 from rmq.model.in_sync_record import newest
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration.registration import Registered, Registration
-    from rmq.broker.replication.master_tasks import MasterDuties
+    from rmq.broker.replication.master_tasks import MasterTasks
     from rmq.broker.replication.metadata_sync import MetadataSync
-    from rmq.broker.replication.peers import Siblings
+    from rmq.broker.replication.peers import Peers
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.stats.store import StoreStats
     from rmq.ha.identity import HaIdentity
@@ -59,33 +59,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SETTLE_S: Final = 3.0
-"""How long a new master waits until it is recorded by what rule it answers sends."""
+CONFIRM_S: Final = 3.0
+"""How long a new master waits until its in-sync record counts."""
 WITHDRAW_RETRY_S: Final = 1.0
-"""How long a broker that cannot note that it is a slave waits before it tries again."""
+"""Pause before a broker that cannot save its role tries to withdraw again."""
 TAKE_BACK_S: Final = 5.0
-"""How long a record may have been on its way to a nameserver when its writer withdrew."""
+"""How long a record may be in flight to a nameserver after its writer withdrew."""
 SEARCH_S: Final = 1.0
 """How often a slave that knows no master asks the nameservers for one."""
 SEARCH_S_MAX: Final = 10.0
 HA_PORT_DISTANCE: Final = 1
 """The port for slaves is this far above a broker's own, here and in RocketMQ 4.9.8."""
 PUMP_PAUSE_S: Final = 0.003
-"""In async mode slaves get what is new at once, but then not again for so long: sending, and what
-it makes slaves do, costs as much for one message as for many.
+"""In async mode new bytes are sent to slaves at once, but then not again for this long: sending and
+receiving cost as much for one message as for many.
 """
 PUMP_LATEST_S: Final = 0.006
-"""After so long they get it even if no further round of requests comes by. Later than that pause,
-so that under a steady load the rounds do it and no clock has to wake anybody.
+"""After this long bytes are sent even without another round of requests. Longer than the pause, so
+that under a steady load the rounds send them and no timer has to wake a task.
 """
 NEWS_S: Final = 0.2
-"""How often the tables are looked at for changes that slaves should hear of."""
-_CONNECTED: Final = (FollowerState.CATCHING_UP, FollowerState.STREAMING)
+"""How often the tables are checked for changes that slaves should copy."""
+_CONNECTED: Final = (SlaveState.CATCHING_UP, SlaveState.STREAMING)
 _CATCH_UP: Final = {"oldest": CatchUp.OLDEST, "last": CatchUp.LAST_FILE}
 
 
 def mode_of(role: BrokerRole) -> ReplicationMode:
-    """What sends to a master of this role wait for."""
+    """Return the replication mode of a master role."""
     return ReplicationMode.SYNC if role is BrokerRole.SYNC_MASTER else ReplicationMode.ASYNC
 
 
@@ -100,10 +100,10 @@ class Replication:
         acknowledger: Acknowledger,
         registration: Registration,
         metadata: MetadataSync,
-        duties: MasterDuties,
+        master_tasks: MasterTasks,
         identity: HaIdentity,
         store_stats: StoreStats,
-        siblings: Siblings,
+        peers: Peers,
         *,
         request_reopen: Callable[[int | None, str], None],
         now_ms: Callable[[], int],
@@ -114,39 +114,40 @@ class Replication:
         self.identity = identity
         self.master: Master[ReplicationWait] | None = None
         self.server: HaServer | None = None
-        self.follower: Follower | None = None
+        self.slave: SlaveRunner | None = None
         self.records: RecordKeeping | None = None
         """As a master."""
         self.metadata = metadata
         self.fenced: str | None = None
         """Why this master may not write: another one has taken over."""
         self.ha_address: str | None = None
-        """Of the master, as a nameserver said."""
+        """The master's port for slaves, as a nameserver lists it."""
         self.master_address: str | None = None
         self.known_epoch = 0
-        """The latest of a master of this name that a nameserver has told."""
+        """The latest epoch of this name that a nameserver has reported."""
         self._last_known: tuple[str, str] | None = None
-        """The port for slaves of the last master that a nameserver knew, and its address."""
+        """The last listed master: its port for slaves, and its address."""
         self._live = live
         self._store = store
         self._acknowledger = acknowledger
         self._registration = registration
-        self._duties = duties
+        self._master_tasks = master_tasks
         self._store_stats = store_stats
-        self._siblings = siblings
+        self._peers = peers
         self._hidden_from: int | None = None
-        """From where on a slave hides what it did not show as a master (hideUnreplicated)."""
+        """A former master hides messages from this offset on (hideUnreplicated)."""
         self._found: tuple[InSyncRecord, ...] | None = None
-        """By which records others may decide when this broker begins an epoch; None: it goes on."""
+        """Records that others may decide by when this broker begins an epoch; None: no new epoch.
+        """
         self._is_forced = False
         self.overtaken = ""
-        """Why the last promotion came to nothing, if another master had gone on."""
+        """Why the last promotion was withdrawn, if another master had gone on."""
         self._was_pending = False
         self._void: InSyncRecord | None = None
         """The first record of an epoch that did not begin."""
         self._has_lease = True
         self._mode: ReplicationMode | None = None
-        """By which sends were answered when that was last looked at; None while a master starts."""
+        """The mode at the last check; None while a master starts."""
         self._request_reopen = request_reopen
         self._now_ms = now_ms
         self._in_round = in_round
@@ -166,7 +167,7 @@ class Replication:
         return self._live.current.role is not BrokerRole.SLAVE
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Be what the settings say until cancelled; `started` when slaves can connect."""
+        """Run the configured role until cancelled; `started` when slaves can connect."""
         self._token = trio.lowlevel.current_trio_token()
         await self._take_up_role()
         has_started = False
@@ -184,10 +185,10 @@ class Replication:
             await self._prepare()
 
     async def change_role(self, prepare: Callable[[], Awaitable[None]]) -> None:
-        """Stop being what this broker is, do `prepare`, and be what the settings say then.
+        """Stop the present role, run `prepare`, and start the role that is configured then.
 
-        Returns when that is done. If `prepare` raises, its error is raised here, and the role is
-        again what the settings say.
+        Returns when it is running. If `prepare` raises, its error is raised here after the
+        configured role was started.
         """
         failures: list[BaseException] = []
 
@@ -205,11 +206,11 @@ class Replication:
             raise failures[0]
 
     async def _take_up_role(self) -> None:
-        """See whether the settings gave this broker another role than it had when it stopped."""
+        """Begin an epoch if a former slave is configured as master; save the role."""
         role = self._live.current.role
         was_slave = self.identity.role == BrokerRole.SLAVE.value
         if was_slave and role is not BrokerRole.SLAVE:
-            # The way it is done with RocketMQ 4.9.8: another brokerRole in the file, and a restart.
+            # As in RocketMQ 4.9.8: another brokerRole in the file, and a restart.
             await self.begin_epoch(self.identity.epoch + 1, role)
             logger.warning(
                 "this broker was a slave and is started as %s: it begins epoch %d at offset %d;"
@@ -229,13 +230,13 @@ class Replication:
         *,
         is_forced: bool = False,
     ) -> int:
-        """Make the log this broker's own, from its end on, and note the epoch durably.
+        """Begin an epoch at the end of the log, and save it.
 
-        `found` are the in-sync records by which others may decide; with `is_forced` an operator
-        accepts that they may. Returns how many bytes of a message that was not whole were cut.
+        `found` are the in-sync records that others may decide by; with `is_forced` an operator
+        accepts that they may. Returns how many bytes of an incomplete message were cut.
         """
         cut_bytes = await self._store.settle_tail()
-        self._duties.take_over()
+        self._master_tasks.take_over()
         identity = begun(self.identity, epoch, self.log.end, () if is_forced else found)
         await self._save(with_role(identity, role.value))
         self.overtaken = ""
@@ -243,10 +244,10 @@ class Replication:
         return cut_bytes
 
     async def lay_down(self) -> None:
-        """Have done with a master's duties, and note durably that this broker is a slave.
+        """Stop master-only tasks, and save that this broker is a slave.
 
-        A disk that takes nothing is a reason to step down, not one to go on: should this broker
-        start as master again, the epoch of the next one keeps it from being it.
+        A disk error does not keep it from stepping down: should this broker start as master again,
+        the next master's epoch fences it.
         """
         identity = with_role(self.identity, BrokerRole.SLAVE.value)
         try:
@@ -254,38 +255,38 @@ class Replication:
             await self._save(identity)
         except StoreError as exc:
             self.identity = identity
-            logger.error("that this broker is a slave now could not be saved: %s", exc)
-        self._duties.give_up()
+            logger.error("cannot save that this broker is a slave now: %s", exc)
+        self._master_tasks.give_up()
 
     async def note_role(self) -> None:
-        """Note durably which role the settings give this broker."""
+        """Save the configured role."""
         await self._save(with_role(self.identity, self._live.current.role.value))
 
     async def renounce(self) -> None:
-        """See to it that no master counts on this slave by the name that is recorded of it."""
-        assert self.follower is not None, "a slave follows"
-        async with self.follower.suspended():
+        """Take a new incarnation, so that no master counts on this slave by the recorded one."""
+        assert self.slave is not None, "only a slave renounces"
+        async with self.slave.suspended():
             await self._save(renamed(self.identity, self._now_ms()))
-            self.follower.rename(self.identity.incarnation)
+            self.slave.rename(self.identity.incarnation)
 
     async def count_as_another(self) -> None:
-        """Note durably that the log may lose what it holds, before it does."""
+        """Save a new incarnation before the log may lose bytes."""
         await self._save(reborn(self.identity, self._now_ms()))
 
     async def adopt_epoch(self, epoch: int, start: int) -> None:
-        """Note durably that the master is of another epoch."""
+        """Save the epoch of the master."""
         self.metadata.epoch_began()
         await self._save(with_epoch(self.identity, epoch, start))
 
     @property
     def is_following(self) -> bool:
         """Whether this is a slave with a link to its master."""
-        return self.follower is not None and self.follower.status.state in _CONNECTED
+        return self.slave is not None and self.slave.status.state in _CONNECTED
 
     @property
     def parted_at(self) -> int | None:
-        """From where on the log may be another one than that of the master before; None if there
-        was no other.
+        """Where this epoch began: behind it the log may differ from the former master's. None in
+        the first epoch.
         """
         identity = self.identity
         if identity.epoch == FIRST_EPOCH:
@@ -293,7 +294,7 @@ class Replication:
         return identity.history[-1][1] if identity.history else 0
 
     async def _save_records(self, records: tuple[InSyncRecord, ...]) -> None:
-        """Note durably by what rules sends are answered."""
+        """Save the in-sync records."""
         await self._save(with_records(self.identity, records))
 
     async def _save(self, identity: HaIdentity) -> None:
@@ -322,7 +323,7 @@ class Replication:
         self.records = records = RecordKeeping(
             master,
             self._live,
-            self._siblings,
+            self._peers,
             save=self._save_records,
             on_change=self._record_changed,
             on_brought=self._registration.retry,
@@ -334,7 +335,7 @@ class Replication:
         if config.hide_unreplicated:
             self._hidden_from = None
             self._store.core.dispatcher.bound = self._visible_end
-            server.on_settled = self._store.bound_moved
+            server.on_replicated = self._store.bound_moved
         self._store.core.keeps_from = self._kept_for_slaves
         self._store.on_append = self._plan_pump
         self._mode = None
@@ -345,14 +346,14 @@ class Replication:
             async with trio.open_nursery() as nursery:
                 await nursery.start(server.run)
                 nursery.start_soon(records.run)
-                if not await records.wait_settled(SETTLE_S):
+                if not await records.wait_confirmed(CONFIRM_S):
                     logger.warning(
-                        "it is not recorded yet by what rule this master answers sends: %s; until"
-                        " then they are answered SLAVE_NOT_AVAILABLE",
+                        "the in-sync record of this master does not count yet: %s; until then sends"
+                        " are answered SLAVE_NOT_AVAILABLE",
                         records.missing,
                     )
-                self._mode = master.promises.mode
-                nursery.start_soon(self._duties.run)
+                self._mode = master.pending_acks.mode
+                nursery.start_soon(self._master_tasks.run)
                 nursery.start_soon(self._announce_changes, master)
                 nursery.start_soon(self._pump_later)
                 task_status.started()
@@ -362,12 +363,12 @@ class Replication:
             self._store.core.keeps_from = None
             if self._store.core.dispatcher.bound is not None:
                 self._hidden_from = self._visible_end()
-            # What the store refuses it refuses until the next role is there: nobody would wait for
-            # slaves any longer, and a message taken now would be in nobody's account.
+            # The store goes on refusing until the next role runs: a message accepted now would wait
+            # for no slave and belong to no role.
             self.master = self.server = self.records = None
 
     def _make_keeper(self) -> RecordKeeper:
-        """Return what knows which records others may decide by."""
+        """Return a keeper with the records that others may decide by."""
         identity = self.identity
         found, self._found = self._found, None
         is_known = found is not None or bool(identity.records)
@@ -378,7 +379,7 @@ class Replication:
             master=identity.name,
             is_known=is_known or not self._live.current.namesrv_addrs,
             is_forced=self._is_forced and found is not None,
-            # It was stopped without saving its log.
+            # Empty if this broker was stopped without saving its log.
             renews=not identity.before,
         )
 
@@ -389,13 +390,13 @@ class Replication:
 
     @property
     def is_pending(self) -> bool:
-        """Whether this broker is to be master, but may not be listed or followed as one yet."""
+        """Whether this master may still have to withdraw: it must not be listed or followed yet."""
         if self.master is not None:
             return self.master.keeper.is_pending
         return self.is_master and bool(self.identity.epoch_before)
 
     def _overtaken(self) -> None:
-        """The former master has gone on: be its slave again."""
+        """Withdraw, because the former master has gone on."""
         assert self.records is not None
         self.overtaken = self.records.overtaken
         logger.critical("this broker is a slave again: %s", self.overtaken)
@@ -403,39 +404,39 @@ class Replication:
         self._role_changed.set()
 
     async def _withdraw(self) -> None:
-        """Go back to what this broker was before it began its epoch. Nothing was written in it."""
+        """Restore the state from before this epoch, in which nothing was written."""
         identity, own = self.identity, newest(*self.identity.records)
         try:
             await self._store.flush()
-            self._duties.give_up()
+            self._master_tasks.give_up()
             await self._save(with_role(withdrawn(identity), BrokerRole.SLAVE.value))
         except RmqError as exc:
-            logger.critical("this broker has no right to be master, and cannot go back: %s", exc)
+            logger.critical("this master has to withdraw and cannot: %s", exc)
             await trio.sleep(WITHDRAW_RETRY_S)
             return
         self.forget_master()
-        await self.assume(BrokerRole.SLAVE, free_id(await self._siblings.members()))
+        await self.assume(BrokerRole.SLAVE, free_id(await self._peers.members()))
         if own is not None and own.epoch == identity.epoch:
             self._void = own
 
     async def _take_back(self) -> None:
-        """Have nameservers forget the record of an epoch that did not begin, also one that was on
-        its way when this broker withdrew.
+        """Remove the record of a withdrawn epoch from nameservers, also one that was in flight when
+        this broker withdrew.
         """
         own, before = self._void, newest(*self.identity.records)
         give_up_at = trio.current_time() + TAKE_BACK_S
         have_all = False
         while own is not None and not (have_all and trio.current_time() >= give_up_at):
-            have_all = await take_back(self._siblings, self._live.current, own, before)
+            have_all = await take_back(self._peers, self._live.current, own, before)
             await trio.sleep(WITHDRAW_RETRY_S)
         self._void = None
 
     async def give_up_pending(self) -> None:
-        """Stop being a master whose epoch has not begun; return when this broker is a slave."""
+        """Withdraw an epoch that has not begun; return when this broker is a slave."""
         await self.change_role(self._withdraw)
 
     async def assume(self, role: BrokerRole, broker_id: int) -> None:
-        """Have another role in the settings, and in their file if that can be written."""
+        """Change the role in the settings, and in their file if that can be written."""
         self._live.assume_role(role, broker_id, now_ms=self._now_ms())
         try:
             await trio.to_thread.run_sync(self._live.persist)
@@ -450,66 +451,66 @@ class Replication:
             )
 
     def _record_changed(self) -> None:
-        """Other slaves count than before, or the mode is another one."""
+        """React to a record that changed the members or the mode."""
         if self._was_pending and not self.is_pending:
             self._was_pending = False
             self._registration.register_again()
         self._follow_mode()
         self._update_refusal()
         if self.server is not None:
-            self.server.settle()
+            self.server.release_sends()
 
     def _follow_mode(self) -> None:
-        """Let sends wait for slaves or not, as the mode in force says."""
+        """Apply the replication mode in force to sends, and log a change."""
         assert self.master is not None
-        switch = self.master.promises.in_force
+        switch = self.master.pending_acks.in_force
         if self._mode is not None and switch.mode is not self._mode:
             logger.warning("replication is %s from offset %d on", switch.mode.value, switch.offset)
             self._mode = switch.mode
-        self._acknowledger.replicator = self.server if self.master.promises.is_sync else None
+        self._acknowledger.replicator = self.server if self.master.pending_acks.is_sync else None
         self.pump()
 
     def _update_refusal(self) -> None:
         if self.master is None or self.records is None:
             return
         core, has_lease = self._store.core, self.records.has_lease
-        core.set_refused(Refusal.TOO_FEW_SLAVES, self.master.promises.refuses())
+        core.set_refused(Refusal.TOO_FEW_SLAVES, self.master.pending_acks.refuses())
         if has_lease is self._has_lease:
             return
         self._has_lease = has_lease
         core.set_refused(Refusal.NO_LEASE, not has_lease)
         if has_lease:
-            logger.warning("this master is heard again and takes messages")
+            logger.warning("this master has its lease again and takes messages")
         else:
             logger.critical("this master takes no more messages: %s", Refusal.NO_LEASE.value)
 
     def _visible_end(self) -> int:
-        """Return up to where consumers may read: the rest may not outlive a failover.
+        """Return up to where consumers may read: the rest may be lost in a failover.
 
-        That holds also when this broker is no master any longer, until it is known what becomes of
-        the rest: it is the next master's as well (`_show_hidden`), or cut off.
+        A former master goes on hiding the rest until its next master has it, too
+        (`_show_hidden`), or it was cut off.
         """
         log = self._store.core.log
         if self.master is not None:
-            return self.master.promises.settle_visible(log.written)
+            return self.master.pending_acks.advance_visible(log.written)
         return log.readable if self._hidden_from is None else self._hidden_from
 
     def _show_hidden(self) -> None:
-        """Let consumers read everything: the log is the beginning of the master's."""
+        """Let consumers read everything: the log is equal to the master's."""
         if self._hidden_from is not None:
             self._hidden_from = self._store.core.dispatcher.bound = None
             self._store.bound_moved()
 
     def _kept_for_slaves(self) -> int:
-        """Return from where on slaves in sync still need the log."""
+        """Return the lowest offset that slaves in sync still need."""
         end = self._store.core.log.written
         if self.master is None:
             return end
-        held = [replica.appended for replica in self.master.replicas if replica.in_sync]
+        held = [slave.appended for slave in self.master.slaves if slave.in_sync]
         return min(held, default=end)
 
     def pump(self) -> None:
-        """Send slaves what there is, as far as it goes without waiting."""
+        """Send new bytes to slaves, as far as possible without waiting."""
         self._is_pump_planned = False
         self._pumped_at = trio.current_time()
         self._pump_scope.deadline = math.inf
@@ -517,14 +518,14 @@ class Replication:
             self.server.pump()
 
     def _plan_pump(self) -> None:
-        """Something was appended: pump soon, unless the round that did it does so anyway."""
+        """Pump soon after an append, unless the end of the round will do it."""
         if self.master is None:
             return
-        if self._acknowledger.replicator is not None and not len(self.master.promises):
-            # Nobody waits: slaves have nothing to do until they get this.
+        if self._acknowledger.replicator is not None and not len(self.master.pending_acks):
+            # No send waits, so slaves are idle: send at once.
             self.pump()
             return
-        if not self._is_pump_planned and len(self.master.replicas):
+        if not self._is_pump_planned and len(self.master.slaves):
             self._is_pump_planned = True
             if self._in_round():
                 return
@@ -532,7 +533,7 @@ class Replication:
             self._token.run_sync_soon(self._pump_when_due, idempotent=True)
 
     def end_round(self) -> None:
-        """A round of requests is over."""
+        """Pump at the end of a round of requests, if planned."""
         if self._is_pump_planned:
             self._pump_when_due()
 
@@ -548,7 +549,7 @@ class Replication:
             self._pump_scope.deadline = self._pumped_at + PUMP_LATEST_S
 
     async def _pump_later(self) -> None:
-        """Send what nobody waits for when no round of requests does it."""
+        """Send planned bytes on a timer when no round of requests does it."""
         while True:
             with trio.CancelScope() as self._pump_scope:
                 await trio.sleep_forever()
@@ -556,11 +557,11 @@ class Replication:
                 self.pump()
 
     async def _announce_changes(self, master: Master[ReplicationWait]) -> None:
-        """Tell slaves when there is something to ask for."""
-        changes = self._duties.changes()
+        """Announce changed tables to slaves."""
+        changes = self._master_tasks.changes()
         while True:
             await trio.sleep(NEWS_S)
-            if changes != (changes := self._duties.changes()) and len(master.replicas):
+            if changes != (changes := self._master_tasks.changes()) and len(master.slaves):
                 master.announce()
                 self.pump()
 
@@ -569,7 +570,7 @@ class Replication:
             cluster=config.cluster_name,
             broker_name=config.broker_name,
             address=config.address,
-            replica=self.identity.replica,
+            store_id=self.identity.store_id,
             secret=config.ha_secret.encode(),
             catch_up=_CATCH_UP[config.ha_catch_up_from],
             rules=InSyncRules(
@@ -601,7 +602,7 @@ class Replication:
         self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         config = self._live.current
-        # From here on the role refuses messages, and the store has to take the master's bytes.
+        # The role itself refuses messages now, and the store has to accept the master's bytes.
         for refusal in (
             Refusal.TOO_FEW_SLAVES,
             Refusal.FENCED,
@@ -610,7 +611,7 @@ class Replication:
         ):
             self._store.core.set_refused(refusal, False)
         self._has_lease = True
-        self.follower = Follower(
+        self.slave = SlaveRunner(
             self._store,
             self.log,
             self._slave_settings(config),
@@ -626,18 +627,18 @@ class Replication:
             cut=self._cut,
         )
         self._point()
-        # What is copied counts as stored, as on a stock slave.
+        # Replicated messages count as stored, as on a stock slave.
         self._store.core.dispatcher.on_read_back = self._store_stats.put
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.follower.run)
+                nursery.start_soon(self.slave.run)
                 nursery.start_soon(self.metadata.run)
                 nursery.start_soon(self._look_for_master)
                 nursery.start_soon(self._take_back)
                 task_status.started()
         finally:
             self._store.core.dispatcher.on_read_back = None
-            self.follower = None
+            self.slave = None
 
     def _slave_settings(self, config: BrokerConfig) -> SlaveSettings:
         return SlaveSettings(
@@ -645,7 +646,7 @@ class Replication:
             broker_name=config.broker_name,
             broker_id=config.broker_id,
             address=config.address,
-            replica=self.identity.replica,
+            store_id=self.identity.store_id,
             incarnation=self.identity.incarnation,
             secret=config.ha_secret.encode(),
             catch_up=_CATCH_UP[config.ha_catch_up_from],
@@ -654,46 +655,46 @@ class Replication:
         )
 
     async def _save_record(self, record: InSyncRecord) -> None:
-        """Note durably what the master says about how it answers sends."""
+        """Save the in-sync record of the master."""
         await self._save_records((record,))
 
     async def _look_for_master(self) -> None:
-        """Ask more often than usual while there is no connection: another one may be master now."""
+        """Ask nameservers more often while there is no connection: the master may have changed."""
         pause_s = SEARCH_S
         while True:
             await trio.sleep(pause_s)
             self._trust()
-            if self.follower is None or self.follower.status.state not in _CONNECTED:
+            if self.slave is None or self.slave.status.state not in _CONNECTED:
                 pause_s = min(pause_s * 1.5, SEARCH_S_MAX)
                 self._registration.register_again()
             else:
                 pause_s = SEARCH_S
 
     def _point(self) -> None:
-        if self.follower is not None:
+        if self.slave is not None:
             ha_address = self._live.current.ha_master_address or self.ha_address
-            self.follower.point_to(ha_address, self._asked_at(ha_address))
+            self.slave.point_to(ha_address, self._asked_at(ha_address))
         self._trust()
         self.metadata.point_to(None if self.is_master else self.master_address)
 
     def _trust(self) -> None:
-        """Tell whom the link proves to be the master, whose tables may be copied."""
+        """Tell `MetadataSync` which master the link proves, whose tables may be copied."""
         was_native = bool(self.identity.records) and self._live.current.ha_dialect != "stock"
         self.metadata.trust(self.linked_master, was_native=was_native)
         if self.is_following:
             self._show_hidden()
 
     def _heard_news(self) -> None:
-        """The master says that a table has changed; also once when a link begins."""
+        """Copy tables that the master announced as changed; also once when a link begins."""
         self._trust()
         self.metadata.news()
 
     def _asked_at(self, ha_address: str | None) -> str | None:
-        """Return where a stock master at `ha_address` is asked about its log.
+        """Return the address at which a stock master at `ha_address` is asked about its log.
 
-        It must be, always: one that believes a report it cannot check confirms sends that nobody
-        has copied. Nameservers forget a master that stopped, and it is back, perhaps with another
-        log, before they say so.
+        It has to be asked always: it believes a report that it cannot check, and would confirm
+        sends that no slave has copied. Nameservers forget a master that stopped, and it may be
+        back with another log before they list it again.
         """
         if ha_address is None or self.master_address is not None:
             return self.master_address
@@ -703,37 +704,36 @@ class Replication:
         return f"{host}:{int(port) - HA_PORT_DISTANCE}"
 
     def follow(self, ha_address: str) -> None:
-        """Follow the master at an address, until a nameserver says another one."""
+        """Follow the master at an address, until a nameserver lists another one."""
         self.ha_address = ha_address
         self._point()
 
     def forget_master(self) -> None:
-        """Follow nobody until a nameserver says whom."""
+        """Follow no master until a nameserver lists one."""
         self.ha_address = self.master_address = None
 
     @property
     def master_end(self) -> int:
-        """Where the log of the master ended when it last said so."""
-        return self.follower.status.master.end if self.follower is not None else 0
+        """The last reported end of the master's log."""
+        return self.slave.status.master.end if self.slave is not None else 0
 
     @property
     def linked_master(self) -> str | None:
-        """The master at the other end of the link, as it said itself; None without such a link.
+        """The master at the other end of the native link; None without such a link.
 
-        A nameserver may know less: it was asked while the master was being started, say, and the
-        slave has found it at its old address since.
+        A nameserver may not list it yet: for example while the master was being started.
         """
-        status = None if self.follower is None else self.follower.status
+        status = None if self.slave is None else self.slave.status
         if status is None or not status.is_native or status.state not in _CONNECTED:
             return None
         return status.master.address or None
 
     @property
     def named_master(self) -> str | None:
-        """Whom to name to those who take this broker for the master; None if it may be it itself.
+        """The master to name to clients that sent to this broker; None if it may be this one.
 
-        As a slave, the master that it follows or that a nameserver lists; as a fenced master, the
-        broker that took its place, if it said so itself.
+        On a slave, the master that it follows or that a nameserver lists; on a fenced master, the
+        broker that took its place, if it confirmed that itself.
         """
         if not self.is_master:
             return self.linked_master or self.master_address
@@ -742,59 +742,59 @@ class Replication:
 
     @property
     def last_master_address(self) -> str | None:
-        """The master this slave has, or the last one it has heard of."""
-        told = self.follower.status.master.address if self.follower is not None else ""
+        """The master of this slave, or the last one it knew."""
+        told = self.slave.status.master.address if self.slave is not None else ""
         return self.linked_master or self.master_address or told or None
 
     def _reseed(self, offset: int, reason: str) -> None:
-        """Begin anew: the master has nothing of what this slave needs next."""
+        """Empty the log and copy it from the start."""
         self._request_reopen(None, reason)
 
     def _cut(self, offset: int, reason: str) -> None:
-        """End the log with the last message that ends at `offset` or before."""
+        """Cut the log behind the last message that ends at `offset` or before."""
         boundary = self._store.core.record_boundary(offset)
         self._request_reopen(boundary, reason)
 
     # --- notices -----------------------------------------------------------------------------
 
     def registered(self, answer: Registered) -> None:
-        """A nameserver says who the master is."""
+        """Take the master from a nameserver's response to a registration."""
         self.known_epoch = max(self.known_epoch, answer.epoch or 0)
         if self.is_master:
             return
         address = answer.master_address
         if address == self._live.current.address:
-            # It still has this broker's former role.
+            # It still lists this broker's former role.
             address = None
         self.master_address = address
         if address is not None and answer.ha_address is not None:
-            # A master that is gone may come back where it was, so it is dialled on.
+            # A master that is gone may come back at its address, so the slave keeps connecting.
             self.ha_address = answer.ha_address
             dialled = self._live.current.ha_master_address or self.ha_address
             self._last_known = (dialled, address)
         self._point()
 
     def nameserver_in_doubt(self, nameserver: str) -> None:
-        """A nameserver may not have the in-sync record of this broker, if it is master."""
+        """Check a nameserver that may lack the in-sync record of this master."""
         if self.records is not None:
             self.records.doubt(nameserver)
 
     def set_fenced(self, reason: str | None) -> None:
-        """Stop writing, because another broker is master by right; None: go on."""
+        """Fence this master, because another broker has a later epoch; None: lift the fence."""
         if reason is not None and self.fenced != reason:
             logger.critical(
-                "this broker is no master any longer and refuses messages: %s; let it follow the"
-                " new one with `rmq ha demote`",
+                "this broker is fenced and refuses messages: %s; make it a slave of the new master"
+                " with `rmq ha demote`",
                 reason,
             )
         elif reason is None and self.fenced is not None and self.is_master:
-            logger.warning("this broker is master again")
+            logger.warning("the fence is lifted, this broker is master again")
         self.fenced = reason
         if self.is_master:
             self._store.core.set_refused(Refusal.FENCED, reason is not None)
 
     def config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
-        """Follow settings that were changed while the broker runs."""
+        """Apply settings that were changed while the broker runs."""
         if self.master is not None and new.role is not BrokerRole.SLAVE:
             self.master.reconfigure(self._master_settings(new), trio.current_time())
             if self.server is not None:

@@ -1,15 +1,15 @@
-"""Changes of roles by hand, and the repair of a slave.
+"""Role changes ordered by operators (promote, demote, step down), and resync of a slave.
 
-Promotion, in order: the old master, if it answers, stops writing and sees to it that this slave has
-everything; else this slave follows nobody any longer, the other slaves renounce
-(`rmq.ha.protocol.promotion` says why), and it is worked out whether messages that were acknowledged
-may be missing here; then only `accept_loss` goes on. Queue offsets are brought up to the log, the
-new epoch is on disk, its first record is with the nameservers, and only then does the broker say
-that it is master and take messages. If the old master has gone on meanwhile, as that record finds,
-nothing has changed. The epoch in its registration makes nameservers turn away the old master,
-should it come back.
+Promotion, in order: the old master, if it answers, stops writing and waits until this slave has
+everything. Else this slave stops following, the other slaves renounce
+(`rmq.ha.protocol.promotion` explains why), and it is decided whether acknowledged messages may be
+missing here; if so, only `accept_loss` continues. The log is dispatched completely, the new epoch
+is saved, its first record is stored on the nameservers, and only then does the broker register as
+master and take messages. If that record finds that the old master has gone on meanwhile, the
+promotion is withdrawn and nothing has changed. The epoch in its registration makes nameservers
+refuse the old master, should it come back.
 
-One change at a time; whoever asks for a second one is told so.
+One change runs at a time; a second one is refused.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from rmq.errors import (
 )
 from rmq.ha.identity import EPOCH_MAX
 from rmq.ha.protocol.log_view import TAIL_BYTES, tail_start
-from rmq.ha.protocol.promotion import EVERYTHING, Candidate, Kept, OtherSlave, decide
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.protocol.promotion import EVERYTHING, Candidate, KeptRecords, OtherSlave, decide
+from rmq.ha.slave_status import SlaveState
 from rmq.model.in_sync_record import newest, read_record
 from rmq.remoting.bodies import (
     HaDemoteBody,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration.registration import Registration
-    from rmq.broker.replication.peers import Member, Siblings
+    from rmq.broker.replication.peers import Member, Peers
     from rmq.broker.replication.role import Replication
     from rmq.ha.protocol.promotion import Verdict
     from rmq.model.in_sync_record import InSyncRecord
@@ -79,14 +79,14 @@ logger = logging.getLogger(__name__)
 
 PROMOTION: Final = "a promotion"
 HAND_OVER_S: Final = 10.0
-"""How long slaves may take to get what a master that steps down has."""
+"""How long slaves may take to receive the rest of the log of a master that steps down."""
 SILENT_S: Final = 0.5
-"""How long a master that has just been asked in vain how it is may take to step down. Nothing is
-lost if it takes longer: then the in-sync record decides. When it goes on, it asks whether it is
-still wanted to step down.
+"""How long a master that did not answer a status request may take to step down. Nothing is lost if
+it takes longer: then the in-sync record decides. When it resumes, it asks whether it still has to
+step down.
 """
 JOIN_S: Final = 3.0
-"""How long a slave that is to be promoted may take to find and join the master that there is."""
+"""How long a slave that is to be promoted may take to connect to the present master."""
 DIGESTS_S: Final = 60.0
 """How long a master may take to read what is compared."""
 
@@ -97,7 +97,7 @@ def _refuse(remark: str) -> NoReturn:
 
 @final
 class RoleChange:
-    """Carries out what operators order."""
+    """Runs the role changes that operators order."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class RoleChange:
         store: MessageStore,
         replication: Replication,
         registration: Registration,
-        siblings: Siblings,
+        peers: Peers,
         *,
         request_reopen: Callable[[int | None, str], Awaitable[None]],
         now_ms: Callable[[], int],
@@ -114,12 +114,12 @@ class RoleChange:
         self._store = store
         self._replication = replication
         self._registration = registration
-        self._siblings = siblings
+        self._peers = peers
         self._request_reopen = request_reopen
         self._now_ms = now_ms
         self._under_way: str | None = None
         self._gave_up: tuple[int, int] | None = None
-        """Of which epoch this broker was master, and where its log ended, when it gave that up."""
+        """Epoch and end of the log when this broker last stepped down as master."""
 
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
@@ -156,7 +156,7 @@ class RoleChange:
                 stepped_down = await self._take_over(
                     previous, accept_loss=accept_loss, is_silent=is_silent
                 )
-            async with self._following_nobody():
+            async with self._suspended():
                 return await self._begin(
                     members, previous, stepped_down, accept_loss=accept_loss, mode=mode
                 )
@@ -170,7 +170,7 @@ class RoleChange:
         accept_loss: bool,
         mode: str | None,
     ) -> HaPromoteBody:
-        """Decide whether this broker has everything, and begin an epoch; it follows nobody."""
+        """Decide whether this broker has everything, and begin an epoch, while it is suspended."""
         replication, config = self._replication, self._live.current
         missing, is_safe, reason = 0, True, EVERYTHING
         if stepped_down is None:
@@ -181,7 +181,7 @@ class RoleChange:
             missing, is_safe = self._known_missing(members), verdict.is_safe
             reason = verdict.reason
         if stepped_down is not None:
-            # It knows what was ordered last, recorded or not.
+            # The old master knows the mode that was ordered last, recorded or not.
             mode = mode or stepped_down.mode or None
         role = self._role_of(mode, knowledge)
         _check_last_epoch(knowledge)
@@ -190,12 +190,12 @@ class RoleChange:
 
         async def prepare() -> None:
             nonlocal cut_bytes
-            # Until all is in place nobody may write, whatever the role says.
+            # The store refuses messages until everything is in place, whatever the role is.
             self._store.core.set_refused(Refusal.HANDING_OVER, True)
             cut_bytes = await replication.begin_epoch(
                 epoch, role, knowledge.records, is_forced=not is_safe
             )
-            # Whoever fences it from here on knows of an epoch that is later still.
+            # From here on only an even later epoch fences this broker.
             replication.set_fenced(None)
             await replication.assume(role, 0)
 
@@ -231,7 +231,7 @@ class RoleChange:
             reason = "until most nameservers keep its first record, the former master may go on"
         elif stepped_down is None and previous:
             await self._fence_former(previous, epoch)
-        # One that was turned away has the same id as before.
+        # A master that was refused before has the same id still.
         self._registration.register_again()
         await self._registration.wait_told()
         if replication.fenced is not None:
@@ -253,21 +253,21 @@ class RoleChange:
         )
 
     @asynccontextmanager
-    async def _following_nobody(self) -> AsyncIterator[None]:
-        """Take in nothing from a master, nor any record, as long as a decision rests on that."""
-        follower = self._replication.follower
-        if follower is None:
+    async def _suspended(self) -> AsyncIterator[None]:
+        """Receive nothing from a master inside this context, while a decision rests on the log."""
+        slave = self._replication.slave
+        if slave is None:
             yield
             return
         async with AsyncExitStack() as stack:
             with trio.move_on_after(ASK_S) as scope:
-                await stack.enter_async_context(follower.suspended())
+                await stack.enter_async_context(slave.suspended())
             if scope.cancelled_caught:
                 _refuse(f"this slave did not stop following its master within {ASK_S:g} s")
             yield
 
     async def _check_epochs(self, members: list[Member], *, accept_loss: bool) -> None:
-        """Refuse before the master steps down what would be refused after it."""
+        """Make the checks before the master steps down that would refuse the promotion after it."""
         knowledge, own = await self._ask_around(members), self._replication.identity.epoch
         _check_last_epoch(knowledge)
         if knowledge.latest_epoch > own and not accept_loss:
@@ -277,9 +277,9 @@ class RoleChange:
             )
 
     async def _have_renounce(self, members: list[Member]) -> list[Member]:
-        """Have the other slaves come back by other names, and return what they hold.
+        """Have the other slaves renounce, and return their status.
 
-        So a master that hung, and comes back now, cannot count on them.
+        So a master that hung and resumes now cannot count on them.
         """
         config = self._live.current
         header = HaRenounceRequest(address=config.address)
@@ -289,14 +289,12 @@ class RoleChange:
             status = member.status
             if status is not None and status.role != "MASTER":
                 try:
-                    answer = await self._siblings.ask(
-                        member.address, RequestCode.HA_RENOUNCE, header
-                    )
+                    answer = await self._peers.ask(member.address, RequestCode.HA_RENOUNCE, header)
                     status = HaStatusBody.decode(answer.body)
                     if status.gave_up and not await self._continues(member.address, status.end):
                         status = msgspec.structs.replace(status, gave_up=False)
                 except RmqError as exc:
-                    logger.warning("the slave at %s cannot be counted: %s", member.address, exc)
+                    logger.warning("the slave at %s did not renounce: %s", member.address, exc)
                     status = None
             found.append(member._replace(status=status))
 
@@ -306,9 +304,9 @@ class RoleChange:
         return sorted(found, key=lambda member: member.address)
 
     async def renounce(self, address: str) -> HaStatusBody:
-        """Let no master count on this slave by its present name: that at `address` takes over."""
+        """Take a new incarnation, because the slave at `address` is being promoted."""
         with self._alone(f"the promotion of {address}"):
-            if self._replication.is_master or self._replication.follower is None:
+            if self._replication.is_master or self._replication.slave is None:
                 _refuse(f"{self._live.current.address} is no slave")
             with trio.move_on_after(ASK_S) as scope:
                 await self._replication.renounce()
@@ -317,19 +315,19 @@ class RoleChange:
             return self.status()
 
     async def _continues(self, address: str, end: int) -> bool:
-        """Tell whether this log goes on from the end of another one, by what lies before that."""
+        """Return whether this log contains another one that ends at `end`, by its tail."""
         log = self._replication.log
         if not end <= log.end:
             return False
         start = tail_start(log.begin, end, log.begin)
         header = HaDigestsRequest(start=start, stop=end, step=TAIL_BYTES)
-        answer = await self._siblings.ask(address, RequestCode.HA_DIGESTS, header)
+        answer = await self._peers.ask(address, RequestCode.HA_DIGESTS, header)
         theirs = HaDigestsBody.decode(answer.body)
         own = await log_digests(log, start, end, TAIL_BYTES)
         return theirs.digests == own.digests and bool(own.digests or not end)
 
     def _not_ready(self) -> str:
-        """Return why a new master cannot be found, or answers no send with SEND_OK."""
+        """Return why a new master is not listed, or answers no send with SEND_OK."""
         records = self._replication.records
         missing = "" if records is None else records.missing
         if not missing and self._live.current.namesrv_addrs and not self._registration.is_heard:
@@ -337,13 +335,13 @@ class RoleChange:
         return missing
 
     async def _ask_around(self, members: list[Member]) -> _Knowledge:
-        """Find out what is recorded of acknowledged messages, and which epochs are known."""
+        """Collect the in-sync records and epochs that nameservers and other brokers know."""
         replication, config = self._replication, self._live.current
         secret = config.ha_secret.encode()
         own = newest(*replication.identity.records)
         names = {*config.namesrv_addrs, *(() if own is None else own.nameservers)}
-        kept = Kept(
-            await kept_records(self._siblings, tuple(sorted(names)), config.broker_name, secret)
+        kept = KeptRecords(
+            await kept_records(self._peers, tuple(sorted(names)), config.broker_name, secret)
         )
         others = [_other_slave(member, config) for member in members]
         found = [*replication.identity.records, *kept.answers.values()]
@@ -355,14 +353,14 @@ class RoleChange:
         return _Knowledge(kept, others, tuple(records[key] for key in sorted(records)), max(epochs))
 
     async def _fence_former(self, previous: str, epoch: int) -> None:
-        """Tell the former master that it is none any longer, if it can be reached."""
+        """Fence the former master, if it can be reached."""
         header = HaFenceRequest(address=self._live.current.address, epoch=epoch)
         try:
-            await self._siblings.ask(previous, RequestCode.HA_FENCE, header)
+            await self._peers.ask(previous, RequestCode.HA_FENCE, header)
         except RmqError as exc:
             logger.warning(
-                "the former master at %s could not be told that it is none any longer: %s; if it"
-                " still runs, it takes messages, which are lost, until it hears of epoch %d",
+                "cannot fence the former master at %s: %s; if it still runs, it takes messages,"
+                " which are lost, until it learns of epoch %d",
                 previous,
                 exc,
                 epoch,
@@ -390,13 +388,13 @@ class RoleChange:
         return role
 
     def _last_role(self, knowledge: _Knowledge) -> BrokerRole:
-        """Return the mode that the name last had, as far as anybody knows."""
+        """Return the last known mode of this broker name."""
         replication = self._replication
         if replication.is_master:
             return self._live.current.role
         is_sync: bool | None = None
-        follower = replication.follower
-        view = None if follower is None else follower.status.master
+        slave = replication.slave
+        view = None if slave is None else slave.status.master
         if knowledge.records:
             is_sync = knowledge.records[-1].is_sync
         elif view is not None and view.is_native and view.needed:
@@ -409,7 +407,7 @@ class RoleChange:
         return BrokerRole.SYNC_MASTER if is_sync else BrokerRole.ASYNC_MASTER
 
     def _check_port(self, config: BrokerConfig) -> None:
-        """See that slaves will be able to connect, before anything is changed."""
+        """Check that the port for slaves is free, before anything is changed."""
         try:
             with socket.create_server((config.bind_address, config.ha_port)):
                 pass
@@ -422,11 +420,10 @@ class RoleChange:
     async def _members_with_own_master(self, *, accept_loss: bool) -> list[Member]:
         """Return the other brokers of the name; refuse if one is master that this one cannot ask.
 
-        A master is asked to step down by a slave that follows it: one that does not would not get
-        what the master has, and nobody would be master then. A slave may have lost sight of its
-        master for a moment, or have got another one only just now. So it asks for it again, and
-        gives itself `JOIN_S` to join it. With `accept_loss` it need not follow the master that
-        nameservers list.
+        Only a slave that follows a master may ask it to step down: another one would not get the
+        rest of its log, and there would be no master. A slave may have lost its connection for a
+        moment, or have a new master. So it asks nameservers again, and has `JOIN_S` to connect.
+        With `accept_loss` it need not follow the master that nameservers list.
         """
         replication = self._replication
 
@@ -436,13 +433,13 @@ class RoleChange:
                 own = replication.master_address
             return _master_but(own, members, replication.identity.epoch)
 
-        members = await self._siblings.members()
+        members = await self._peers.members()
         if other_master() is not None and not replication.is_master:
             self._registration.register_again()
             with trio.move_on_after(JOIN_S):
                 while other_master() is not None:  # noqa: ASYNC110 - rare, and short
                     await trio.sleep(0.02)
-            members = await self._siblings.members()
+            members = await self._peers.members()
         other = other_master()
         if other is not None:
             assert other.status is not None, "only who answers says that it is master"
@@ -453,15 +450,15 @@ class RoleChange:
         return members
 
     def _follows_stock(self) -> bool:
-        """Tell whether the link is one on which a master does not say its address."""
-        follower = self._replication.follower
-        return follower is not None and follower.status.is_native is False
+        """Return whether the link is in the stock dialect, which has no master address."""
+        slave = self._replication.slave
+        return slave is not None and slave.status.is_native is False
 
     def _why_not_joined(self) -> str:
-        follower = self._replication.follower
-        if follower is None:
+        slave = self._replication.slave
+        if slave is None:
             return ""
-        status = follower.status
+        status = slave.status
         error = f": {status.last_error}" if status.last_error else ""
         return (
             f", and this slave does not follow it within {JOIN_S:g} s ({status.state.value}{error})"
@@ -477,10 +474,10 @@ class RoleChange:
         header = HaStepDownRequest(
             epoch=self._replication.identity.epoch, address=self._live.current.address
         )
-        # One that did not say how it is hangs, or is gone: it is not waited for that long again.
+        # A master without status hangs or is gone: this request waits less.
         timeout_s = SILENT_S if is_silent else HAND_OVER_S + ASK_S
         try:
-            answer = await self._siblings.ask(
+            answer = await self._peers.ask(
                 master, RequestCode.HA_STEP_DOWN, header, timeout_s=timeout_s
             )
         except ResponseError as exc:
@@ -497,27 +494,27 @@ class RoleChange:
             logger.warning("the master at %s does not answer: %s", master, exc)
             return None
         stepped_down = HaStepDownBody.decode(answer.body)
-        follower = self._replication.follower
-        if follower is not None:
+        slave = self._replication.slave
+        if slave is not None:
             with trio.move_on_after(HAND_OVER_S):
-                await follower.caught_up(stepped_down.end)
+                await slave.wait_caught_up(stepped_down.end)
         end = self._replication.log.end
         if end < stepped_down.end and not accept_loss:
             _refuse(
                 f"the master at {master} stepped down at {stepped_down.end}, but this slave ends at"
                 f" {end}; promote the broker at {master} again"
             )
-        # What it delivered and checked until then, so that it is not done again.
+        # Copy what it delivered and checked until then, so that it is not done again.
         self._replication.metadata.point_to(master)
         with trio.move_on_after(ASK_S):
             await self._replication.metadata.sync_last()
         return stepped_down
 
     def _check_loss(self, knowledge: _Knowledge, *, accept_loss: bool) -> Verdict:
-        """Raise if messages that were acknowledged may be missing here, and nobody accepts that."""
+        """Raise if acknowledged messages may be missing here and loss is not accepted."""
         replication = self._replication
-        follower = replication.follower
-        view = None if follower is None else follower.status.master
+        slave = replication.slave
+        view = None if slave is None else slave.status.master
         others = list(knowledge.others)
         if replication.known_epoch > replication.identity.epoch:
             others.append(OtherSlave("the nameserver's last master", replication.known_epoch, None))
@@ -538,7 +535,7 @@ class RoleChange:
 
     @property
     def _was_last(self) -> bool:
-        """Whether this slave was master when the name last had one, as far as it knows."""
+        """Whether this slave was the last master of the name, as far as it knows."""
         replication = self._replication
         return (
             not replication.is_master
@@ -547,11 +544,11 @@ class RoleChange:
         )
 
     def _known_missing(self, members: list[Member]) -> int:
-        """Return how many bytes others are known to have that this broker has not."""
-        follower = self._replication.follower
+        """Return how many bytes other brokers are known to have beyond this log."""
+        slave = self._replication.slave
         ends = [member.status.end for member in members if member.status is not None]
-        if follower is not None:
-            ends.append(follower.status.master.end)
+        if slave is not None:
+            ends.append(slave.status.master.end)
         return max(0, max(ends, default=0) - self._replication.log.end)
 
     # --- demotion ----------------------------------------------------------------------------
@@ -570,8 +567,8 @@ class RoleChange:
                     " (rmq ha promote)"
                 )
             if ha_master_address is not None and not self._live.current.namesrv_addrs:
-                # Nobody else will say it after a restart. Where nameservers do, a fixed address
-                # would outlive the next change of roles.
+                # Without nameservers the address has to be saved for a restart. With nameservers, a
+                # fixed address would be wrong after the next role change.
                 try:
                     self._live.update({"haMasterAddress": ha_master_address}, now_ms=self._now_ms())
                 except RmqError as exc:
@@ -587,7 +584,7 @@ class RoleChange:
             )
 
     async def _give_up_pending(self) -> HaDemoteBody:
-        """Be a slave again instead of a master whose epoch has not begun."""
+        """Withdraw a promotion whose epoch has not begun."""
         replication = self._replication
         await replication.give_up_pending()
         if replication.is_master:
@@ -599,7 +596,7 @@ class RoleChange:
         )
 
     async def _has_another_master(self) -> bool:
-        """Tell whether somebody else is master of this name, or was the last one to be."""
+        """Return whether another broker is, or was the last, master of this name."""
         own = self._replication.identity.epoch
         if self._replication.fenced is not None:
             return True
@@ -608,13 +605,13 @@ class RoleChange:
             and member.status.role == "MASTER"
             and not member.status.pending
             and member.status.epoch >= own
-            for member in await self._siblings.members()
+            for member in await self._peers.members()
         )
 
     async def step_down(self, epoch: int, address: str | None) -> HaStepDownBody:
-        """Give way to the slave at `address`: stop writing, let slaves have it all, become a slave.
+        """Hand over to the slave at `address`: stop writing, wait for slaves, become a slave.
 
-        If this broker hung when the slave asked, that may have been refused by now.
+        If this broker hung when the slave asked, the promotion may have been refused by now.
         """
         with self._alone("a hand-over"):
             replication = self._replication
@@ -636,7 +633,7 @@ class RoleChange:
     async def _check_wanted(self, address: str) -> None:
         """Refuse unless the slave at `address` says that it is being promoted."""
         try:
-            answer = await self._siblings.ask(address, RequestCode.HA_STATUS)
+            answer = await self._peers.ask(address, RequestCode.HA_STATUS)
             is_promoting = HaStatusBody.decode(answer.body).promoting
         except RmqError as exc:
             _refuse(f"whether {address} still wants that is not known: {exc}")
@@ -644,11 +641,11 @@ class RoleChange:
             _refuse(f"{address} does not want that any longer")
 
     async def _wait_for_slave(self) -> None:
-        """Let a slave that has only just joined get in sync, while messages are still taken."""
+        """Wait until a slave that has just connected is in sync, while messages are still taken."""
         master = self._replication.master
         with trio.move_on_after(JOIN_S):
             while (  # noqa: ASYNC110 - rare, and short
-                master is not None and len(master.replicas) and not master.replicas.in_sync_count
+                master is not None and len(master.slaves) and not master.slaves.in_sync_count
             ):
                 await trio.sleep(0.01)
 
@@ -670,14 +667,14 @@ class RoleChange:
                     while not master.is_held_by_all(end):  # noqa: ASYNC110 - rare, and short
                         await trio.sleep(0.01)
                 if must_be_held and not (
-                    master.replicas.in_sync_count and master.is_held_by_all(end)
+                    master.slaves.in_sync_count and master.is_held_by_all(end)
                 ):
                     _refuse("no slave in sync has all messages")
-            broker_id = free_id(await self._siblings.members())
+            broker_id = free_id(await self._peers.members())
 
             async def prepare() -> None:
                 await replication.lay_down()
-                # Whoever was master before this one: nameservers say who is now.
+                # Forget the master before this one: nameservers list the new one.
                 replication.forget_master()
                 await replication.assume(BrokerRole.SLAVE, broker_id)
 
@@ -697,7 +694,7 @@ class RoleChange:
     # --- repair ------------------------------------------------------------------------------
 
     async def resync(self, dry_run: bool) -> HaResyncBody:
-        """Cut off what the master does not have, and follow it again."""
+        """Cut what differs from the master's log, and follow it again."""
         with self._alone("a resync"):
             replication = self._replication
             if replication.is_master:
@@ -706,7 +703,7 @@ class RoleChange:
             if master is None:
                 _refuse("no nameserver knows a master of this broker")
             if self._is_outrun():
-                # Its master has nothing of what it holds, or cannot be compared with.
+                # The two logs overlap nowhere, or cannot be compared.
                 common_end, master_end = -1, replication.master_end
             else:
                 common_end, master_end = await self._common_end(master)
@@ -733,19 +730,19 @@ class RoleChange:
             return answer
 
     def _is_outrun(self) -> bool:
-        follower = self._replication.follower
-        return follower is not None and follower.status.state is FollowerState.OUTRUN
+        slave = self._replication.slave
+        return slave is not None and slave.status.state is SlaveState.OUTRUN
 
     async def _common_end(self, master: str) -> tuple[int, int]:
-        """Return up to where the master's log and this one are the same, and where its ends.
+        """Return the end of the common prefix of both logs, and the end of the master's.
 
-        The first is where a message ends here.
+        The first is the end of a message here.
         """
 
         async def ask(start: int, stop: int, step: int) -> HaDigestsBody:
             header = HaDigestsRequest(start=start, stop=stop, step=step)
             try:
-                answer = await self._siblings.ask(
+                answer = await self._peers.ask(
                     master, RequestCode.HA_DIGESTS, header, timeout_s=DIGESTS_S
                 )
             except ResponseError as exc:
@@ -762,18 +759,18 @@ class RoleChange:
         log, core = self._replication.log, self._store.core
         same_until, master_end = await common_prefix(log, ask)
         boundary = await trio.to_thread.run_sync(core.record_boundary, same_until)
-        # Coarser than a message: some of those that follow may be the same still.
+        # The ranges are coarser than messages: some of the next messages may be equal still.
         ends = await trio.to_thread.run_sync(
             record_ends, core.log, boundary, same_until + STEPS[-1]
         )
         return await common_records(log, ask, boundary, ends, master_end), master_end
 
     async def digests(self, start: int, stop: int, step: int) -> HaDigestsBody:
-        """Return digests of the log, as far as it goes and as many as one answer has."""
+        """Return digests of the log, as many as one response may have."""
         return await log_digests(self._replication.log, start, stop, step)
 
     def status(self) -> HaStatusBody:
-        """Return how replication is going."""
+        """Return the status of replication."""
         return replication_status(
             self._replication,
             self._live.current,
@@ -789,7 +786,7 @@ def _check_last_epoch(knowledge: _Knowledge) -> None:
 
 
 def _master_but(own: str | None, members: list[Member], epoch: int) -> Member | None:
-    """Return a broker that is master of this epoch or a later one, and not this slave's own."""
+    """Return a master of this epoch or a later one that is not this slave's own."""
     for member in members:
         status = member.status
         if (
@@ -803,12 +800,12 @@ def _master_but(own: str | None, members: list[Member], epoch: int) -> Member | 
 
 
 class _Knowledge(NamedTuple):
-    """What others know when a slave is to become master."""
+    """What nameservers and other brokers know when a slave is promoted."""
 
-    kept: Kept
+    kept: KeptRecords
     others: list[OtherSlave]
     records: tuple[InSyncRecord, ...]
-    """All in-sync records that anybody has, the latest last."""
+    """All in-sync records found, the latest last."""
     latest_epoch: int
 
 
@@ -834,7 +831,7 @@ def _record_of(status: HaStatusBody, config: BrokerConfig) -> InSyncRecord | Non
     try:
         record = read_record(status.record) if status.record else None
     except RemoteProtocolError as exc:
-        logger.warning("%s has an in-sync record that is none: %s", status.address, exc)
+        logger.warning("%s has an unreadable in-sync record: %s", status.address, exc)
         return None
     if record is None or not record.is_genuine(config.ha_secret.encode(), config.broker_name):
         return None

@@ -1,4 +1,4 @@
-"""What operators are told about replication, put together from what its parts know."""
+"""Builds the HA_STATUS response from the parts of replication."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmq.broker.config import BrokerConfig
     from rmq.broker.replication.role import Replication
     from rmq.ha.protocol.master import Master
-    from rmq.ha.protocol.slaves import Replica
+    from rmq.ha.protocol.slaves import SlaveProgress
     from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.store import MessageStore
 
@@ -31,9 +31,9 @@ def replication_status(
     gave_up: bool,
     is_promoting: bool,
 ) -> HaStatusBody:
-    """Return how replication is going.
+    """Return the status of replication.
 
-    With `gave_up` this broker was master last, with `is_promoting` it is about to become one.
+    With `gave_up` this broker was the last master, with `is_promoting` it is being promoted.
     """
     log, identity = store.core.log, replication.identity
     master = replication.master
@@ -62,7 +62,7 @@ def replication_status(
         )
     visible = int(log.written)
     if config.hide_unreplicated:
-        visible = master.promises.settle_visible(log.written)
+        visible = master.pending_acks.advance_visible(log.written)
     refusal = store.core.refusal
     return HaStatusBody(
         role="MASTER",
@@ -85,46 +85,46 @@ def _record(records: tuple[InSyncRecord, ...], config: BrokerConfig) -> str:
 
 def _of_master(master: Master[Any], end: int) -> dict[str, Any]:
     now = trio.current_time()
-    replicas = master.replicas
+    slaves = master.slaves
     allows = master.keeper.allows
     return {
-        "in_force": master.promises.mode.value,
-        "mode_offset": master.promises.in_force.offset,
-        "replicated": replicas.replicated,
-        "needed": replicas.rules.needed,
-        "minimum": replicas.rules.minimum,
+        "in_force": master.pending_acks.mode.value,
+        "mode_offset": master.pending_acks.in_force.offset,
+        "replicated": slaves.replicated,
+        "needed": slaves.rules.needed,
+        "minimum": slaves.rules.minimum,
         # Connections that may be of one slave count once.
         "in_sync": tuple(
-            {r.identity: r.name for r in replicas if r.in_sync and allows(r.member)}.values()
+            {r.identity: r.name for r in slaves if r.in_sync and allows(r.member)}.values()
         ),
-        "waiting": len(master.promises),
+        "waiting": len(master.pending_acks),
         "counters": dataclasses.asdict(master.counters),
-        "slaves": tuple(_slave(replica, end, now) for replica in (*replicas, *replicas.gone)),
+        "slaves": tuple(_slave(slave, end, now) for slave in (*slaves, *slaves.gone)),
     }
 
 
-def _slave(replica: Replica, end: int, now: float) -> HaSlave:
+def _slave(slave: SlaveProgress, end: int, now: float) -> HaSlave:
     return HaSlave(
-        name=replica.name,
-        address=replica.address,
-        identity=replica.identity,
-        native=replica.is_native,
-        connected=replica.gone_at is None,
-        in_sync=replica.in_sync,
-        appended=replica.appended,
-        flushed=replica.flushed,
-        lag_bytes=replica.lag_bytes(end),
-        lag_ms=_ms(replica.lag_s(end, now)),
-        heard_ms_ago=_ms(now - replica.heard_at),
-        why=replica.why_gone,
+        name=slave.name,
+        address=slave.address,
+        identity=slave.identity,
+        native=slave.is_native,
+        connected=slave.gone_at is None,
+        in_sync=slave.in_sync,
+        appended=slave.appended,
+        flushed=slave.flushed,
+        lag_bytes=slave.lag_bytes(end),
+        lag_ms=_ms(slave.lag_s(end, now)),
+        heard_ms_ago=_ms(now - slave.heard_at),
+        why=slave.why_gone,
     )
 
 
 def _of_slave(replication: Replication) -> dict[str, Any]:
-    follower = replication.follower
-    if follower is None:
+    slave = replication.slave
+    if slave is None:
         return {"state": "changing role"}
-    status = follower.status
+    status = slave.status
     view = status.master
     return {
         "state": status.state.value,

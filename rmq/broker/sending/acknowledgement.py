@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.store.append import AppendStatus
 from rmq.store.config import FlushMode
 from rmq.store.flusher import FlushOutcome
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rmq.store.store import MessageStore
 
 _OF_SLAVES: Final = {
-    Kept.REPLICATED: AppendStatus.PUT_OK,
-    Kept.TIMED_OUT: AppendStatus.FLUSH_SLAVE_TIMEOUT,
-    Kept.NOT_AVAILABLE: AppendStatus.SLAVE_NOT_AVAILABLE,
+    AckOutcome.REPLICATED: AppendStatus.PUT_OK,
+    AckOutcome.TIMED_OUT: AppendStatus.FLUSH_SLAVE_TIMEOUT,
+    AckOutcome.NOT_AVAILABLE: AppendStatus.SLAVE_NOT_AVAILABLE,
 }
 
 
@@ -32,7 +32,7 @@ class Replicator(Protocol):
     """Knows what slaves hold."""
 
     def when_replicated(
-        self, end_offset: int, callback: Callable[[Kept], None], sends: int = 1
+        self, end_offset: int, callback: Callable[[AckOutcome], None], sends: int = 1
     ) -> None:
         """Call back once enough slaves hold the log up to `end_offset`, or with why they do not.
 
@@ -65,7 +65,9 @@ class Acknowledger:
         if replicator is None:
             self._store.when_flushed(end_offset, lambda outcome: callback(_of_disk(outcome)))
         elif self._store.core.config.flush_mode is FlushMode.ASYNC:
-            replicator.when_replicated(end_offset, lambda kept: callback(_OF_SLAVES[kept]), sends)
+            replicator.when_replicated(
+                end_offset, lambda outcome: callback(_OF_SLAVES[outcome]), sends
+            )
         else:
             both = _Both(callback)
             self._store.when_flushed(end_offset, both.flushed)
@@ -93,8 +95,8 @@ class _Both:
         self._disk = _of_disk(outcome)
         self._answer()
 
-    def replicated(self, kept: Kept) -> None:
-        self._slaves = _OF_SLAVES[kept]
+    def replicated(self, outcome: AckOutcome) -> None:
+        self._slaves = _OF_SLAVES[outcome]
         self._answer()
 
     def _answer(self) -> None:

@@ -16,7 +16,7 @@ from rmq.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rmq.broker.tables.writer import Keeper
+    from rmq.broker.tables.writer import TableWriter
     from rmq.remoting.bodies import TopicConfig
 
 logger = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ class TopicCreation:
     What waits here is a deferred request, so the bounds of its group hold for it.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
         self._wishes: list[_Wish] = []
         self._under_way: set[str] = set()
         self._unsaved: set[str] = set()
@@ -72,7 +72,7 @@ class TopicCreation:
             self._unsaved |= made
             if made:
                 try:
-                    await self._keeper.wait_saved(self._keeper.mark())
+                    await self._writer.wait_saved(self._writer.mark())
                     self._unsaved -= made
                 except StorageError as exc:
                     errors |= dict.fromkeys(made, exc)

@@ -1,7 +1,7 @@
-"""Has the broker's tables written to their files in time.
+"""Writes the broker's tables to their files.
 
-A `Keeper` knows nothing of what it keeps but a function that gives the text. Changes are marked;
-however many are marked while a file is being written, one more write saves them all.
+A `TableWriter` knows a table only as a function that renders its text. Changes are marked; however
+many are marked while a file is being written, one more write saves them all.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ RETRY_S: Final = 5.0
 """How long after a failed write the next one is tried when nothing asks for it earlier."""
 
 
-class Keeper:
-    """Has a file written whenever what belongs into it has changed.
+class TableWriter:
+    """Writes one file whenever its table has changed.
 
-    `render` gives the text, at once or in pieces between which other tasks may run. `changes` may
-    give a number that moves with the content, for tables that change too often to be marked.
+    `render` returns the text, at once or in pieces between which other tasks may run. `changes` may
+    return a number that moves with the content, for tables that change too often to be marked.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Keeper:
     async def wait_saved(self, mark: int) -> None:
         """Wait until a marked change is in the file, without waiting for the next interval.
 
-        Raises `StorageError` if it could not be written. The keeper goes on trying, so the change
+        Raises `StorageError` if it could not be written. The writer goes on trying, so the change
         may be saved later nevertheless.
         """
         await trio.lowlevel.checkpoint()

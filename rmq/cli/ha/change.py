@@ -24,7 +24,7 @@ from rmq.cli.ha.members import (
 )
 from rmq.cli.ha.text import count_text, ms_text, offset_text, size_text
 from rmq.errors import ClientError, RmqError
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 
 if TYPE_CHECKING:
     from rmq.cli.ha.client import HaClient
@@ -40,7 +40,7 @@ DEMOTED_S: Final = 3.0
 FOLLOW_S: Final = 30.0
 """How long a slave may take to follow again after its log was cut."""
 
-_UNDECIDED: Final = (FollowerState.IDLE.value, FollowerState.CONNECTING.value, "changing role")
+_UNDECIDED: Final = (SlaveState.IDLE.value, SlaveState.CONNECTING.value, "changing role")
 
 
 class NotNowError(RmqError):

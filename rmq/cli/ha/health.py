@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.cli.ha.members import FENCED, SYNC_MASTER
 from rmq.cli.ha.text import count_text, ms_text, offset_text, size_text
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
@@ -341,44 +341,44 @@ def findings_of_slave(member: Member) -> Iterator[Finding]:
 
 
 _SLAVE_STATES: Final[Mapping[str, tuple[str, str]]] = {
-    FollowerState.IDLE.value: (
+    SlaveState.IDLE.value: (
         "knows no master",
         "set haMasterAddress, or see whether the master is registered at the nameservers",
     ),
-    FollowerState.CONNECTING.value: (
+    SlaveState.CONNECTING.value: (
         "is not connected to its master",
         "see whether the master runs and its port for slaves (listenPort + 1) can be reached",
     ),
-    FollowerState.STREAMING.value: (
+    SlaveState.STREAMING.value: (
         "is not in sync yet",
         "wait; see how it goes: rmq ha status -b {slave} --watch 2",
     ),
-    FollowerState.CATCHING_UP.value: (
+    SlaveState.CATCHING_UP.value: (
         "is catching up and not in sync yet",
         "wait; see how it goes: rmq ha status -b {slave} --watch 2",
     ),
-    FollowerState.RESEEDING.value: (
+    SlaveState.RESEEDING.value: (
         "begins anew, because its master no longer has what it lacks",
         "wait; see how it goes: rmq ha status -b {slave} --watch 2",
     ),
-    FollowerState.OUTRUN.value: (
+    SlaveState.OUTRUN.value: (
         "has stopped, because its master no longer has what it lacks and cannot prove to be its"
         " master without haSecret",
         "if it is its master, let it begin anew, its log is moved aside: rmq ha resync -b {slave}",
     ),
-    FollowerState.DIVERGED.value: (
+    SlaveState.DIVERGED.value: (
         "has DIVERGED from its master and follows it no longer",
         "see what would be cut off: rmq ha resync -b {slave} --dry-run",
     ),
-    FollowerState.STALE.value: (
+    SlaveState.STALE.value: (
         "was asked to follow a master of an older epoch, and does not",
         "make that one a slave: rmq ha demote -b {master}; or promote the one that is to stay",
     ),
-    FollowerState.REFUSED.value: (
+    SlaveState.REFUSED.value: (
         "was turned away by its master",
         "compare haSecret, brokerClusterName, brokerName and mappedFileSizeCommitLog of both",
     ),
-    FollowerState.FAILED.value: (
+    SlaveState.FAILED.value: (
         "cannot write its log",
         "make room or repair its disk; it goes on by itself from offset {end}",
     ),

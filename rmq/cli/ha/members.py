@@ -14,7 +14,7 @@ import trio
 
 from rmq.cli.ha.client import StockBrokerError
 from rmq.errors import ClientError, RmqError
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MASTER: Final = "MASTER"
 SLAVE: Final = "SLAVE"
 SYNC_MASTER: Final = "SYNC_MASTER"
 ASYNC_MASTER: Final = "ASYNC_MASTER"
-FOLLOWING: Final = (FollowerState.STREAMING.value, FollowerState.CATCHING_UP.value)
+FOLLOWING: Final = (SlaveState.STREAMING.value, SlaveState.CATCHING_UP.value)
 """The states of a slave that is connected to its master."""
 FENCED: Final = Refusal.FENCED.value
 """The state of a master that was deposed."""

@@ -316,7 +316,7 @@ class Producer:
         waiter: Awaited[SendResult | RmqError] = Awaited(wakings)
         pending = self._start(outbound, now_ms, waiter, queue, timeout_s, message)
         if waiter.outcome is None and pipeline.is_alone() and not wakings.count:
-            await self.client.remoting.look_for(waiter, pipeline.is_alone)
+            await self.client.remoting.busy_wait_for(waiter, pipeline.is_alone)
         if waiter.outcome is None:
             await waiter.sleep(lambda: pipeline.abandon(pending))
             waiter.woke()

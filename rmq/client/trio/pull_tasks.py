@@ -175,7 +175,7 @@ class PullCall:
     def drop(self) -> None:
         """Whatever the answer is, it is not wanted any longer."""
         if self.sent is not None:
-            self.sent.settled = True
+            self.sent.is_complete = True
 
     async def answer(self) -> Answer:
         """Wait for the answer; raise `ClientError` if there will be none."""

@@ -1,9 +1,9 @@
-"""How long a master that hears from nobody goes on taking messages. Sans-IO.
+"""How long an isolated master goes on taking messages. Pure.
 
-A master that is cut off from everybody does not learn that another has taken its place, and what it
-acknowledges then is lost. With a lease it stops by itself: it needs a sign of life of most
-nameservers, or of a slave that counts, not longer ago than the lease lasts. Whoever promotes
-another broker meanwhile and waits that long has one writer at most.
+A master that is cut off does not learn that another one has taken its place, and what it
+acknowledges then is lost. With a lease it stops by itself: it needs a sign of life from most
+nameservers, or from a slave in sync, within the last `haMasterLease`. An operator who promotes
+another broker and waits that long has at most one writer.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 @final
 class Lease:
-    """The lease of one master; it holds from the start for as long as it lasts."""
+    """The lease of one master; the first one begins with the master."""
 
     def __init__(self, now: float) -> None:
         self._began_at = now
         self._heard_at: dict[str, float] = {}
 
     def heard(self, nameserver: str, now: float) -> None:
-        """A nameserver has answered."""
+        """Note that a nameserver has answered."""
         self._heard_at[nameserver] = now
 
     def held_until(
         self, nameservers: Iterable[str], slaves_heard_at: Iterable[float], lasts_s: float
     ) -> float:
-        """Return until when the lease holds if nobody is heard of again.
+        """Return when the lease ends unless a nameserver or slave is heard from again.
 
-        `slaves_heard_at` says when each slave that counts was last heard of. Without nameservers
-        nobody can take this master's place unknown to its slaves: then only they count.
+        `slaves_heard_at` are the times of the last sign of life of each slave in sync. Without
+        nameservers only slaves count: no other broker can become master unknown to them.
         """
         names = list(nameservers)
         latest = max(slaves_heard_at, default=-math.inf)
         if names:
             heard = sorted((self._heard_at.get(name, -math.inf) for name in names), reverse=True)
-            # The moment since which most of them have been heard of.
+            # The time since which most of them have been heard from.
             latest = max(latest, heard[len(names) // 2])
         return max(latest, self._began_at) + lasts_s

@@ -1,17 +1,17 @@
-"""What replication needs to know of a log, at either end."""
+"""The log as replication sees it, at either end, and how two logs are compared."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
 TAIL_BYTES: Final = 64 * 1024
-"""So much before its end a slave proves to have in common with its master."""
+"""A slave proves that this much before its end is equal to its master's log."""
 TAIL_BYTES_MIN: Final = 1024
 """Less in common proves nothing, if there is more: several records are to be among it."""
 
 
 class LogView(Protocol):
-    """A CommitLog, or what stands for one in a simulation."""
+    """A CommitLog, or its model in a simulation."""
 
     @property
     def begin(self) -> int:
@@ -42,5 +42,5 @@ def tail_start(begin: int, end: int, master_begin: int) -> int:
 
 
 def is_tail_enough(begin: int, tail: int, end: int) -> bool:
-    """Tell whether a log that is equal from `tail` to its end can be taken for equal."""
+    """Return whether a log that is equal from `tail` to its end counts as equal."""
     return tail == begin or end - tail >= TAIL_BYTES_MIN

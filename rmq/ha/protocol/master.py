@@ -1,12 +1,12 @@
-"""A master as all its links see it: who it is, what it has, whom it knows. Sans-IO."""
+"""State that all links of a master share: settings, log, slaves, pending acks, records. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from rmq.ha.protocol.pending_acks import Promises, ReplicationMode
-from rmq.ha.protocol.slaves import InSyncRules, ReplicaSet
+from rmq.ha.protocol.pending_acks import PendingAcks, ReplicationMode
+from rmq.ha.protocol.slaves import InSyncRules, SlaveSet
 from rmq.ha.protocol.throttle import TokenBucket
 from rmq.ha.protocol.wire import CatchUp
 from rmq.model.in_sync_record import store_of
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from rmq.ha.protocol.log_view import LogView
     from rmq.ha.protocol.record_keeper import RecordKeeper
-    from rmq.ha.protocol.slaves import Replica
+    from rmq.ha.protocol.slaves import SlaveProgress
     from rmq.model.in_sync_record import InSyncRecord
 
 ANSWER_S: Final = 1.0
-"""A slave that has just come has so long to take up what it was told, before a record without it is
-made."""
+"""How long a slave that has just connected has to acknowledge, before a record without it is made.
+"""
 DROP_S: Final = 5.0
-"""A member that has been gone for so long is left out of the next in-sync record."""
+"""A member that has been gone for this long is left out of the next in-sync record."""
 STOCK_FRAME_BYTES_MAX: Final = 4 * 1024**2 - 64
 """A stock slave has a buffer of 4 MiB for a frame."""
 
@@ -38,7 +38,7 @@ class MasterSettings:
     broker_name: str
     address: str
     """Where clients find it."""
-    replica: bytes
+    store_id: bytes
     """Names the store."""
     secret: bytes = b""
     """If there is one, only slaves that know it are served, and no stock ones."""
@@ -51,7 +51,7 @@ class MasterSettings:
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
     handshake_s: float = 10.0
-    """How long a connection has until it is known what it wants."""
+    """How long a connection may take to introduce itself."""
     frame_bytes: int = 512 * 1024
     stock_frame_bytes: int = 32 * 1024
     catch_up_bytes_per_s: int = 0
@@ -94,39 +94,39 @@ class Master(Generic[T]):
         self.log = log
         self.epoch = epoch
         self.mode = mode
-        self.replicas = ReplicaSet(settings.rules, log.end)
+        self.slaves = SlaveSet(settings.rules, log.end)
         if keeper is not None:
-            self.replicas.keeper = keeper
-        self.promises: Promises[T] = Promises(
-            self.replicas, self._mode_in_force(), end=log.end, timeout_s=settings.timeout_s
+            self.slaves.keeper = keeper
+        self.pending_acks: PendingAcks[T] = PendingAcks(
+            self.slaves, self._mode_in_force(), end=log.end, timeout_s=settings.timeout_s
         )
         self._gone_at: dict[str, float] = {}
         """Since when members are not in sync."""
         self._met: set[str] = set()
-        """Members that have compared their logs with this one."""
+        """Members whose logs were compared with this one."""
         self.bucket = TokenBucket(settings.catch_up_bytes_per_s, now)
         self.counters = LinkCounters()
         self.records_heard = 0
-        """How many times slaves said that a record is on their disk."""
+        """How many times slaves reported that a record is on their disk."""
         self.news = 0
-        """Moves when topics, groups or offsets change, so that slaves come and ask."""
+        """Changes when topics, groups or offsets do, so that slaves copy them."""
         self.outdated_by: int | None = None
         """A slave has followed a master of this later epoch."""
         self.last_error: str | None = None
 
     def reconfigure(self, settings: MasterSettings, now: float) -> None:
-        """Go on with other settings; links read them when they need them."""
+        """Apply changed settings; links read them when they need them."""
         self.settings = settings
-        self.replicas.rules = settings.rules
-        self.promises.timeout_s = settings.timeout_s
+        self.slaves.rules = settings.rules
+        self.pending_acks.timeout_s = settings.timeout_s
         self.bucket.set_rate(settings.catch_up_bytes_per_s, now)
-        self.replicas.refresh(now)
+        self.slaves.refresh(now)
 
     # --- what answers may rest on ------------------------------------------------------------
 
     @property
     def keeper(self) -> RecordKeeper:
-        return self.replicas.keeper
+        return self.slaves.keeper
 
     def _mode_in_force(self) -> ReplicationMode:
         """Return the mode that was asked for, or sync until async may be relied on."""
@@ -139,29 +139,29 @@ class Master(Generic[T]):
         self.apply_record()
 
     def apply_record(self) -> None:
-        """Rely on what is recorded now, and on nothing else."""
-        self.replicas.recount()
-        self.promises.switch(self._mode_in_force(), self.log.end)
+        """Acknowledge sends by the record that counts now."""
+        self.slaves.recount()
+        self.pending_acks.switch(self._mode_in_force(), self.log.end)
 
     def want_record(self, nameservers: tuple[str, ...], now: float) -> None:
-        """Say what should be recorded, as slaves are now."""
-        keeper, replicas = self.keeper, self.replicas
+        """Tell the keeper which record fits the slaves that are in sync now."""
+        keeper, slaves = self.keeper, self.slaves
         if any(
-            replica.in_sync and not replica.has_answered and now < replica.connected_at + ANSWER_S
-            for replica in replicas
+            slave.in_sync and not slave.has_answered and now < slave.connected_at + ANSWER_S
+            for slave in slaves
         ):
-            # It counts in a moment: no need to write down that it does not.
+            # It counts in a moment: a record without it would be obsolete at once.
             return
         last = keeper.newest
         members = frozenset(
-            replica.member for replica in replicas if replica.in_sync and replica.has_answered
+            slave.member for slave in slaves if slave.in_sync and slave.has_answered
         )
         self._met |= members
         is_sync = self.mode is ReplicationMode.SYNC
-        if keeper.is_renewing and is_sync and len(members) < replicas.rules.needed:
-            # No send is answered meanwhile, and who was a member may still be promoted.
+        if keeper.is_renewing and is_sync and len(members) < slaves.rules.needed:
+            # No send is answered meanwhile, and former members may still be promoted.
             return
-        # One that came back as another member is not two.
+        # A store that came back in another incarnation counts once.
         stores = {store_of(member) for member in members}
         recorded = frozenset(
             member
@@ -170,37 +170,37 @@ class Master(Generic[T]):
             and (member in self._met or not keeper.is_renewing)
         )
         self._gone_at = {m: self._gone_at.get(m, now) for m in recorded - members}
-        if len(members) >= replicas.rules.needed:
-            # Not at once: one that is back soon need not be written down twice.
+        if len(members) >= slaves.rules.needed:
+            # Not at once: a member that is back soon need not be recorded twice.
             recorded = frozenset(m for m, at in self._gone_at.items() if now < at + DROP_S)
         keeper.want(
             is_sync=is_sync,
-            needed=replicas.rules.needed,
+            needed=slaves.rules.needed,
             members=members | recorded,
             nameservers=nameservers,
-            acknowledged=self.promises.settle_visible(self.log.end),
-            held=replicas.holding,
+            acknowledged=self.pending_acks.advance_visible(self.log.end),
+            held=slaves.holding,
         )
 
     def record_to_tell(self, told: tuple[int, int]) -> InSyncRecord | None:
-        """Return the latest record, if it is later than the one that was told."""
+        """Return the latest record, if it is later than the last one sent (`told`)."""
         record = self.keeper.newest
         return record if record is not None and record.order > told else None
 
-    def recorded(self, replica: Replica, order: tuple[int, int]) -> None:
+    def recorded(self, slave: SlaveProgress, order: tuple[int, int]) -> None:
         """A slave has a record on its disk."""
         self.records_heard += 1
-        if self.keeper.stored(replica.member, order):
+        if self.keeper.stored(slave.member, order):
             self.apply_record()
 
     def grew(self, now: float) -> None:
         """The log has grown."""
-        self.replicas.grew(self.log.end, now)
+        self.slaves.grew(self.log.end, now)
 
     def is_held_by_all(self, end: int) -> bool:
         """Whether all slaves in sync hold the log up to `end`."""
-        return all(replica.appended >= end for replica in self.replicas if replica.in_sync)
+        return all(slave.appended >= end for slave in self.slaves if slave.in_sync)
 
     def announce(self) -> None:
-        """There is news about topics, groups or offsets."""
+        """Tell slaves that topics, groups or offsets have changed."""
         self.news = (self.news + 1) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""One slave's connection as its master sees it. Sans-IO: bytes and the time in, bytes out.
+"""One slave's connection as its master sees it. Pure: bytes and the time in, bytes out.
 
     link.receive(data, now)      what came in
     link.take_output()           handshake bytes to be sent before anything else
@@ -7,16 +7,14 @@
     link.tick(now)               at `link.next_tick`, at the latest
     link.end_reason              not None: close the connection
 
-It believes nothing that cannot be true: a slave cannot hold what was never sent to it. Whoever says
-so is cut off and counted, and what it said changes nothing, also when it is the first it says. The
-first report of a stock slave only says where to begin; what such a slave holds is what it reports
-after that.
+A report that cannot be true is not believed: a slave cannot hold bytes that were never sent to it.
+Such a connection is closed and counted as forged, and the report has no effect, even the first one.
+The first report of a stock slave only says where to begin; its later reports say what it holds.
 """
 
 from __future__ import annotations
 
 import enum
-import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmq.errors import RemoteProtocolError
@@ -24,7 +22,7 @@ from rmq.ha.protocol import wire
 from rmq.ha.protocol.auth import is_hello_genuine, sign_welcome
 from rmq.ha.protocol.log_view import is_tail_enough, tail_start
 from rmq.ha.protocol.master import STOCK_FRAME_BYTES_MAX
-from rmq.ha.protocol.slaves import NOTHING, Replica
+from rmq.ha.protocol.slaves import NOTHING, SlaveProgress
 from rmq.ha.protocol.wire import (
     BODY_BYTES_MAX,
     PREAMBLE,
@@ -57,11 +55,9 @@ _YOU_ARE_IN_SYNC: Final = int(DownFlag.YOU_ARE_IN_SYNC)
 _WANTS_FLUSH: Final = int(DownFlag.WANTS_FLUSH)
 _LACKS_TABLES: Final = int(UpFlag.LACKS_TABLES)
 
-_log = logging.getLogger(__name__)
-
 
 class LinkState(enum.Enum):
-    """How far a connection has come."""
+    """Stages of a connection."""
 
     NEW = "new"
     GREETED = "greeted"
@@ -78,13 +74,13 @@ class Chunk(NamedTuple):
 
 
 class MasterLink:
-    """One connection."""
+    """One slave's connection, as a state machine."""
 
     def __init__(
         self, master: Master[Any], peer_host: str, peer: str, *, nonce: bytes, now: float
     ) -> None:
         self.state = LinkState.NEW
-        self.replica: Replica | None = None
+        self.slave: SlaveProgress | None = None
         self.end_reason: str | None = None
         """Why the connection has to be closed."""
         self.position = 0
@@ -97,11 +93,11 @@ class MasterLink:
         self._received = bytearray()
         self._output: list[bytes] = []
         self._offered = 0
-        """The end of what was handed out for sending: nobody can hold more."""
+        """The end of what was handed out for sending: a slave cannot hold more."""
         self._opened_at = self._heard_at = self._sent_at = now
         self._throttled_until = 0.0
         self._begin_told = 0
-        """Where the log began when the slave was greeted."""
+        """Where the log began when the challenge was sent."""
         self._told: tuple[int, int, int, int] | None = None
         """News, flags and numbers in the last header that was sent."""
         self._told_record = (0, 0)
@@ -129,7 +125,7 @@ class MasterLink:
         if self.end_reason is not None:
             return
         self._heard_at = now
-        # What is not whole is never more than a greeting: its header says how long it is.
+        # An incomplete frame is never longer than a HELLO, whose header bounds its length.
         self._received += data
         try:
             while self.end_reason is None and self._read_one(now):
@@ -139,10 +135,10 @@ class MasterLink:
         self._plan_tick()
 
     def _read_one(self, now: float) -> bool:
-        """Read the next complete thing there is; tell whether there was one."""
+        """Process the next complete frame; return whether there was one."""
         received = self._received
         if self.state is LinkState.STOCK:
-            # Reports follow each other; the last one says it all.
+            # Of several reports only the last one matters.
             whole = len(received) // REPORT.size * REPORT.size
             if not whole:
                 return False
@@ -207,12 +203,12 @@ class MasterLink:
         elif 0 < offset < log.begin:
             self._end(
                 f"it needs bytes from {offset} on, the log begins at {log.begin}; empty the slave's"
-                " store so that it begins anew"
+                " store so that it copies the log from the start"
             )
         else:
             self.state = LinkState.STOCK
             start = offset if offset else self._start_of_empty(settings.catch_up)
-            replica = Replica(
+            slave = SlaveProgress(
                 f"{STOCK}{self._host}",
                 self._peer,
                 self._peer,
@@ -221,14 +217,14 @@ class MasterLink:
                 host=self._host,
                 member=f"{STOCK}{self._host}",
             )
-            self._start(replica, start, now)
+            self._start(slave, start, now)
 
     def _stock_report(self, offset: int, now: float) -> None:
         if offset > self._offered:
             self._forged(f"it says that it has {offset}, but was sent {self._offered}")
-        elif self.replica is not None:
+        elif self.slave is not None:
             # Nothing is known of its disk.
-            self._master.replicas.holds(self.replica, offset, NOTHING, now)
+            self._master.slaves.holds(self.slave, offset, NOTHING, now)
 
     def _ack(self, header: UpHeader, now: float) -> None:
         appended, flushed, epoch = header.appended, header.flushed, header.epoch
@@ -238,16 +234,16 @@ class MasterLink:
             )
         elif epoch != self._master.epoch:
             self._refuse(f"it acknowledges epoch {epoch}, this is {self._master.epoch}")
-        elif self.replica is not None:
-            self.replica.has_answered = True
-            self.replica.lacks_tables = header.flags & _LACKS_TABLES != 0
-            self._master.replicas.holds(self.replica, appended, flushed, now)
+        elif self.slave is not None:
+            self.slave.has_answered = True
+            self.slave.lacks_tables = header.flags & _LACKS_TABLES != 0
+            self._master.slaves.holds(self.slave, appended, flushed, now)
 
     def _recorded(self, order: tuple[int, int]) -> None:
         if order > self._told_record:
             self._forged(f"it says that it has record {order}, but was sent {self._told_record}")
-        elif self.replica is not None:
-            self._master.recorded(self.replica, order)
+        elif self.slave is not None:
+            self._master.recorded(self.slave, order)
 
     # --- the greeting ------------------------------------------------------------------------
 
@@ -258,8 +254,8 @@ class MasterLink:
         if double and verdict is not Verdict.REFUSED:
             verdict, start, reason = Verdict.REFUSED, 0, double
         if verdict is not Verdict.REFUSED:
-            # It is who it says, and has what it says, whatever it said before.
-            master.replicas.supersede(hello.replica.hex())
+            # Identity and log are verified: earlier connections of this slave no longer count.
+            master.slaves.supersede(hello.store_id.hex())
         if verdict is Verdict.START or verdict is Verdict.RESEED:
             self.state = LinkState.NATIVE
         welcome = sign_welcome(
@@ -268,7 +264,7 @@ class MasterLink:
                 master.settings.cluster,
                 master.settings.broker_name,
                 master.settings.address,
-                master.settings.replica,
+                master.settings.store_id,
                 master.epoch,
                 master.log.begin,
                 master.log.end,
@@ -280,23 +276,24 @@ class MasterLink:
         )
         self._send_frame(DownKind.WELCOME, wire.pack_body(wire.Welcome, welcome))
         if verdict is Verdict.START:
-            replica = Replica(
-                hello.replica.hex(),
+            slave = SlaveProgress(
+                hello.store_id.hex(),
                 f"{hello.broker_name}:{hello.broker_id}",
                 hello.address,
                 broker_id=hello.broker_id,
                 is_native=True,
                 host=self._host,
-                member=member_name(hello.replica, hello.incarnation),
+                member=member_name(hello.store_id, hello.incarnation),
             )
-            self._start(replica, start, now)
-            # Its end was compared with ours: this much it has. An empty one lacks nothing of what
-            # lies before its start, or it could never be in sync before more is appended.
+            self._start(slave, start, now)
+            # The ends of both logs were compared, so it holds everything up to `start`. An empty
+            # slave counts the same, or it could not be in sync before more is appended.
             flushed = min(hello.flushed, start) if hello.end else start
-            master.replicas.holds(replica, start, flushed, now)
+            master.slaves.holds(slave, start, flushed, now)
         elif verdict is Verdict.RESEED:
             master.counters.reseeded += 1
-            self._end(f"{hello.broker_name}:{hello.broker_id} begins anew: {reason}")
+            name = f"{hello.broker_name}:{hello.broker_id}"
+            self._end(f"{name} has to copy the log from the start: {reason}")
         elif verdict is Verdict.DIVERGED:
             master.counters.diverged += 1
             self._end(f"{hello.broker_name}:{hello.broker_id} at {hello.address}: {reason}")
@@ -304,7 +301,7 @@ class MasterLink:
             self._refuse(reason)
 
     def _judge(self, hello: HelloBody) -> tuple[Verdict, int, str]:
-        """Decide what becomes of a slave: verdict, where to begin, and why."""
+        """Judge a HELLO; return the verdict, the offset to begin at, and the reason."""
         master, settings, log = self._master, self._master.settings, self._master.log
         if settings.secret and not is_hello_genuine(hello, settings.secret, self._nonce):
             return Verdict.REFUSED, 0, "the slave does not know the secret (haSecret) of its master"
@@ -315,7 +312,7 @@ class MasterLink:
                 f"a slave of {hello.cluster}/{hello.broker_name} called the master of"
                 f" {settings.cluster}/{settings.broker_name}",
             )
-        if hello.replica == settings.replica:
+        if hello.store_id == settings.store_id:
             return Verdict.REFUSED, 0, "master and slave have the same store, or a copy of it"
         if hello.epoch > master.epoch:
             master.outdated_by = max(hello.epoch, master.outdated_by or 0)
@@ -353,8 +350,8 @@ class MasterLink:
             )
         tail = hello.tail_offset
         if hello.begin == hello.end:
-            # It has begun where a master told it to and got nothing yet; if that was too late for
-            # sends that wait now, it has to begin earlier.
+            # It began at the offset that a master gave it and has received nothing yet; if that is
+            # behind sends that wait now, it has to begin earlier.
             if hello.end > self._start_of_empty(CatchUp.LAST_FILE):
                 return Verdict.RESEED, empty_start, f"sends before {hello.end} wait for slaves"
             return Verdict.START, hello.end, ""
@@ -369,8 +366,8 @@ class MasterLink:
                 f"the slave compares from {tail} to {hello.end}, the log begins at {log.begin}",
             )
         if not is_tail_enough(hello.begin, tail, hello.end):
-            # It needs all that the master has, and nobody can tell any more whether what it has
-            # comes before that.
+            # It needs all that the master has, and too little is left in common to prove that its
+            # own bytes precede that.
             return (
                 Verdict.RESEED,
                 empty_start,
@@ -386,13 +383,13 @@ class MasterLink:
         return Verdict.START, hello.end, ""
 
     def _double_of(self, hello: HelloBody, now: float) -> str:
-        """Say which healthy slave a newcomer cannot be told from; empty if there is none."""
+        """Describe the healthy slave that a new one collides with; empty if there is none."""
         healthy_s = 2 * self._master.settings.heartbeat_s
-        for other in self._master.replicas:
+        for other in self._master.slaves:
             if not other.is_native or other.is_superseded or now - other.heard_at > healthy_s:
                 continue
             is_same_place = other.address == hello.address and other.host == self._host
-            if other.identity == hello.replica.hex():
+            if other.identity == hello.store_id.hex():
                 if not is_same_place:
                     return (
                         f"the slave at {other.address} ({other.host}) has the same store, of which"
@@ -410,16 +407,16 @@ class MasterLink:
         log = self._master.log
         if catch_up is CatchUp.OLDEST:
             return log.begin
-        # Not in the last segment if sends wait for what lies before it: they would be answered
-        # by a slave that does not have them.
-        last = self._master.promises.awaited_from(log.end)
+        # Not in the last segment if sends before it are waiting: a slave that does not hold them
+        # would release them.
+        last = self._master.pending_acks.awaited_from(log.end)
         return max(log.begin, last - last % log.segment_bytes)
 
-    def _start(self, replica: Replica, start: int, now: float) -> None:
-        self.replica = replica
+    def _start(self, slave: SlaveProgress, start: int, now: float) -> None:
+        self.slave = slave
         self.position = self._offered = start
-        self._master.replicas.grew(self._master.log.end, now)
-        self._master.replicas.join(replica, now)
+        self._master.slaves.grew(self._master.log.end, now)
+        self._master.slaves.join(slave, now)
 
     # --- to the slave ------------------------------------------------------------------------
 
@@ -462,7 +459,7 @@ class MasterLink:
         return wire.with_body_crc(chunk.header, content)
 
     def _record_chunk(self, record: InSyncRecord, now: float) -> Chunk:
-        """Return a frame without bytes of the log that tells a record."""
+        """Return a frame that carries an in-sync record and no bytes of the log."""
         settings, epoch = self._master.settings, self._master.epoch
         body = record.encode(settings.secret, settings.broker_name)
         end = self._master.log.end
@@ -471,18 +468,18 @@ class MasterLink:
         return Chunk(wire.with_body_crc(wire.pack_down(header), body) + body, self.position, 0)
 
     def chunk_sent(self, chunk: Chunk, now: float) -> None:
-        """A chunk is with the system: the next one follows it."""
+        """Note that a chunk was handed to the kernel; the next one follows it."""
         self.position = chunk.offset + chunk.size
         self._sent_at = now
-        if chunk.size and self.replica is not None and not self.replica.in_sync:
+        if chunk.size and self.slave is not None and not self.slave.in_sync:
             self._master.bucket.take(chunk.size)
         self._plan_tick()
 
     def _throttled(self, size: int, now: float) -> int:
-        """Return how much of `size` may go: slaves in sync are never held up."""
+        """Return how much of `size` may be sent now: slaves in sync are never throttled."""
         bucket = self._master.bucket
         self._throttled_until = 0.0
-        if not bucket.is_limited or self.replica is None or self.replica.in_sync:
+        if not bucket.is_limited or self.slave is None or self.slave.in_sync:
             return size
         allowed = int(min(size, bucket.allowed(now)))
         if allowed < min(size, 4096):
@@ -500,18 +497,18 @@ class MasterLink:
         return self.state is LinkState.NATIVE and self._told != self._standing()
 
     def _standing(self) -> tuple[int, int, int, int]:
-        """Return what a native slave must hear of at once when it changes."""
+        """Return the header fields whose change is sent to a native slave at once."""
         master = self._master
-        flags = _SYNC if master.promises.is_sync else 0
-        if self.replica is not None and self.replica.in_sync:
+        flags = _SYNC if master.pending_acks.is_sync else 0
+        if self.slave is not None and self.slave.in_sync:
             flags |= _YOU_ARE_IN_SYNC
-        if master.replicas.rules.counts_flushed:
+        if master.slaves.rules.counts_flushed:
             flags |= _WANTS_FLUSH
         return (
             master.news,
             flags,
-            min(master.replicas.rules.needed, 255),
-            min(master.replicas.in_sync_most, 255),
+            min(master.slaves.rules.needed, 255),
+            min(master.slaves.in_sync_most, 255),
         )
 
     def _data_header(self, offset: int, size: int, now: float) -> DownHeader:
@@ -528,8 +525,8 @@ class MasterLink:
             master.epoch,
             news,
             end,
-            # Nothing behind this has been answered yet, other than that it is not replicated.
-            max(master.promises.settle_visible(end), master.replicas.replicated),
+            # No send behind this was answered SEND_OK yet.
+            max(master.pending_acks.advance_visible(end), master.slaves.replicated),
             int(now * 1000),
         )
 
@@ -541,7 +538,7 @@ class MasterLink:
     # --- time and the end --------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Look at the clock: end what is silent."""
+        """End the connection if it is silent or its handshake takes too long."""
         settings = self._master.settings
         if self.end_reason is None:
             if self.is_streaming:
@@ -563,17 +560,17 @@ class MasterLink:
         self.next_tick = next_tick
 
     def _is_superseded(self) -> bool:
-        """End the connection if its slave has another one since."""
-        if self.replica is None or not self.replica.is_superseded:
+        """End the connection if its slave has a newer one."""
+        if self.slave is None or not self.slave.is_superseded:
             return False
-        self._end("its slave has connected anew")
+        self._end("its slave has connected again")
         return True
 
     def closed(self, now: float, why: str = "the connection was closed") -> None:
-        """The connection is gone, or is being closed."""
+        """Note that the connection has ended."""
         self._end(why)
-        if self.replica is not None:
-            self._master.replicas.leave(self.replica, now, self.end_reason or why)
+        if self.slave is not None:
+            self._master.slaves.leave(self.slave, now, self.end_reason or why)
 
     def _refuse(self, reason: str) -> None:
         self._master.counters.refused += 1

@@ -1,9 +1,9 @@
-"""What a master has promised to producers, and when it is kept. Sans-IO.
+"""Sends whose acknowledgement waits for slaves. Pure: time is an argument.
 
-In async mode a message is answered when the master has it. In sync mode enough slaves in sync must
-hold it; every send waits until its own deadline, and one report of a slave answers all sends it
-covers. A switch of the mode takes effect at a definite offset, the end of the log at that moment:
-what lies before is answered by the old rule, what comes after by the new one.
+In async mode a send is answered when the master has the message. In sync mode enough slaves in sync
+must hold it; every send waits until its own deadline, and one report of a slave releases all sends
+it covers. A change of the mode takes effect at the end of the log at that moment: sends before that
+offset are answered by the old mode, sends after it by the new one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rmq.store.waits import WatermarkWaits
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from rmq.ha.protocol.slaves import ReplicaSet
+    from rmq.ha.protocol.slaves import SlaveSet
 
 T = TypeVar("T", bound="Hashable")
 
@@ -28,35 +28,35 @@ class ReplicationMode(enum.Enum):
     SYNC = "sync"
 
 
-class Kept(enum.Enum):
-    """How a promise ended."""
+class AckOutcome(enum.Enum):
+    """Why a send no longer waits for slaves."""
 
     REPLICATED = "replicated"
     TIMED_OUT = "timed out"
     NOT_AVAILABLE = "not available"
-    """Too few slaves are in sync: nobody waited."""
+    """Too few slaves are in sync, so the send did not wait."""
 
 
 class ModeSwitch(NamedTuple):
-    """From this offset on the mode holds."""
+    """The mode, and the offset from which it applies."""
 
     offset: int
     mode: ReplicationMode
 
 
-class Promises(Generic[T]):
+class PendingAcks(Generic[T]):
     """The sends that wait for slaves, by token."""
 
     def __init__(
-        self, replicas: ReplicaSet, mode: ReplicationMode, *, end: int, timeout_s: float
+        self, slaves: SlaveSet, mode: ReplicationMode, *, end: int, timeout_s: float
     ) -> None:
         self.timeout_s = timeout_s
         self.in_force = ModeSwitch(end, mode)
         self.visible = end
-        """Up to where what was appended has been replicated, or did not have to be."""
+        """The visible watermark: everything below it is replicated, or did not have to be."""
         self._awaited_from = end
-        """If anyone waits, then for something that ends behind this."""
-        self._replicas = replicas
+        """Every waiting send ends behind this offset."""
+        self._slaves = slaves
         self._waits: WatermarkWaits[T] = WatermarkWaits()
 
     def __len__(self) -> int:
@@ -72,56 +72,56 @@ class Promises(Generic[T]):
 
     def refuses(self) -> bool:
         """Whether a send must not even be appended, because too few slaves are in sync."""
-        return self.is_sync and self._replicas.in_sync_count < self._replicas.rules.minimum
+        return self.is_sync and self._slaves.in_sync_count < self._slaves.rules.minimum
 
     def switch(self, mode: ReplicationMode, end: int) -> ModeSwitch:
-        """Change the mode from the end of the log on. Those who wait go on waiting."""
+        """Change the mode from `end` on, the end of the log. Waiting sends go on waiting."""
         if mode is not self.in_force.mode:
-            self.settle_visible(end)
+            self.advance_visible(end)
             self.in_force = ModeSwitch(end, mode)
             if mode is ReplicationMode.SYNC:
                 self.visible = max(self.visible, end)
         return self.in_force
 
-    def ask(self, end_offset: int, now: float, token: T) -> Kept | None:
-        """Say what became of a message that ends at `end_offset` and was appended just now.
+    def ask(self, end_offset: int, now: float, token: T) -> AckOutcome | None:
+        """Return the outcome for a message that ends at `end_offset` and was just appended.
 
-        None: `token` waits, and comes back from `settle` or `expire`.
+        None: the send waits; `release`, `expire` or `give_up` returns its `token` later.
         """
         if not self.is_sync or end_offset <= self.in_force.offset:
-            return Kept.REPLICATED
-        replicas = self._replicas
-        if end_offset <= replicas.replicated:
-            return Kept.REPLICATED
-        if not replicas.is_enough:
-            return Kept.NOT_AVAILABLE
+            return AckOutcome.REPLICATED
+        slaves = self._slaves
+        if end_offset <= slaves.replicated:
+            return AckOutcome.REPLICATED
+        if not slaves.is_enough:
+            return AckOutcome.NOT_AVAILABLE
         if not len(self._waits) or end_offset <= self._awaited_from:
             self._awaited_from = end_offset - 1
         self._waits.add(end_offset, now + self.timeout_s, token)
         return None
 
-    def settle(self) -> list[T]:
-        """Return those whose messages enough slaves hold by now."""
-        replicated = self._replicas.replicated
+    def release(self) -> list[T]:
+        """Advance the visible watermark; return the tokens of sends that enough slaves hold now."""
+        replicated = self._slaves.replicated
         if replicated > self.visible:
             self.visible = replicated
         self._awaited_from = max(self._awaited_from, replicated)
         return self._waits.advance(replicated) if len(self._waits) else []
 
-    def settle_visible(self, end: int) -> int:
-        """Return up to where messages may be shown to consumers that must not see more."""
+    def advance_visible(self, end: int) -> int:
+        """Return the visible watermark; in async mode it moves to `end` first."""
         if not self.is_sync:
             self.visible = max(self.visible, end)
         return self.visible
 
     def expire(self, now: float) -> list[T]:
-        """Return those who have waited long enough."""
+        """Return the tokens of sends whose deadline has passed."""
         return self._waits.expire(now)
 
     def awaited_from(self, end: int) -> int:
-        """Return from where on a slave must hold the log so that its reports cover all who wait.
+        """Return the offset from which a slave must hold the log to cover all waiting sends.
 
-        Exact when someone came last; after sends have timed out it may be too low, never too high.
+        Exact after the last `ask`; after sends have timed out it may be too low, never too high.
         """
         return min(self._awaited_from, end) if len(self._waits) else end
 
@@ -132,5 +132,5 @@ class Promises(Generic[T]):
         self._waits.discard(token)
 
     def give_up(self) -> list[T]:
-        """Return everyone: this broker is no master any longer."""
+        """Return all tokens: this broker is no longer master, or too few slaves are in sync."""
         return self._waits.fail_all()

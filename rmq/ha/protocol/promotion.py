@@ -16,10 +16,10 @@ is for that. A stock master records nothing, so its slave is refused. Where the 
 hand-over (it steps down first) needs none of this; nor does a broker that was master last.
 
 Time passes between a question and the decision, and a master that hung may come back meanwhile. So
-the slave follows nobody from before it asks. The others renounce: what they hold when they answer
-counts, and from then on they are members by another name, on whom no master can count without a
-record that says so. And a record that was written meanwhile is found by the first one of the new
-epoch (`record_keeper`).
+the slave follows no master from before it asks. The others renounce: what they hold when they
+answer counts, and from then on they are members of another incarnation, on whom no master can count
+without a record that names it. And a record that was written meanwhile is found by the first one of
+the new epoch (`record_keeper`).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ EVERYTHING: Final = "everything that was answered SEND_OK is here"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """The slave that is to become master."""
+    """The slave that is to be promoted."""
 
     members: frozenset[str]
-    """How in-sync records may call it: by all these names it holds what it has confirmed."""
+    """Its names in in-sync records: it still holds what it confirmed by each of them."""
     epoch: int
     end: int
     record: InSyncRecord | None
-    """The last one it was told."""
+    """The last record it received."""
     follows_stock: bool = False
     was_last: bool = False
-    """It was the master of its epoch when it was last one, and its log is as it was then."""
+    """It was the last master of its epoch, and its log is as it was then."""
 
 
 class OtherSlave(NamedTuple):
@@ -61,26 +61,26 @@ class OtherSlave(NamedTuple):
     end: int | None
     """Where its log ends; None if it does not answer, or has none."""
     members: frozenset[str] = frozenset()
-    """How in-sync records may call it."""
+    """Its names in in-sync records."""
     record: InSyncRecord | None = None
-    """The last one it was told."""
+    """The last record it received."""
     hears_epochs: bool = True
-    """Its last master tells epochs. A slave of a stock link, or one that has heard of no master
-    since it was started, may hold bytes of a later epoch than the last one it knows."""
+    """Its last master sends epochs. A slave of a stock master, or one without a master since its
+    start, may hold bytes of a later epoch than the last one it knows."""
     gave_way: bool = False
-    """It was the master of its epoch and has stepped down, and all it has is in this slave's log,
-    byte for byte."""
+    """It was the master of its epoch, has stepped down, and its whole log is in this slave's log.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What nameservers keep of in-sync records."""
+class KeptRecords:
+    """The in-sync records that nameservers keep."""
 
     answers: Mapping[str, InSyncRecord | None] = field(default_factory=dict)
-    """By nameserver; None: it has none. One that did not answer is not here."""
+    """By nameserver; None: it keeps none. A nameserver that did not answer is missing."""
 
     def knowing(self, nameservers: Sequence[str], order: tuple[int, int]) -> int:
-        """Return how many of these nameservers have a record that is at least so late."""
+        """Return how many of these nameservers have a record of this order or later."""
         records = (self.answers.get(name) for name in nameservers)
         return sum(record is not None and record.order >= order for record in records)
 
@@ -93,13 +93,13 @@ class Verdict(NamedTuple):
 
 
 def latest_record(
-    candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]
+    candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
 ) -> InSyncRecord | None:
-    """Return the latest record that anyone knows."""
+    """Return the latest record known to the candidate, a nameserver or another slave."""
     return newest(candidate.record, *kept.answers.values(), *(other.record for other in others))
 
 
-def decide(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> Verdict:
+def decide(candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]) -> Verdict:
     """Decide whether a slave holds all that was acknowledged.
 
     `others` are all slaves that anyone knows of, and what nameservers know of epochs: a slave may
@@ -142,8 +142,8 @@ def decide(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> Ve
     return _compare(candidate, record, others)
 
 
-def _is_last_epoch(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]) -> bool:
-    """Tell whether nobody can have been master in a later epoch than this one knows."""
+def _is_last_epoch(candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]) -> bool:
+    """Return whether no broker can have been master in a later epoch than the candidate knows."""
     own, latest = candidate.record, latest_record(candidate, kept, others)
     if own is None or latest is None:
         return latest is None
@@ -155,14 +155,16 @@ def _is_last_epoch(candidate: Candidate, kept: Kept, others: Sequence[OtherSlave
         return kept.knowing(own.nameservers, own.order) > len(own.nameservers) // 2
     seen = {store_of(name) for other in others if other.epoch is not None for name in other.members}
     seen |= {store_of(name) for name in candidate.members}
-    # Of an async master nobody knows which slaves it had; one that counted on nobody may have been
-    # made master by force, beside another.
+    # The slaves of an async master are not recorded; a master without members may have been
+    # promoted by force, beside another one.
     return bool(own.native_members) and all(
         store_of(member) in seen for member in own.native_members
     )
 
 
-def _doubt_about_nameservers(record: InSyncRecord, own: InSyncRecord, kept: Kept) -> str | None:
+def _doubt_about_nameservers(
+    record: InSyncRecord, own: InSyncRecord, kept: KeptRecords
+) -> str | None:
     for names in (own.nameservers, record.nameservers):
         known = kept.knowing(names, own.order)
         if names and known <= len(names) // 2:

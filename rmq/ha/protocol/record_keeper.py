@@ -1,26 +1,26 @@
-"""How a master changes what it relies on: first the record of it, then the deed. Sans-IO.
+"""Keeps a master's in-sync records: it relies on a change only after recording it. Pure.
 
-    keeper.want(proposal, acknowledged, holds)   what should be recorded, as slaves come and go
-    keeper.to_save                                a record that has to be on this disk next
-    keeper.saved(record)                          it is; now `newest` may be told to others
-    keeper.stored(place, order)                   a nameserver or a slave has it on its disk
-    keeper.allows(member), keeper.needed          what answers may rest on at this moment
-    keeper.is_async                               they may rest on the master alone
+    keeper.want(...)                      the record that fits the slaves in sync now
+    keeper.to_save                        a record that has to be written to this disk next
+    keeper.saved(record)                  it is on disk; now `newest` may be sent to others
+    keeper.stored(place, order)           a nameserver or a slave has it on its disk
+    keeper.allows(member), keeper.needed  what acknowledgements may rest on now
+    keeper.is_async                       they may rest on the master alone
 
-A record counts when nobody can decide by an older one any more. Who decides by an older record is
-one of its members, and it asks a majority of the nameservers that keep it. So for each earlier
-record a later one must be with a majority of its nameservers, or with all of its members; the first
-one of an epoch with a majority in any case, where there are nameservers, so that a master of an
-earlier epoch learns that its time is over; and with those who are members for the first time. Where
-there are no nameservers, a record names its rivals, the members of earlier records that may not
-have heard of it, and those must have heard of it, too: a new master knows that record only. Until
-then answers have to satisfy the old and the new record alike.
+A record counts when no slave can decide by an older one any more. A slave that decides by an older
+record is one of its members, and asks a majority of the nameservers that keep it. So for each
+earlier record, a later one must be with a majority of its nameservers, or with all of its members.
+It must also be with members that are named for the first time. The first record of an epoch needs a
+majority in any case, where there are nameservers, so that a master of an earlier epoch learns that
+it was replaced. Where there are no nameservers, a record names its rivals, the members of earlier
+records that may not know it, and those must have it, too: a new master knows only that record.
+Until then acknowledgements have to satisfy the old and the new record.
 
 An epoch begins with a decision (`promotion`) by the latest record that was known then. While the
 decision was taken, the former master may have come back and recorded another rule. Its record and
-the first one of the new epoch both need a majority of nameservers, so one of these has met both: a
-new master that finds a record which its decision did not know of has no right to the epoch
-(`met`). Nothing has been acknowledged in it by then.
+the first one of the new epoch both need a majority of nameservers, so one of these has seen both: a
+new master that finds a record unknown to its decision has to withdraw (`met`). Nothing has been
+acknowledged in its epoch by then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 ASKED_MAX: Final = 256
-"""Of so many members is remembered whether they count."""
+"""For this many members `allows` caches its result."""
 
 
 @final
@@ -54,14 +54,14 @@ class RecordKeeper:
         is_forced: bool = False,
         renews: bool = False,
     ) -> None:
-        """`records` are those that somebody may still decide by, the oldest first.
+        """`records` are those that a slave may still decide by, the oldest first.
 
-        `member` is this master as it was called when it was a slave, `master` names its store.
-        With `is_known` there are no other records. With `is_forced` an operator has accepted that
+        `member` is this master's name when it was a slave, `master` names its store. With
+        `is_known` there are no other records. With `is_forced` an operator has accepted that
         others may decide by them: they do not count. With `renews` this master was stopped without
-        saving its log, and may write again where it has written before: slaves of the past may hold
-        other bytes there than those of today. So it relies on a record of today only, and `want`
-        names slaves that have compared their logs with its own since.
+        saving its log, and may write other bytes at offsets that it has used before, which slaves
+        may hold. So it relies only on records made since, and `want` names only slaves that have
+        compared their logs with its own since.
         """
         self.epoch = epoch
         self.is_known = is_known
@@ -78,16 +78,16 @@ class RecordKeeper:
         self._lives: dict[str, int] = {}
         """The latest incarnation of each store."""
         self._allowed: dict[str, bool] = {}
-        """What `allows` has found since the last change: it is asked for each acknowledgement."""
+        """Results of `allows` since the last change: it is called for each acknowledgement."""
         self._needed = 0
         self._past = (epoch, self._version if renews else 0)
         """The last record of this epoch from before the log may have lost something."""
         self._decided_by = max(
             (record.order for record in records if record.epoch < epoch), default=(0, 0)
         )
-        """The latest record of the epochs before, when this one began."""
+        """The latest record of earlier epochs when this one began."""
         self.overtaken_by: InSyncRecord | None = None
-        """A record that was not known when this epoch began: it must not go on."""
+        """A record that was unknown when this epoch began: the epoch has to be withdrawn."""
         if self._saved is not None:
             self.stored(member, self._saved.order)
         self._note_change()
@@ -96,7 +96,7 @@ class RecordKeeper:
 
     @property
     def newest(self) -> InSyncRecord | None:
-        """What others should be told; None before there is anything on this disk."""
+        """The record that slaves and nameservers should have; None before one is on this disk."""
         return self._saved
 
     @property
@@ -107,12 +107,12 @@ class RecordKeeper:
 
     @property
     def chain(self) -> tuple[InSyncRecord, ...]:
-        """All records that somebody may decide by, for the disk."""
+        """All records that a slave may still decide by, to be saved."""
         return tuple(self._chain)
 
     @property
-    def is_settled(self) -> bool:
-        """Whether what is wanted counts."""
+    def is_confirmed(self) -> bool:
+        """Whether the wanted record counts."""
         confirmed = self.confirmed
         return len(self._chain) == 1 and confirmed is not None and self._wanted is None
 
@@ -120,7 +120,7 @@ class RecordKeeper:
         return record.epoch == self.epoch and record.order > self._past
 
     def _is_blocked(self) -> bool:
-        """Tell whether somebody may become master by a record of the past."""
+        """Return whether a slave may still be promoted by a record from before this epoch."""
         return (
             self.overtaken_by is not None
             or not self.is_known
@@ -129,22 +129,22 @@ class RecordKeeper:
 
     @property
     def is_renewing(self) -> bool:
-        """Whether the records of this epoch are all of the past."""
+        """Whether all records of this epoch are from before the restart."""
         return self._past[1] > 0 and not any(self._is_of_today(each) for each in self._chain)
 
     @property
     def is_pending(self) -> bool:
-        """Whether nameservers may still know better than to let this epoch begin.
+        """Whether this epoch may still have to be withdrawn.
 
-        Until they have its first record, nobody may follow: a slave that has taken on an epoch
-        cannot go back, its master can.
+        Until most nameservers have its first record, no slave may follow: a slave that has adopted
+        an epoch cannot go back, its master can.
         """
         return self.overtaken_by is not None or any(
             record.epoch != self.epoch and record.nameservers for record in self._chain
         )
 
     def allows(self, member: str) -> bool:
-        """Tell whether an answer may rest on what this member holds."""
+        """Return whether an acknowledgement may rest on what this member holds."""
         allowed = self._allowed.get(member)
         if allowed is None:
             allowed = not self._is_blocked() and all(each.allows(member) for each in self._chain)
@@ -155,23 +155,23 @@ class RecordKeeper:
 
     @property
     def needed(self) -> int:
-        """How many members must hold a message, by all records that may be decided by."""
+        """How many members must hold a message, by all records that still matter."""
         return self._needed
 
     def _note_change(self) -> None:
-        """Another record counts, or one more: find out anew what answers may rest on."""
+        """Clear what was derived from the records: they have changed."""
         self._allowed.clear()
         self._needed = max((each.needed for each in self._chain if each.is_sync), default=0)
 
     @property
     def is_async(self) -> bool:
-        """Whether answers may rest on the master alone."""
+        """Whether acknowledgements may rest on the master alone."""
         return not self._is_blocked() and not any(record.is_sync for record in self._chain)
 
     # --- changes -----------------------------------------------------------------------------
 
     def learned(self, records: Iterable[InSyncRecord]) -> None:
-        """It is known now what others may decide by, in addition to what was known before."""
+        """Add the records that nameservers keep: now all are known."""
         known = {record.order for record in self._chain}
         self._chain = sorted(
             [*self._chain, *(record for record in records if record.order not in known)],
@@ -183,10 +183,10 @@ class RecordKeeper:
         self._note_change()
 
     def met(self, record: InSyncRecord | None) -> bool:
-        """A nameserver keeps this record; tell whether one of this epoch may take its place.
+        """Judge the record that a nameserver keeps; return whether this epoch's may replace it.
 
-        Only an epoch that has not begun can be overtaken. A nameserver that has less than what was
-        decided by was emptied meanwhile, and may have known more.
+        Only an epoch that has not begun can be overtaken. A nameserver with an older record than
+        the one that was decided by has lost data, and may have known a later one.
         """
         if not self.is_pending:
             return True
@@ -211,10 +211,11 @@ class RecordKeeper:
         acknowledged: int,
         held: Callable[[str], int],
     ) -> None:
-        """Say what should be recorded now.
+        """Propose the record that fits now.
 
-        Everything below `acknowledged` has been answered, and `held` tells what a member holds.
-        What is not true yet is not recorded: `needed` members have to hold all that was answered.
+        Everything below `acknowledged` has been answered, and `held` returns what a member holds.
+        A record that is not true yet is not made: `needed` members have to hold all that was
+        answered.
         """
         if not self.is_known or self.overtaken_by is not None:
             return
@@ -232,7 +233,7 @@ class RecordKeeper:
         if last is not None and self._is_of_today(last) and wanted.says_same(last):
             return
         if self._wanted is not None:
-            # It is being saved. What is wanted by then is wanted again.
+            # A record is being saved; the caller proposes again when it is.
             return
         if is_sync and not self._is_true(wanted, acknowledged, held):
             if last is not None:
@@ -242,7 +243,7 @@ class RecordKeeper:
         self._wanted = wanted
 
     def _rivals(self, members: frozenset[str]) -> tuple[str, ...]:
-        """Return who else may become master by a record that somebody may still decide by."""
+        """Return the other stores that may be promoted by a record that still matters."""
         named = {member for record in self._chain for member in record.native_members}
         for record in self._chain:
             named.update(self._unheard_rivals(record))
@@ -253,10 +254,10 @@ class RecordKeeper:
         return [rival for rival in record.rivals if not self._has_all((rival,), record.order)]
 
     def _is_true(self, wanted: InSyncRecord, acknowledged: int, held: Callable[[str], int]) -> bool:
-        """Tell whether `needed` members hold all that was answered."""
+        """Return whether `needed` members hold all that was answered."""
         last = self._chain[-1] if self._chain else None
         if not wanted.members:
-            # It names nobody, so that nobody becomes master by it.
+            # It names no member, so no slave is promoted by it.
             return True
         if (
             last is not None
@@ -265,18 +266,18 @@ class RecordKeeper:
             and set(last.members) <= set(wanted.members)
             and wanted.needed <= last.needed
         ):
-            # Who held it by the last record is a member still.
+            # All members of the last record are members still.
             return all(record.is_sync for record in self._chain)
         ends = sorted((held(member) for member in wanted.members), reverse=True)
         return len(ends) >= wanted.needed and ends[wanted.needed - 1] >= acknowledged
 
     @property
     def to_save(self) -> InSyncRecord | None:
-        """The record that has to be on this disk before anybody is told."""
+        """The record that has to be on this disk before it is sent to anyone."""
         return self._wanted
 
     def saved(self, record: InSyncRecord) -> None:
-        """A record is on this disk: others may be told."""
+        """Note that a record is on this disk: it may be sent to others."""
         assert record is self._wanted, (record, self._wanted)
         self._wanted = None
         self._saved = record
@@ -286,17 +287,17 @@ class RecordKeeper:
         self.stored(self._member, record.order)
 
     def stored(self, place: str, order: tuple[int, int]) -> bool:
-        """A nameserver or a member has a record; tell whether another one counts by that."""
+        """Note that a nameserver or member has a record; return whether a new one counts now."""
         if order <= self._stored.get(place, (0, 0)):
             return False
         self._stored[place] = order
         store, _, life = place.rpartition(".")
         if life.isdecimal():
             self._lives[store] = max(int(life), self._lives.get(store, 0))
-        return self._settle()
+        return self._drop_superseded()
 
     def forgot(self, place: str) -> None:
-        """A place has none of the records it had."""
+        """Note that a nameserver or member has lost its record."""
         self._stored.pop(place, None)
 
     def places_without(self, places: Iterable[str]) -> list[str]:
@@ -306,8 +307,8 @@ class RecordKeeper:
         order = self._saved.order
         return [place for place in places if self._stored.get(place, (0, 0)) < order]
 
-    def _settle(self) -> bool:
-        """Forget records that nobody can decide by any more."""
+    def _drop_superseded(self) -> bool:
+        """Drop earlier records if no slave can decide by them any more."""
         last = self._chain[-1] if self._chain else None
         if last is None or last is not self._saved or len(self._chain) == 1:
             return False
@@ -325,13 +326,13 @@ class RecordKeeper:
         return True
 
     def _is_overcome(self, record: InSyncRecord, order: tuple[int, int]) -> bool:
-        """Tell whether nobody can decide by a record because all can see a later one."""
+        """Return whether no slave can decide by a record because all can see a later one."""
         names = record.nameservers
         with_it = sum(self._stored.get(name, (0, 0)) >= order for name in names)
         if names and with_it > len(names) // 2:
             return True
         if names and record.epoch != self.epoch:
-            # Also the master of that epoch must be able to see that its time is over.
+            # The master of that epoch must be able to learn that it was replaced, too.
             return False
         if self._unheard_rivals(record):
             return False

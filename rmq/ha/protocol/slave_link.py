@@ -1,8 +1,8 @@
-"""The connection to a master as its slave sees it. Sans-IO: bytes and the time in, bytes out.
+"""The connection to a master as its slave sees it. Pure: bytes and the time in, bytes out.
 
     link.take_output()           what is to be sent
     link.receive(data, now)      takes headers and greetings; returns how many bytes it took
-    link.body_left               so many bytes of the log follow; they belong at the log's end
+    link.body_left               this many bytes follow; they belong at the log's end
     link.body_received(b, now)   these of them are in the log now
     link.report(now)             tell the master what the log holds, if that has changed
     link.record                  not None: have it on disk, then call `record_saved`
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rmq.model.in_sync_record import InSyncRecord
 
 LOOK_S: Final = 0.1
-"""How often is looked whether a slave that lacked tables has them."""
+"""How often it is checked whether a slave that lacked tables has them."""
 FRAME_BYTES_MAX: Final = 64 * 1024**2
 """A frame that claims more is garbage."""
 
@@ -68,18 +68,18 @@ class EndKind(enum.Enum):
     NOT_NATIVE = "not native"
     """It is a stock master: try again in its dialect."""
     RESEED = "reseed"
-    """Begin anew at `Ending.offset`: the master has nothing of what comes next."""
+    """Start over at `LinkEnd.offset`: the master no longer has what comes next."""
     DIVERGED = "diverged"
     """This log is not the beginning of the master's; only `rmq ha resync` may cut it."""
     STALE = "stale"
     """The master is of an older epoch than one this slave has followed."""
     REFUSED = "refused"
-    """The master wants nothing to do with this slave."""
+    """The master refuses this slave."""
     DAMAGED = "damaged"
-    """Bytes were changed on their way: those from `Ending.offset` on are not the master's."""
+    """Bytes were changed on their way: those from `LinkEnd.offset` on are not the master's."""
 
 
-class Ending(NamedTuple):
+class LinkEnd(NamedTuple):
     """How a connection ended."""
 
     kind: EndKind
@@ -96,7 +96,7 @@ class SlaveSettings:
     broker_id: int
     address: str
     """Where clients find it."""
-    replica: bytes
+    store_id: bytes
     """Names the store."""
     incarnation: int = 0
     secret: bytes = b""
@@ -104,8 +104,8 @@ class SlaveSettings:
     heartbeat_s: float = 5.0
     silence_s: float = 20.0
     native_wait_s: float = 0.5
-    """A master that has not answered a native greeting by then is a stock one; infinite where it is
-    known to be native: then only an answer as a stock one gives it shows that it is one."""
+    """A master that has not answered a native greeting by then is a stock one. Infinite where the
+    master is known to be native: then only a reply in the stock dialect shows a stock one."""
     handshake_s: float = 10.0
 
 
@@ -115,12 +115,12 @@ class MasterView:
 
     is_native: bool = False
     address: str = ""
-    replica: bytes = b""
+    store_id: bytes = b""
     epoch: int = 0
     end: int = 0
-    """Where its log ended when it last said so."""
+    """The end of its log in its last header."""
     replicated: int = -1
-    """It had answered nothing behind this when it last said so, except as not replicated."""
+    """From its last header: it had answered no send behind this with SEND_OK."""
     is_sync: bool = False
     is_in_sync: bool = False
     """The master counts this slave."""
@@ -135,7 +135,7 @@ class MasterView:
 
 
 class SlaveLink:
-    """One connection."""
+    """The connection to a master, as a state machine."""
 
     def __init__(
         self,
@@ -148,11 +148,11 @@ class SlaveLink:
         now: float,
         is_current: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`is_current` tells whether the topics, groups and offsets here are the master's."""
+        """`is_current` returns whether the topics, groups and offsets here are the master's."""
         self.is_native = is_native
         self.is_streaming = not is_native
         """The greeting is over, bytes of the log may come."""
-        self.ending: Ending | None = None
+        self.ending: LinkEnd | None = None
         self.body_left = 0
         self.frame_offset = 0
         """Where the next byte of the body belongs."""
@@ -163,7 +163,7 @@ class SlaveLink:
         self.epoch = epoch
         self.master = MasterView(is_native=is_native, heard_at=now)
         self.record: InSyncRecord | None = None
-        """By what rule the master answers sends; nothing is taken in before it is on disk."""
+        """A received in-sync record; nothing else is processed before it is on disk."""
         self.next_tick = now
         self._settings = settings
         self._log = log
@@ -215,7 +215,7 @@ class SlaveLink:
         return taken
 
     def _wanted_bytes(self) -> int:
-        """Return how many bytes there have to be until they are looked at again."""
+        """Return how many bytes have to be there before the header is parsed again."""
         header = self._header
         if not self.is_native:
             return TRANSFER.size
@@ -224,7 +224,7 @@ class SlaveLink:
                 return DOWN.size
             return DOWN.size + wire.read_down(header[: DOWN.size]).size
         if len(header) < len(PREAMBLE):
-            # So many show a stock master that repeats what it was sent.
+            # This many are enough to recognize a stock master, which repeats what it was sent.
             return len(PREAMBLE)
         if len(header) < DOWN.size:
             return DOWN.size
@@ -278,7 +278,7 @@ class SlaveLink:
             broker_name=settings.broker_name,
             broker_id=settings.broker_id,
             address=settings.address,
-            replica=settings.replica,
+            store_id=settings.store_id,
             incarnation=settings.incarnation,
             nonce=self._nonce,
             epoch=self.epoch,
@@ -324,7 +324,7 @@ class SlaveLink:
             )
         else:
             master = self.master
-            master.address, master.replica = welcome.address, welcome.replica
+            master.address, master.store_id = welcome.address, welcome.store_id
             master.epoch = self.epoch = welcome.epoch
             master.end = welcome.end
             self.is_streaming = True
@@ -395,7 +395,7 @@ class SlaveLink:
         self.body_left = size
 
     def body_received(self, content: bytes | bytearray | memoryview, now: float) -> None:
-        """These bytes of the body are in the log."""
+        """Note that these bytes of the body are in the log."""
         size = len(content)
         assert size <= self.body_left, (size, self.body_left)
         self.body_left -= size
@@ -415,7 +415,7 @@ class SlaveLink:
     # --- to the master -----------------------------------------------------------------------
 
     def report(self, now: float) -> None:
-        """Say what the log holds, if the master does not know it yet."""
+        """Report what the log holds, if that has changed since the last report."""
         if self.is_streaming and self._reported != self._held():
             if not self.is_native and self._reported[0] == self._log.end:
                 return
@@ -446,7 +446,7 @@ class SlaveLink:
     # --- time and the end --------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Look at the clock: report when it is time, end what is silent."""
+        """Send a report when it is due; end a connection that is silent."""
         settings = self._settings
         if self.ending is None:
             if now >= self._heard_at + settings.silence_s:
@@ -480,12 +480,12 @@ class SlaveLink:
                 self.next_tick = min(self.next_tick, self._opened_at + settings.native_wait_s)
 
     def closed(self, reason: str) -> None:
-        """The connection is gone."""
+        """Note that the connection has ended."""
         self._end(EndKind.CLOSED, reason)
 
     def _end(self, kind: EndKind, reason: str, offset: int = 0) -> None:
         if self.ending is None:
-            self.ending = Ending(kind, reason, offset)
+            self.ending = LinkEnd(kind, reason, offset)
 
 
 def _whole(down: DownHeader, body: bytes) -> bytes:

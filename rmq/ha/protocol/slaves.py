@@ -1,15 +1,14 @@
-"""What a master knows of its slaves: who holds what, and who counts. Sans-IO.
+"""A master's view of its slaves: what each holds, which are in sync, what is replicated. Pure.
 
-A slave counts while it is *in sync*: it is connected, it had caught up with all there was not
-longer than `lag_s_max` ago, lacks less than `lag_bytes_max`, and has the master's tables. A
-heartbeat keeps a connection alive, but no slave in sync; one that takes no bytes is left out after
-that time, whatever it says.
+A slave counts while it is *in sync*: it is connected, had caught up with the end of the log at most
+`lag_s_max` ago, lacks less than `lag_bytes_max`, and has the master's tables. A heartbeat keeps a
+connection alive, but not a slave in sync: one that takes no bytes drops out after `lag_s_max`.
 
-What is replicated is read from a vector: the `needed`-th largest of what distinct slaves in sync
-hold, of those that an in-sync record names (`record_keeper`). Connections that may be of one slave
-are counted as one: those of one store (`identity`), of which only the newest counts, since what an
-older one said may no longer be so; and a stock one with one other of the same host, as a slave may
-change its dialect.
+The replicated offset is the `needed`-th largest of the offsets that distinct slaves in sync hold,
+counting only members of the in-sync record (`record_keeper`). Connections that may belong to one
+slave count once: of several with one store id only the newest counts, because an older report may
+no longer be true; and a stock connection counts as one with another of the same host, because a
+slave may change its dialect.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NOTHING: Final = -1
-"""The offset that is replicated when too few slaves are in sync."""
+"""The replicated offset while too few slaves are in sync."""
 REMEMBERED_MAX: Final = 32
-"""How many slaves that are gone are remembered."""
+"""How many disconnected slaves are kept for the status."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,21 +33,25 @@ class InSyncRules:
     """Which slaves count, and how many of them it takes."""
 
     needed: int = 1
-    """So many slaves must hold a message before its send is answered."""
+    """This many slaves must hold a message before its send is answered."""
     minimum: int = 0
     """With fewer in sync, sends are refused."""
     lag_s_max: float = 15.0
     lag_bytes_max: int = 256 * 1024**2
     counts_flushed: bool = False
-    """What a slave has not flushed does not count; nor do stock slaves, which do not say it."""
+    """Only flushed bytes count. Stock slaves do not count then: they do not report flushes."""
 
     def __post_init__(self) -> None:
         if self.needed < 1:
             raise ValueError(f"{self.needed} slaves are needed, not 1 or more")
 
 
-class Replica:
-    """One connection of a slave, as far as its master knows."""
+class SlaveProgress:
+    """One connection of a slave, and how much of the log the slave holds.
+
+    `flushed <= appended <= end` of the log. A slave that reaches `mark_end` had caught up at
+    `mark_at`, when the log ended there; only then is a new mark set.
+    """
 
     __slots__ = (
         "address",
@@ -87,110 +90,110 @@ class Replica:
         self.identity = identity
         """Equal for connections that may be of the same slave."""
         self.member = member or identity
-        """How in-sync records call it."""
+        """Its name in in-sync records."""
         self.name = name
-        """For people."""
+        """Its name in logs and status: brokerName:brokerId."""
         self.address = address
-        """Where it listens for clients if it said so, else where its connection comes from."""
+        """Its address for clients if it sent one, else that of its connection."""
         self.broker_id = broker_id
         self.is_native = is_native
         self.host = host
-        """Where its connection comes from."""
+        """The host of its connection."""
         self.has_answered = not is_native
-        """It has taken up what it was told; before that it may still turn its master down."""
+        """It has acknowledged the welcome; before that it may still refuse its master."""
         self.lacks_tables = False
-        """It says that topics, groups or offsets here are not there."""
+        """It reports that its topics, groups or offsets are not current."""
         self.is_superseded = False
-        """The same slave has connected anew: this connection counts no longer."""
+        """The same slave has a newer connection: this one no longer counts."""
         self.appended = NOTHING
-        """What it holds, checked; `NOTHING` before it is known."""
+        """End of what it holds, verified; `NOTHING` before its first report."""
         self.flushed = NOTHING
         self.in_sync = False
         self.caught_up_at = -math.inf
-        """It last held all there was at this time."""
+        """When it last held the whole log."""
         self.mark_end = 0
         self.mark_at = 0.0
-        """At `mark_at` the log ended at `mark_end`: who gets there was caught up then."""
+        """At `mark_at` the log ended at `mark_end`: a slave that holds it had caught up then."""
         self.connected_at = 0.0
         self.heard_at = 0.0
         self.gone_at: float | None = None
         self.why_gone = ""
 
     def lag_bytes(self, end: int) -> int:
-        """What it lacks; all of it before it is known what it holds."""
+        """Return how many bytes it lacks: all of them before its first report."""
         return max(0, end - max(0, self.appended))
 
     def lag_s(self, end: int, now: float) -> float:
-        """For how long it has not held all there is; infinite if it never did."""
+        """Return for how long it has not held the whole log; infinite if it never did."""
         return 0.0 if self.appended >= end else max(0.0, now - self.caught_up_at)
 
 
-class ReplicaSet:
+class SlaveSet:
     """All slaves of one master."""
 
     def __init__(self, rules: InSyncRules, end: int) -> None:
         self.rules = rules
         self.keeper = RecordKeeper(0, (), is_known=True)
-        """Knows which slaves answers may rest on; this one lets all of them count."""
+        """Decides which slaves acknowledgements may rest on; this default allows all."""
         self.end = end
-        """Where the log ends."""
+        """The end of the log."""
         self.replicated = NOTHING
-        """Up to where enough slaves in sync hold the log now; `NOTHING` if too few are in sync."""
+        """Enough slaves in sync hold the log up to here; `NOTHING` if too few are in sync."""
         self.in_sync_count = 0
-        """How many slaves in sync there are at least: connections that may be of one count once."""
+        """Lower bound of slaves in sync: connections that may be of one slave count once."""
         self.in_sync_most = 0
-        """How many there are at most: any of them may be the one that holds what was confirmed."""
-        self._connected: list[Replica] = []
-        self._gone: dict[str, Replica] = {}
+        """Upper bound of slaves in sync: any of them may hold what was confirmed."""
+        self._connected: list[SlaveProgress] = []
+        self._gone: dict[str, SlaveProgress] = {}
 
-    def __iter__(self) -> Iterator[Replica]:
-        """Those connected, in order of arrival."""
+    def __iter__(self) -> Iterator[SlaveProgress]:
+        """Iterate over connected slaves, in order of arrival."""
         return iter(self._connected)
 
     def __len__(self) -> int:
         return len(self._connected)
 
     @property
-    def gone(self) -> list[Replica]:
-        """Slaves that were here and are not now."""
-        present = {replica.identity for replica in self._connected}
-        return [replica for replica in self._gone.values() if replica.identity not in present]
+    def gone(self) -> list[SlaveProgress]:
+        """Slaves that have disconnected and not come back."""
+        present = {slave.identity for slave in self._connected}
+        return [slave for slave in self._gone.values() if slave.identity not in present]
 
     @property
     def needed(self) -> int:
-        """How many slaves must hold a message, by the rules and by what is recorded."""
+        """How many slaves must hold a message, by the rules and by the in-sync record."""
         return max(self.rules.needed, self.keeper.needed)
 
     @property
     def is_enough(self) -> bool:
-        """Whether a message can be replicated as the rules want it."""
+        """Whether enough slaves are in sync to replicate a message."""
         return self.in_sync_count >= self.needed
 
-    def join(self, replica: Replica, now: float) -> None:
-        """A slave is connected; what it holds is told next."""
-        replica.connected_at = replica.heard_at = now
-        replica.mark_end, replica.mark_at = self.end, now
-        if replica.is_native:
-            self.supersede(replica.identity)
-        self._connected.append(replica)
+    def join(self, slave: SlaveProgress, now: float) -> None:
+        """Add a slave that has connected; `holds` reports next what it has."""
+        slave.connected_at = slave.heard_at = now
+        slave.mark_end, slave.mark_at = self.end, now
+        if slave.is_native:
+            self.supersede(slave.identity)
+        self._connected.append(slave)
 
     def supersede(self, identity: str) -> None:
-        """A native slave has called anew: nothing it said before counts any longer."""
-        for replica in self._connected:
-            if replica.identity == identity:
-                replica.is_superseded = True
-                replica.in_sync = False
+        """Ignore earlier connections of a native slave that has connected again."""
+        for slave in self._connected:
+            if slave.identity == identity:
+                slave.is_superseded = True
+                slave.in_sync = False
         self._count()
 
-    def leave(self, replica: Replica, now: float, why: str) -> None:
-        """A slave is gone."""
-        if replica not in self._connected:
+    def leave(self, slave: SlaveProgress, now: float, why: str) -> None:
+        """Remove a slave whose connection has ended."""
+        if slave not in self._connected:
             return
-        self._connected.remove(replica)
-        replica.in_sync = False
-        replica.gone_at, replica.why_gone = now, why
-        self._gone.pop(replica.identity, None)
-        self._gone[replica.identity] = replica
+        self._connected.remove(slave)
+        slave.in_sync = False
+        slave.gone_at, slave.why_gone = now, why
+        self._gone.pop(slave.identity, None)
+        self._gone[slave.identity] = slave
         while len(self._gone) > REMEMBERED_MAX:
             del self._gone[next(iter(self._gone))]
         self._count()
@@ -205,65 +208,65 @@ class ReplicaSet:
         if end == before:
             return
         self.end = end
-        for replica in self._connected:
-            if replica.appended >= before:
+        for slave in self._connected:
+            if slave.appended >= before:
                 # It had everything until this moment.
-                replica.caught_up_at = now
-                replica.mark_end, replica.mark_at = end, now
+                slave.caught_up_at = now
+                slave.mark_end, slave.mark_at = end, now
 
     def shrank(self, end: int) -> None:
-        """The log was cut; nobody may be connected then."""
-        assert not self._connected, "a log is cut only when nobody reads it"
+        """Note that the log was cut, which happens only while no slave is connected."""
+        assert not self._connected, "a log is cut only while no slave is connected"
         self.end = end
 
-    def holds(self, replica: Replica, appended: int, flushed: int, now: float) -> None:
-        """A slave says what it holds; the caller has checked that it can be true."""
-        replica.heard_at = now
-        if appended > replica.appended:
-            replica.appended = appended
-        if flushed > replica.flushed:
-            replica.flushed = flushed
-        if replica.appended >= replica.mark_end:
-            # The mark is in the past; who holds all there is now was caught up just now.
-            replica.caught_up_at = now if replica.appended >= self.end else replica.mark_at
-            replica.mark_end, replica.mark_at = self.end, now
+    def holds(self, slave: SlaveProgress, appended: int, flushed: int, now: float) -> None:
+        """Apply a slave's report; the caller has checked that it can be true."""
+        slave.heard_at = now
+        if appended > slave.appended:
+            slave.appended = appended
+        if flushed > slave.flushed:
+            slave.flushed = flushed
+        if slave.appended >= slave.mark_end:
+            # The mark is in the past; a slave that holds the whole log has caught up just now.
+            slave.caught_up_at = now if slave.appended >= self.end else slave.mark_at
+            slave.mark_end, slave.mark_at = self.end, now
         self.refresh(now)
 
-    def refresh(self, now: float) -> list[Replica]:
-        """Decide anew who is in sync; return those for whom it changed."""
+    def refresh(self, now: float) -> list[SlaveProgress]:
+        """Update which slaves are in sync; return those for which it changed."""
         rules, end = self.rules, self.end
-        changed: list[Replica] = []
-        for replica in self._connected:
+        changed: list[SlaveProgress] = []
+        for slave in self._connected:
             in_sync = (
-                replica.appended != NOTHING
-                and not replica.is_superseded
-                and not replica.lacks_tables
+                slave.appended != NOTHING
+                and not slave.is_superseded
+                and not slave.lacks_tables
                 and (
-                    replica.appended >= end
+                    slave.appended >= end
                     or (
-                        now - replica.caught_up_at <= rules.lag_s_max
-                        and end - replica.appended < rules.lag_bytes_max
+                        now - slave.caught_up_at <= rules.lag_s_max
+                        and end - slave.appended < rules.lag_bytes_max
                     )
                 )
             )
-            if in_sync != replica.in_sync:
-                replica.in_sync = in_sync
-                changed.append(replica)
+            if in_sync != slave.in_sync:
+                slave.in_sync = in_sync
+                changed.append(slave)
         self._count()
         return changed
 
     def recount(self) -> None:
-        """What is recorded has changed."""
+        """Count again after the in-sync record has changed."""
         self._count()
 
     def holding(self, member: str) -> int:
-        """Return what a member in sync holds, as far as it counts; `NOTHING` if it is not."""
+        """Return the offset that a member in sync holds; `NOTHING` if it is not in sync."""
         counts_flushed = self.rules.counts_flushed
         return max(
             (
-                replica.flushed if counts_flushed else replica.appended
-                for replica in self._connected
-                if replica.in_sync and replica.member == member
+                slave.flushed if counts_flushed else slave.appended
+                for slave in self._connected
+                if slave.in_sync and slave.member == member
             ),
             default=NOTHING,
         )
@@ -278,23 +281,23 @@ class ReplicaSet:
             self.replicated = sorted(held, reverse=True)[needed - 1]
 
     def _held(self) -> list[int]:
-        """Return what each of the slaves in sync holds that are certainly not the same."""
+        """Return the offsets held by slaves in sync that are certainly distinct."""
         counts_flushed = self.rules.counts_flushed
         self.in_sync_most = 0
         native: dict[str, list[int]] = {}
         stock: dict[str, int] = {}
         allows = self.keeper.allows
-        for replica in self._connected:
-            if replica.in_sync and allows(replica.member):
-                offset = replica.flushed if counts_flushed else replica.appended
+        for slave in self._connected:
+            if slave.in_sync and allows(slave.member):
+                offset = slave.flushed if counts_flushed else slave.appended
                 if offset == NOTHING:
-                    # Of a stock slave nobody knows what is on its disk.
+                    # A stock slave does not report what is on its disk.
                     continue
                 self.in_sync_most += 1
-                if replica.is_native:
-                    native.setdefault(replica.host, []).append(offset)
+                if slave.is_native:
+                    native.setdefault(slave.host, []).append(offset)
                 else:
-                    stock[replica.host] = max(offset, stock.get(replica.host, NOTHING))
+                    stock[slave.host] = max(offset, stock.get(slave.host, NOTHING))
         for host, offset in stock.items():
             beside = native.setdefault(host, [NOTHING])
             # It may be any of them; certain is only that one has as much as it has.

@@ -1,4 +1,4 @@
-"""A token bucket: so many bytes per second, with a burst. Sans-IO, time is an argument."""
+"""A token bucket: a rate in bytes per second, with a burst. Pure, time is an argument."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _BURST_MIN: Final = 64 * 1024
 
 
 class TokenBucket:
-    """Bytes that may be sent; shared by all who are to share a rate."""
+    """A budget of bytes; all links that share a rate share one bucket."""
 
     def __init__(self, bytes_per_s: int, now: float) -> None:
         self._rate = 0
         self._tokens = 0.0
         self._filled_at = now
         self.waited_s = 0.0
-        """For how long anyone had to wait, in all."""
+        """The sum of all waits."""
         self.set_rate(bytes_per_s, now)
 
     @property
@@ -26,7 +26,7 @@ class TokenBucket:
         return self._rate > 0
 
     def set_rate(self, bytes_per_s: int, now: float) -> None:
-        """Go on at another rate; 0 means without a limit."""
+        """Change the rate; 0 means no limit."""
         self._fill(now)
         self._rate = bytes_per_s
         self._tokens = min(self._tokens, self._burst)
@@ -36,14 +36,14 @@ class TokenBucket:
         return max(self._rate * BURST_S, _BURST_MIN)
 
     def allowed(self, now: float) -> float:
-        """Return how many bytes may go now; infinite without a limit."""
+        """Return how many bytes may be sent now; infinite without a limit."""
         if not self._rate:
             return math.inf
         self._fill(now)
         return max(0.0, self._tokens)
 
     def take(self, size: int) -> None:
-        """Note that bytes went; more than allowed is owed, and waited for."""
+        """Take bytes that were sent out of the budget, which may become negative."""
         if self._rate:
             self._tokens -= size
 

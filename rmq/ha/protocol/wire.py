@@ -3,7 +3,7 @@
 Everything is big-endian. Two dialects share one port:
 
 Stock, RocketMQ 4.9.8's own. The slave sends `Report` again and again, first of all to say where to
-begin; the master sends `Transfer`, each followed by so many bytes of its CommitLog, none for a
+begin; the master sends `Transfer`, each followed by `size` bytes of its CommitLog, none for a
 heartbeat.
 
 Native, between rmq brokers. The slave sends `PREAMBLE`, eight bytes that read as a negative report,
@@ -47,7 +47,7 @@ Report = Struct("offset" / Int64sb)
 """What a slave holds: the offset behind the last byte."""
 
 Transfer = Struct("offset" / Int64sb, "size" / Int32sb)
-"""Bytes of the log follow: so many, from this offset on."""
+"""`size` bytes of the log follow, from `offset` on."""
 
 PREAMBLE: Final = b"\xffrmqHA\x00\x02"
 """What a native slave sends first; the last byte is the version of the dialect."""
@@ -102,7 +102,7 @@ Hello = Struct(
     "broker_name" / _Text,
     "broker_id" / Int64sb,
     "address" / _Text,
-    "replica" / Bytes(ID_BYTES),
+    "store_id" / Bytes(ID_BYTES),
     "incarnation" / Int64sb,
     "nonce" / Bytes(NONCE_BYTES),
     "epoch" / Int64sb,
@@ -120,7 +120,7 @@ Welcome = Struct(
     "cluster" / _Text,
     "broker_name" / _Text,
     "address" / _Text,
-    "replica" / Bytes(ID_BYTES),
+    "store_id" / Bytes(ID_BYTES),
     "epoch" / Int64sb,
     "begin" / Int64sb,
     "end" / Int64sb,
@@ -188,7 +188,7 @@ class Verdict(enum.IntEnum):
     START = 0
     """Go on: bytes from `start` on follow."""
     RESEED = 1
-    """The master has nothing of what the slave needs next: begin anew at `start`."""
+    """The master no longer has what the slave needs next: start over at `start`."""
     DIVERGED = 2
     """The slave's log is not the beginning of the master's."""
     STALE = 3
@@ -244,7 +244,7 @@ class HelloBody(msgspec.Struct, frozen=True):
     broker_id: int
     address: str
     """Where clients find it."""
-    replica: bytes
+    store_id: bytes
     """Names the store, for its whole life."""
     incarnation: int
     """Goes up when it may have lost what it held."""
@@ -261,13 +261,13 @@ class HelloBody(msgspec.Struct, frozen=True):
 
 
 class WelcomeBody(msgspec.Struct, frozen=True):
-    """A `Welcome`, read: what a master makes of a slave."""
+    """A `Welcome`, read: the master's verdict on a slave."""
 
     verdict: int
     cluster: str
     broker_name: str
     address: str
-    replica: bytes
+    store_id: bytes
     epoch: int
     begin: int
     end: int

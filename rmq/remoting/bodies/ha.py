@@ -134,7 +134,7 @@ class HaDemoteBody(Body, frozen=True, kw_only=True):
     end: Int64
     """Where this master stopped writing."""
     ha_master_address: str = ""
-    """Whom it follows now; empty while nobody is known."""
+    """The master it follows now; empty while none is known."""
 
 
 class HaResyncBody(Body, frozen=True, kw_only=True):
@@ -149,7 +149,7 @@ class HaResyncBody(Body, frozen=True, kw_only=True):
     cut_bytes: Int64 = 0
     cut_messages: Int64 = 0
     is_reseed: bool = False
-    """Nothing is common: the whole log goes, and the slave begins anew."""
+    """Nothing is common: the whole log is dropped and copied again."""
     dry_run: bool = False
     """Nothing was done yet."""
 

@@ -17,7 +17,7 @@ class HaDemoteRequest(Header, frozen=True, kw_only=True):
 
     # Whom it follows; whom the nameservers name, when absent.
     ha_master_address: str | None = None
-    # Even if no other master of its name is known, so that nobody takes messages then.
+    # Even if no other master of its name is known, so that no broker takes messages then.
     force: bool = False
 
 
@@ -52,7 +52,7 @@ class HaStepDownRequest(Header, frozen=True, kw_only=True):
 class HaFenceRequest(Header, frozen=True, kw_only=True):
     """9007 HA_FENCE: another broker is master of the same name by now, of a later epoch.
 
-    Whoever is told asks that broker itself, and stops writing if it is so.
+    The receiver asks that broker itself, and stops writing if that confirms it.
     """
 
     address: str
@@ -62,8 +62,8 @@ class HaFenceRequest(Header, frozen=True, kw_only=True):
 class HaRenounceRequest(Header, frozen=True, kw_only=True):
     """9008 HA_RENOUNCE: another slave is about to be promoted.
 
-    Whoever is told ends its link and comes back by another name, so that no master counts on it as
-    it is recorded now. The answer is that of HA_STATUS.
+    The receiver ends its link and takes a new incarnation, so that no master counts on it by the
+    recorded one. The answer is that of HA_STATUS.
     """
 
     # Of the slave that is to become master.

@@ -220,7 +220,7 @@ async def test_a_slave_changes_no_group(tmp_path: Path) -> None:
 
 async def test_a_group_that_cannot_be_saved_is_not_acknowledged(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
-        await broker.tables.topics_keeper.save_now()
+        await broker.tables.topics_writer.save_now()
         (tmp_path / "config").rename(tmp_path / "elsewhere")
         (tmp_path / "config").write_text("in the way")
         answer = await create(broker, SubscriptionGroupConfig(group_name="new"))

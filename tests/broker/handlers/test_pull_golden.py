@@ -108,7 +108,7 @@ async def test_a_captured_push_consumer_gets_the_captured_answers_in_the_capture
                 await peer.send(line.frame)
                 await broker.settle()
                 # New topics are written by a thread that no clock knows of.
-                await broker.tables.topics_keeper.save_now()
+                await broker.tables.topics_writer.save_now()
                 await broker.settle()
         for asked, expected in requests("push"):
             at_ms, answer = answers[asked.opaque]

@@ -109,7 +109,7 @@ async def replay(folder: Path, end: int, sent: bytes, expected: StoredRecord) ->
             broker.topics.put(
                 TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues)
             )
-        await broker.tables.topics_keeper.save_now()
+        await broker.tables.topics_writer.save_now()
         host, port = unpack_host(expected.born_host)
         peer = broker.attach(f"{host}:{port}")
         await peer.send(sent)

@@ -16,7 +16,7 @@ from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import CATALOGUE, COUNTERS, HaMetrics
 from rmq.broker.metrics.slaves import SHOWN_MAX
 from rmq.ha.protocol.master import LinkCounters
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.remoting.bodies import HaStatusBody
 from rmq.store.core import Refusal
 from tests.broker.metrics.metrics_kit import (
@@ -156,11 +156,11 @@ def test_a_slave_shows_nothing_that_only_a_master_has() -> None:
         assert value(found, f"rocketmq_ha_{name}") is None
 
 
-@pytest.mark.parametrize("state", FollowerState, ids=lambda state: state.name.lower())
-def test_a_slave_is_in_one_state(state: FollowerState) -> None:
+@pytest.mark.parametrize("state", SlaveState, ids=lambda state: state.name.lower())
+def test_a_slave_is_in_one_state(state: SlaveState) -> None:
     found = collected(metrics_of(slave_status(state.value)))
     assert ones(found, "rocketmq_ha_slave_state", "state") == [state.name.lower()]
-    is_live = state in (FollowerState.CATCHING_UP, FollowerState.STREAMING)
+    is_live = state in (SlaveState.CATCHING_UP, SlaveState.STREAMING)
     assert value(found, "rocketmq_ha_master_connected") == is_live
 
 

@@ -49,7 +49,7 @@ async def new_master(root: Path) -> AsyncIterator[PartBroker]:
         broker.put_many(BEGIN)
         replication = broker.broker.replication
         replication.identity = with_epoch(replication.identity, 2, broker.core.log.written)
-        broker.broker.duties.take_over()
+        broker.broker.master_tasks.take_over()
         broker.put_many(END - BEGIN)
         yield broker
 
@@ -166,7 +166,7 @@ async def test_who_is_sent_to_a_slave_may_come_back_from_anywhere(tmp_path: Path
 
 async def test_a_former_master_believes_all(tmp_path: Path) -> None:
     async with new_master(tmp_path) as broker:
-        broker.broker.duties.give_up()
+        broker.broker.master_tasks.give_up()
         assert len(bodies_of(await broker.ask(pull(0, 8, commit=8)))) == 2
         assert stored(broker) == 8
 
@@ -176,7 +176,7 @@ async def test_a_master_that_was_restarted_believes_all_unless_its_epoch_is_youn
     is_young: bool, tmp_path: Path
 ) -> None:
     async with new_master(tmp_path) as broker:
-        broker.broker.duties.give_up()
+        broker.broker.master_tasks.give_up()
         if not is_young:
             broker.clock.ms += int(YOUNG_S * 1000)
         broker.broker._parting.go_on()

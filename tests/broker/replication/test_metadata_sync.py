@@ -60,8 +60,8 @@ async def test_a_slave_has_the_topics_and_groups_of_its_master(tmp_path: Path) -
         assert slave.topics.get("Left") is None
         assert slave.groups.get("left") is None
         for broker in (master, slave):
-            await broker.tables.topics_keeper.save_now()
-            await broker.tables.groups_keeper.save_now()
+            await broker.tables.topics_writer.save_now()
+            await broker.tables.groups_writer.save_now()
         for name in ("topics.json", "subscriptionGroup.json"):
             saved = (tmp_path / "slave" / "config" / name).read_text()
             assert saved == (tmp_path / "master" / "config" / name).read_text()
@@ -141,8 +141,8 @@ async def test_offsets_are_copied_and_saved(tmp_path: Path) -> None:
             f"{TOPIC}@only-here": {0: 3},
             f"{TOPIC}@{GROUP}": {0: 5, 3: 7},
         }
-        assert linked.slave.tables.offsets_keeper.is_unsaved
-        await linked.slave.tables.offsets_keeper.save_now()
+        assert linked.slave.tables.offsets_writer.is_unsaved
+        await linked.slave.tables.offsets_writer.save_now()
         saved = (tmp_path / "slave" / "config" / "consumerOffset.json").read_text()
         assert f'"{TOPIC}@{GROUP}":{{0:5,3:7' in saved
 
@@ -346,11 +346,11 @@ async def test_progress_is_saved_when_the_log_is_on_disk(tmp_path: Path) -> None
         linked.master.broker.delay.load('{"offsetTable":{3:2}}')
         await linked.replicate()
         await linked.copy()
-        keeper = linked.slave.broker.delay_keeper
-        assert not keeper.is_unsaved
+        writer = linked.slave.broker.delay_writer
+        assert not writer.is_unsaved
         linked.slave.core.flush()
-        assert keeper.is_unsaved
-        await keeper.save_now()
+        assert writer.is_unsaved
+        await writer.save_now()
         saved = (tmp_path / "slave" / "config" / "delayOffset.json").read_text()
         end = linked.slave.core.log.flushed
         table = '{\n\t"offsetTable":{3:2\n\t},\n\t'

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.broker.replication.peers import ASK_S, Siblings
+from rmq.broker.replication.peers import ASK_S, Peers
 from tests.broker.registration.registration_kit import OTHER, A, B, cluster
 from tests.remoting.client_kit import in_virtual_time
 
@@ -25,7 +25,7 @@ async def test_nameservers_that_hang_are_waited_for_together(tmp_path: Path) -> 
         listener.listed = {0: OTHER}
         await it.start_rival(epoch=2)
         async with it.client.running():
-            (member,) = await Siblings(it.live, it.client).members()
+            (member,) = await Peers(it.live, it.client).members()
             assert trio.current_time() == ASK_S
         assert (member.address, member.broker_id) == (OTHER, 0)
         assert member.status is not None
@@ -39,7 +39,7 @@ async def test_of_two_nameservers_that_disagree_the_later_in_the_settings_counts
         (await it.start_listener(A)).listed = {0: OTHER, 1: SILENT}
         (await it.start_listener(B)).listed = {2: OTHER}
         async with it.client.running():
-            members = await Siblings(it.live, it.client).members()
+            members = await Peers(it.live, it.client).members()
         assert [(each.address, each.broker_id, each.status) for each in members] == [
             (OTHER, 2, None),
             (SILENT, 1, None),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmq.broker.replication import record_keeping
-from rmq.broker.replication.peers import Siblings
+from rmq.broker.replication.peers import Peers
 from rmq.nameserver import record_guard
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
@@ -48,8 +48,8 @@ async def _nameserver(folder: Path, port: int) -> AsyncIterator[None]:
 
 
 async def _kept(it: Pair, broker: Broker, nameserver: str) -> InSyncRecord | None:
-    siblings = Siblings(broker.live, it.client)
-    return await record_keeping.kept_record(siblings, nameserver, "broker-a", b"")
+    peers = Peers(broker.live, it.client)
+    return await record_keeping.kept_record(peers, nameserver, "broker-a", b"")
 
 
 async def _listed(it: Pair, nameserver: str) -> str | None:

@@ -104,8 +104,8 @@ async def test_a_master_that_hangs_is_waited_for_once(
     asked: list[tuple[RequestCode, float]] = []
     async with pair(tmp_path) as it:
         master, slave = await it.sync_pair()
-        siblings = slave.role_change._siblings
-        ask = siblings.ask
+        peers = slave.role_change._peers
+        ask = peers.ask
 
         async def hang(
             address: str,
@@ -119,7 +119,7 @@ async def test_a_master_that_hangs_is_waited_for_once(
             asked.append((code, timeout_s))
             raise RequestTimeoutError(address, code.name, timeout_s)
 
-        monkeypatch.setattr(siblings, "ask", hang)
+        monkeypatch.setattr(peers, "ask", hang)
         answer = await it.promote(slave)
         assert answer.code == OK, answer.remark
         assert HaPromoteBody.decode(answer.body).is_safe

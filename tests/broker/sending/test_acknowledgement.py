@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.broker.sending.acknowledgement import Acknowledger
-from rmq.ha.protocol.pending_acks import Kept
+from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.store.append import AppendStatus
 from rmq.store.config import FlushMode
 from tests.store.running import Gate, is_of_log, message, running
@@ -91,25 +91,25 @@ class _Slaves:
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, int]] = []
-        self.callbacks: list[Callable[[Kept], None]] = []
+        self.callbacks: list[Callable[[AckOutcome], None]] = []
 
     def when_replicated(
-        self, end_offset: int, callback: Callable[[Kept], None], sends: int = 1
+        self, end_offset: int, callback: Callable[[AckOutcome], None], sends: int = 1
     ) -> None:
         self.asked.append((end_offset, sends))
         self.callbacks.append(callback)
 
 
 @pytest.mark.parametrize(
-    ("kept", "status"),
+    ("outcome", "status"),
     [
-        (Kept.REPLICATED, AppendStatus.PUT_OK),
-        (Kept.TIMED_OUT, AppendStatus.FLUSH_SLAVE_TIMEOUT),
-        (Kept.NOT_AVAILABLE, AppendStatus.SLAVE_NOT_AVAILABLE),
+        (AckOutcome.REPLICATED, AppendStatus.PUT_OK),
+        (AckOutcome.TIMED_OUT, AppendStatus.FLUSH_SLAVE_TIMEOUT),
+        (AckOutcome.NOT_AVAILABLE, AppendStatus.SLAVE_NOT_AVAILABLE),
     ],
 )
 async def test_a_sync_master_waits_for_its_slaves_only_if_the_disk_does_not_matter(
-    kept: Kept, status: AppendStatus
+    outcome: AckOutcome, status: AppendStatus
 ) -> None:
     async with running(flush_mode=FlushMode.ASYNC) as it:
         outcomes: list[AppendStatus] = []
@@ -120,23 +120,23 @@ async def test_a_sync_master_waits_for_its_slaves_only_if_the_disk_does_not_matt
         acknowledger.when_safe(result.end_offset, outcomes.append, 7)
         assert slaves.asked == [(result.end_offset, 7)]
         assert outcomes == []
-        slaves.callbacks[0](kept)
+        slaves.callbacks[0](outcome)
         assert outcomes == [status]
 
 
 @pytest.mark.parametrize("disk_first", [True, False], ids=["disk first", "slaves first"])
 @pytest.mark.parametrize(
-    ("kept", "disk_fails", "status"),
+    ("outcome", "disk_fails", "status"),
     [
-        (Kept.REPLICATED, False, AppendStatus.PUT_OK),
-        (Kept.REPLICATED, True, AppendStatus.FLUSH_DISK_TIMEOUT),
-        (Kept.TIMED_OUT, False, AppendStatus.FLUSH_SLAVE_TIMEOUT),
+        (AckOutcome.REPLICATED, False, AppendStatus.PUT_OK),
+        (AckOutcome.REPLICATED, True, AppendStatus.FLUSH_DISK_TIMEOUT),
+        (AckOutcome.TIMED_OUT, False, AppendStatus.FLUSH_SLAVE_TIMEOUT),
         # As RocketMQ 4.9.8 CommitLog: what slaves did is set last.
-        (Kept.NOT_AVAILABLE, True, AppendStatus.SLAVE_NOT_AVAILABLE),
+        (AckOutcome.NOT_AVAILABLE, True, AppendStatus.SLAVE_NOT_AVAILABLE),
     ],
 )
 async def test_with_sync_flush_both_are_waited_for_and_answered_once(
-    kept: Kept, disk_fails: bool, status: AppendStatus, disk_first: bool
+    outcome: AckOutcome, disk_fails: bool, status: AppendStatus, disk_first: bool
 ) -> None:
     async with running() as it:
         outcomes: list[AppendStatus] = []
@@ -150,11 +150,11 @@ async def test_with_sync_flush_both_are_waited_for_and_answered_once(
         acknowledger.when_safe(result.end_offset, outcomes.append)
         await gate.wait_arrival()
         if not disk_first:
-            slaves.callbacks[0](kept)
+            slaves.callbacks[0](outcome)
             assert outcomes == []
         gate.open()
         await it.settle()
         if disk_first:
             assert outcomes == []
-            slaves.callbacks[0](kept)
+            slaves.callbacks[0](outcome)
         assert outcomes == [status]

@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.sending.topic_creation import TopicCreation
-from rmq.broker.tables.writer import Keeper
+from rmq.broker.tables.writer import TableWriter
 from rmq.errors import StorageError
 from tests.broker.tables.table_kit import topic_table
 from tests.broker.tables.writer_kit import WatchedFile
@@ -30,8 +30,8 @@ class Creation:
     def __init__(self, folder: Path) -> None:
         self.topics = topic_table()
         self.file = WatchedFile(folder)
-        self.keeper = Keeper(self.file, self.topics.render, "topics")
-        self.creation = TopicCreation(self.keeper)
+        self.writer = TableWriter(self.file, self.topics.render, "topics")
+        self.creation = TopicCreation(self.writer)
         self.done: list[tuple[str, str | None]] = []
 
     def wish(
@@ -58,7 +58,7 @@ async def creating(folder: Path) -> AsyncIterator[Creation]:
     kit = Creation(folder)
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(kit.keeper.run, None)
+            nursery.start_soon(kit.writer.run, None)
             nursery.start_soon(kit.creation.run)
             try:
                 yield kit
@@ -189,7 +189,7 @@ async def test_a_topic_that_is_saved_later_needs_nobody_to_be_refused_first(
         kit.wish("first")
         await finish(kit, 1)
         kit.file.error = None
-        await kit.keeper.save_now()
+        await kit.writer.save_now()
         kit.wish("second")
         await finish(kit, 2)
         assert kit.done[1] == ("second", None)

@@ -89,8 +89,8 @@ async def _promote(it: Pair, broker: Broker, *, accept_loss: bool = False) -> No
 async def _follows(it: Pair, broker: Broker, state: str) -> None:
     await it.until(
         lambda: (
-            broker.replication.follower is not None
-            and broker.replication.follower.status.state.value == state
+            broker.replication.slave is not None
+            and broker.replication.slave.status.state.value == state
         ),
         f"the slave is {state}",
     )
@@ -198,7 +198,7 @@ async def test_a_delayed_message_whose_delivery_was_cut_off_is_delivered_again(
         _put_delayed(broker, b"second")
         end = broker.store.core.log.written
         await broker.store.flush()
-        await broker.delay_keeper.save_now()
+        await broker.delay_writer.save_now()
         await it.until(lambda: _end(broker) == 2, "the second one is delivered")
         await it.stop("one")
         request_truncation(tmp_path / "one", Truncation(end, "a test wants it", 0))

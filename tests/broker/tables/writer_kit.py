@@ -1,4 +1,4 @@
-"""What the tests of `Keeper` share: something to keep, and a file that can be held up or fail."""
+"""What the tests of `TableWriter` share: a table, and a file that can be held up or fail."""
 
 from __future__ import annotations
 

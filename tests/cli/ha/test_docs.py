@@ -10,7 +10,7 @@ import pytest
 
 from rmq.broker.config.replication import ReplicationSettings
 from rmq.cli.ha import command as ha
-from rmq.ha.slave_status import FollowerState
+from rmq.ha.slave_status import SlaveState
 from rmq.settings.declaration import attributes
 from rmq.settings.schema import Effect, format_value
 from tests.paths import DOCS
@@ -34,7 +34,7 @@ def test_every_setting_of_replication_is_in_the_guide_as_it_is(setting: Setting)
     assert row[2] == {Effect.NOW: "at once", Effect.RESTART: "restart"}[setting.effect]
 
 
-@pytest.mark.parametrize("state", [state.value for state in FollowerState])
+@pytest.mark.parametrize("state", [state.value for state in SlaveState])
 def test_every_state_of_a_slave_is_explained(state: str) -> None:
     assert re.search(rf"^\| `{state}` \| \S", GUIDE, re.MULTILINE)
 

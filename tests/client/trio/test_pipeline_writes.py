@@ -66,17 +66,17 @@ async def test_tasks_that_are_woken_together_do_not_look_for_their_own_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
-    look_for = RemotingClient.look_for
+    busy_wait_for = RemotingClient.busy_wait_for
 
     async def counted(
         self: RemotingClient, awaited: Awaited[object], is_alone: Callable[[], bool]
     ) -> None:
         nonlocal looks
         looks += 1
-        await look_for(self, awaited, is_alone)
+        await busy_wait_for(self, awaited, is_alone)
 
     async with warm_producer(tmp_path) as (producer, _):
-        monkeypatch.setattr(RemotingClient, "look_for", counted)
+        monkeypatch.setattr(RemotingClient, "busy_wait_for", counted)
         await producer.send(SMALL)
         assert looks == 1
 

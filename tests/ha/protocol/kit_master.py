@@ -22,7 +22,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.ha.protocol.master import Master, MasterSettings
-from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slave_link import SlaveLink, SlaveSettings
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import REPORT, TRANSFER
@@ -81,9 +81,9 @@ class Serving:
         self.server.pump()
         return end
 
-    def ask(self, end: int) -> list[Kept]:
+    def ask(self, end: int) -> list[AckOutcome]:
         """Ask when a message is replicated; return the list that gets the answer."""
-        answers: list[Kept] = []
+        answers: list[AckOutcome] = []
         self.server.when_replicated(end, answers.append)
         return answers
 
@@ -109,7 +109,7 @@ def master_settings(**settings: Any) -> MasterSettings:  # noqa: ANN401 - any se
         "cluster": "C",
         "broker_name": "broker-a",
         "address": "127.0.0.1:10911",
-        "replica": b"m" * 16,
+        "store_id": b"m" * 16,
     }
     return MasterSettings(**(defaults | settings))
 
@@ -277,7 +277,7 @@ class NativePeer:
         *,
         secret: bytes = b"",
         epoch: int = 1,
-        replica: bytes = b"s" * 16,
+        store_id: bytes = b"s" * 16,
         broker_name: str = "broker-a",
     ) -> None:
         self.log = log
@@ -285,9 +285,9 @@ class NativePeer:
             SlaveSettings(
                 cluster="C",
                 broker_name=broker_name,
-                broker_id=1 if replica == b"s" * 16 else replica[0],
+                broker_id=1 if store_id == b"s" * 16 else store_id[0],
                 address="127.0.0.1:20911",
-                replica=replica,
+                store_id=store_id,
                 secret=secret,
             ),
             log,

@@ -31,7 +31,7 @@ def master_of(
     log: SimLog, *, mode: ReplicationMode = ReplicationMode.SYNC, epoch: int = 1, **settings: Any
 ) -> Master[str]:
     chosen = MasterSettings(
-        cluster="c", broker_name="b", address="m:10911", replica=b"m" * 16, **settings
+        cluster="c", broker_name="b", address="m:10911", store_id=b"m" * 16, **settings
     )
     return Master(chosen, log, epoch=epoch, mode=mode, now=0.0)
 
@@ -42,7 +42,7 @@ def link_to(master: Master[str], *, now: float = 0.0) -> MasterLink:
 
 def slave_of(log: SimLog, *, is_native: bool = True, epoch: int = 1, **settings: Any) -> SlaveLink:
     chosen = SlaveSettings(
-        cluster="c", broker_name="b", broker_id=1, address="s:10911", replica=b"s" * 16, **settings
+        cluster="c", broker_name="b", broker_id=1, address="s:10911", store_id=b"s" * 16, **settings
     )
     return SlaveLink(chosen, log, is_native=is_native, epoch=epoch, nonce=NONCE, now=0.0)
 
@@ -57,7 +57,7 @@ def hello_of(log: SimLog, **fields: Any) -> wire.HelloBody:
         "broker_name": "b",
         "broker_id": 1,
         "address": "s:10911",
-        "replica": b"s" * 16,
+        "store_id": b"s" * 16,
         "incarnation": 0,
         "nonce": NONCE,
         "epoch": 1,

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.ha.protocol.master import Master, MasterSettings
 from rmq.ha.protocol.master_link import MasterLink
-from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slave_link import SlaveLink, SlaveSettings
 from rmq.ha.protocol.wire import PREAMBLE, REPORT, CatchUp
 from tests.ha.protocol.scenario_expectations import EXPECTATIONS
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from rmq.ha.protocol.slaves import InSyncRules
 
 STATUS: Final = {
-    Kept.REPLICATED: "SEND_OK",
-    Kept.TIMED_OUT: "FLUSH_SLAVE_TIMEOUT",
-    Kept.NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
+    AckOutcome.REPLICATED: "SEND_OK",
+    AckOutcome.TIMED_OUT: "FLUSH_SLAVE_TIMEOUT",
+    AckOutcome.NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
 }
 _TICKS_MAX: Final = 10_000
 _NONCE: Final = bytes(range(16))
@@ -90,7 +90,7 @@ class Stage:
         self.now = 0.0
         self.log = SimLog()
         self.settings = MasterSettings(
-            cluster="c", broker_name="b", address="m:10911", replica=b"m" * 16
+            cluster="c", broker_name="b", address="m:10911", store_id=b"m" * 16
         )
         self.mode = ReplicationMode.SYNC
         self.epoch = 1
@@ -157,7 +157,7 @@ class Stage:
             broker_name="b",
             broker_id=len(self.peers),
             address=f"{place}:10911",
-            replica=store.encode().ljust(16, b"."),
+            store_id=store.encode().ljust(16, b"."),
             secret=options.get("secret", "").encode(),
             catch_up=CatchUp.LAST_FILE if "last-file" in options else CatchUp.OLDEST,
         )
@@ -173,14 +173,14 @@ class Stage:
     def _append(self, words: list[str]) -> None:
         name, size = words[0], int(words[1])
         master = self.master
-        if master.promises.refuses():
+        if master.pending_acks.refuses():
             self.answers[name] = "refused"
             return
         self._number += 1
         _, end = self.log.append_record(self._number, size)
         master.grew(self.now)
-        kept = master.promises.ask(end, self.now, name)
-        self.answers[name] = "waits" if kept is None else STATUS[kept]
+        outcome = master.pending_acks.ask(end, self.now, name)
+        self.answers[name] = "waits" if outcome is None else STATUS[outcome]
 
     def _hold(self, words: list[str]) -> None:
         peer = self.peers[words[0]]
@@ -199,7 +199,7 @@ class Stage:
         self.log.expire(int(words[0]))
 
     def _switch(self, words: list[str]) -> None:
-        self.master.promises.switch(ReplicationMode(words[0]), self.log.end)
+        self.master.pending_acks.switch(ReplicationMode(words[0]), self.log.end)
 
     def _rules(self, words: list[str]) -> None:
         """Other rules, also for those who wait."""
@@ -214,7 +214,7 @@ class Stage:
         for _ in range(_TICKS_MAX):
             times = [link.next_tick for link in self._links()]
             times += [slave.next_tick for slave in self._slaves()]
-            deadline = self.master.promises.next_deadline()
+            deadline = self.master.pending_acks.next_deadline()
             times += [] if deadline is None else [deadline]
             # Who is in sync is looked at each second.
             times.append(float(int(self.now) + 1))
@@ -235,10 +235,10 @@ class Stage:
         for slave in self._slaves():
             if slave.next_tick <= self.now:
                 slave.tick(self.now)
-        self.master.replicas.refresh(self.now)
+        self.master.slaves.refresh(self.now)
         self._flow()
-        for name in self.master.promises.expire(self.now):
-            self.answers[name] = STATUS[Kept.TIMED_OUT]
+        for name in self.master.pending_acks.expire(self.now):
+            self.answers[name] = STATUS[AckOutcome.TIMED_OUT]
 
     def _peer_line(self, peer: Peer, words: list[str]) -> None:
         verb = words[0]
@@ -324,8 +324,8 @@ class Stage:
                 moved |= self._from_master(link)
             for peer in self.peers.values():
                 moved |= peer.link is not None and self._of_peer(peer, peer.link)
-            for name in self.master.promises.settle():
-                self.answers[name] = STATUS[Kept.REPLICATED]
+            for name in self.master.pending_acks.release():
+                self.answers[name] = STATUS[AckOutcome.REPLICATED]
 
     def _from_master(self, link: Link) -> bool:
         if not link.is_open_there:

@@ -92,8 +92,8 @@ def _ending(stage: Stage, match: re.Match[str]) -> tuple[object, object]:
 
 def _in_sync(stage: Stage, match: re.Match[str]) -> tuple[object, object]:
     link = stage.peers[match[1]].link
-    replica = None if link is None else link.master.replica
-    return replica is not None and replica.in_sync, match[2] == "in"
+    slave = None if link is None else link.master.slave
+    return slave is not None and slave.in_sync, match[2] == "in"
 
 
 def _end(stage: Stage, match: re.Match[str]) -> tuple[object, object]:
@@ -115,14 +115,14 @@ def _view(stage: Stage, match: re.Match[str]) -> tuple[object, object]:
 def _mark(stage: Stage, match: re.Match[str]) -> tuple[object, object]:
     master = stage.master
     marks: dict[str, Any] = {
-        "replicated": master.replicas.replicated,
-        "visible": master.promises.settle_visible(stage.log.end),
-        "in-sync": master.replicas.in_sync_count,
-        "waiting": len(master.promises),
+        "replicated": master.slaves.replicated,
+        "visible": master.pending_acks.advance_visible(stage.log.end),
+        "in-sync": master.slaves.in_sync_count,
+        "waiting": len(master.pending_acks),
         "end": stage.log.end,
         "outdated-by": master.outdated_by,
-        "gone": len(master.replicas.gone),
-        "mode-offset": master.promises.in_force.offset,
+        "gone": len(master.slaves.gone),
+        "mode-offset": master.pending_acks.in_force.offset,
     }
     return str(marks[match[1]]), match[2]
 

@@ -70,7 +70,7 @@ def sent(link: MasterLink, now: float = 0.0) -> list[tuple[int, int]]:
         pytest.param({}, Verdict.START, "", id="the same log"),
         pytest.param({"cluster": "x"}, Verdict.REFUSED, "x/b called", id="another cluster"),
         pytest.param({"broker_name": "x"}, Verdict.REFUSED, "c/x called", id="another name"),
-        pytest.param({"replica": b"m" * 16}, Verdict.REFUSED, "same store", id="its own store"),
+        pytest.param({"store_id": b"m" * 16}, Verdict.REFUSED, "same store", id="its own store"),
         pytest.param({"epoch": 2}, Verdict.STALE, "epoch 2", id="a later epoch"),
         pytest.param({"epoch": 0}, Verdict.START, "", id="an earlier epoch"),
         pytest.param(
@@ -97,10 +97,10 @@ def test_what_becomes_of_a_slave(fields: dict[str, Any], verdict: Verdict, reaso
     assert greeted(link, **fields) is verdict
     assert reason in (link.end_reason or "")
     assert (link.end_reason is None) == (verdict is Verdict.START)
-    assert len(master.replicas) == (verdict is Verdict.START)
-    for replica in master.replicas:
-        assert replica.appended <= LOG.end
-        assert replica.flushed <= replica.appended
+    assert len(master.slaves) == (verdict is Verdict.START)
+    for slave in master.slaves:
+        assert slave.appended <= LOG.end
+        assert slave.flushed <= slave.appended
     if fields.get("epoch") == 2:
         assert master.outdated_by == 2
 
@@ -137,17 +137,17 @@ def test_an_earlier_link_of_a_slave_ends_when_it_comes_again() -> None:
     new = link_to(master)
     greeted(new)
     assert old.next_chunk(1.0) is None
-    assert old.end_reason == "its slave has connected anew"
-    assert master.replicas.in_sync_count == 1
+    assert old.end_reason == "its slave has connected again"
+    assert master.slaves.in_sync_count == 1
 
 
 def test_a_slave_that_begins_anew_does_not_count_on_its_earlier_link() -> None:
     master = master_of(LOG)
     old = link_to(master)
     greeted(old)
-    assert master.replicas.in_sync_count == 1
+    assert master.slaves.in_sync_count == 1
     assert greeted(link_to(master), end=-5, begin=-5) is Verdict.RESEED
-    assert master.replicas.in_sync_count == 0
+    assert master.slaves.in_sync_count == 0
 
 
 def test_an_empty_slave_of_a_log_without_content_is_in_sync_at_once() -> None:
@@ -157,7 +157,7 @@ def test_an_empty_slave_of_a_log_without_content_is_in_sync_at_once() -> None:
     link = link_to(master)
     link.receive(PREAMBLE + packed_hello(hello_of(SimLog())), 0.0)
     # Otherwise nothing could ever be appended.
-    assert not master.promises.refuses()
+    assert not master.pending_acks.refuses()
 
 
 # --- reports ----------------------------------------------------------------------------------
@@ -173,12 +173,12 @@ def test_no_acknowledgement_counts_that_cannot_be_true(
     chunk = link.next_chunk(0.0)
     assert chunk is not None
     link.receive(packed_ack(appended, flushed, epoch), 0.0)
-    replica = link.replica
-    assert replica is not None
+    slave = link.slave
+    assert slave is not None
     can_be = flushed <= appended <= chunk.size and epoch == 1
     assert (link.end_reason is None) == can_be
-    assert replica.appended == (max(appended, 0) if can_be else 0)
-    assert replica.flushed <= max(replica.appended, 0)
+    assert slave.appended == (max(appended, 0) if can_be else 0)
+    assert slave.flushed <= max(slave.appended, 0)
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4))
@@ -186,21 +186,21 @@ def test_no_report_of_a_stock_slave_counts_that_cannot_be_true(offsets: list[int
     master = master_of(LOG)
     link = link_to(master)
     link.receive(b"".join(map(REPORT.pack, offsets)), 0.0)
-    replica = link.replica
-    if replica is not None:
+    slave = link.slave
+    if slave is not None:
         assert 0 <= offsets[0] <= LOG.end
         # Nothing was sent: it cannot have more than it began with.
-        assert replica.appended <= offsets[0]
-    assert master.replicas.replicated <= LOG.end
+        assert slave.appended <= offsets[0]
+    assert master.slaves.replicated <= LOG.end
 
 
 def test_the_first_report_of_a_stock_slave_counts_nothing() -> None:
     master = master_of(LOG)
     link = link_to(master)
     link.receive(REPORT.pack(LOG.end), 0.0)
-    assert link.replica is not None
-    assert link.replica.appended == NOTHING
-    assert master.replicas.in_sync_count == 0
+    assert link.slave is not None
+    assert link.slave.appended == NOTHING
+    assert master.slaves.in_sync_count == 0
 
 
 def test_many_reports_at_once_are_no_offence() -> None:
@@ -218,7 +218,7 @@ def test_garbage_never_counts_nor_raises(garbage: bytes) -> None:
         link = link_to(master)
         link.receive(before + garbage, 0.0)
         link.tick(100.0)
-        assert master.replicas.replicated <= 0
+        assert master.slaves.replicated <= 0
 
 
 # --- what is sent -----------------------------------------------------------------------------
@@ -261,11 +261,11 @@ def test_a_change_is_told_at_once(change: str) -> None:
     assert sent(link) == [(LOG.end, 0)]
     assert sent(link) == []
     if change == "mode":
-        master.promises.switch(ReplicationMode.ASYNC, LOG.end)
+        master.pending_acks.switch(ReplicationMode.ASYNC, LOG.end)
     elif change == "news":
         master.announce()
     else:
-        master.replicas.rules = InSyncRules(needed=2)
+        master.slaves.rules = InSyncRules(needed=2)
     assert sent(link) == [(LOG.end, 0)]
     assert sent(link) == []
 
@@ -278,9 +278,9 @@ def test_catching_up_is_throttled_and_the_rest_is_not() -> None:
     assert sent(link) == [(0, 0)]
     assert 0.0 < link.next_tick <= 5.12
     in_sync = link_to(master)
-    in_sync.receive(PREAMBLE + packed_hello(hello_of(LOG, replica=b"x" * 16, broker_id=2)), 0.0)
-    assert in_sync.replica is not None
-    assert in_sync.replica.in_sync
+    in_sync.receive(PREAMBLE + packed_hello(hello_of(LOG, store_id=b"x" * 16, broker_id=2)), 0.0)
+    assert in_sync.slave is not None
+    assert in_sync.slave.in_sync
     assert sent(in_sync) == [(LOG.end, 0)]
     total = 0
     now = 0.0
@@ -317,21 +317,21 @@ def test_settings_hold_from_the_moment_they_are_changed() -> None:
     master = master_of(LOG)
     link = link_to(master)
     greeted(link)
-    assert master.replicas.is_enough
+    assert master.slaves.is_enough
     settings = master.settings
     master.reconfigure(
         type(settings)(
             cluster="c",
             broker_name="b",
             address="m:10911",
-            replica=b"m" * 16,
+            store_id=b"m" * 16,
             rules=InSyncRules(needed=2),
             timeout_s=1.0,
         ),
         1.0,
     )
-    assert not master.replicas.is_enough
-    assert master.promises.timeout_s == 1.0
+    assert not master.slaves.is_enough
+    assert master.pending_acks.timeout_s == 1.0
 
 
 # --- doubles ---------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ def _connect(master: Master[str], now: float, host: str = "10.0.0.7", **fields: 
         pytest.param("10.0.0.7", {"address": "t:10911"}, "is a copy", id="a copied store here"),
         pytest.param(
             "10.0.0.8",
-            {"replica": b"t" * 16, "address": "t:10911"},
+            {"store_id": b"t" * 16, "address": "t:10911"},
             "the same brokerId, 1",
             id="the same brokerId",
         ),
@@ -367,8 +367,8 @@ def test_who_cannot_be_told_from_a_healthy_slave_is_refused(
     assert reason in (second.end_reason or "")
     assert "s:10911" in (second.end_reason or "")
     assert first.is_streaming
-    assert first.replica is not None
-    assert not first.replica.is_superseded, "the healthy one is not disturbed"
+    assert first.slave is not None
+    assert not first.slave.is_superseded, "the healthy one is not disturbed"
     # One that was not heard of for long is not healthy.
     third = _connect(master, 30.0, host, **fields)
     assert third.is_streaming
@@ -378,18 +378,18 @@ def test_a_slave_that_connects_anew_takes_its_own_place() -> None:
     master = master_of(filled_log(500))
     first = _connect(master, 0.0)
     assert _connect(master, 1.0).is_streaming
-    assert first.replica is not None
-    assert first.replica.is_superseded
+    assert first.slave is not None
+    assert first.slave.is_superseded
 
 
 def test_a_slave_that_lacks_tables_is_not_in_sync() -> None:
     master = master_of(LOG)
     link = link_to(master)
     assert greeted(link) is Verdict.START
-    assert link.replica is not None
-    assert link.replica.in_sync
+    assert link.slave is not None
+    assert link.slave.in_sync
     for flags, in_sync in ((UpFlag.LACKS_TABLES, False), (0, True)):
         header = UpHeader(UpKind.ACK, flags, 0, 0, 1, LOG.end, LOG.end, 0)
         link.receive(pack_up(header), 1.0)
-        assert link.replica.in_sync is in_sync
-        assert master.replicas.in_sync_count == in_sync
+        assert link.slave.in_sync is in_sync
+        assert master.slaves.in_sync_count == in_sync

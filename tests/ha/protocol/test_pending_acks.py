@@ -1,4 +1,4 @@
-"""What is promised to producers, and when it is kept."""
+"""Sends that wait for slaves, and when they are answered."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.ha.protocol.pending_acks import Kept, ModeSwitch, Promises, ReplicationMode
-from rmq.ha.protocol.slaves import InSyncRules, Replica, ReplicaSet
+from rmq.ha.protocol.pending_acks import AckOutcome, ModeSwitch, PendingAcks, ReplicationMode
+from rmq.ha.protocol.slaves import InSyncRules, SlaveProgress, SlaveSet
 
 SYNC, ASYNC = ReplicationMode.SYNC, ReplicationMode.ASYNC
 
 
 class Pair:
-    """A master's promises and one slave."""
+    """The pending acks of a master, and one slave."""
 
     def __init__(self, mode: ReplicationMode, *, end: int = 100, minimum: int = 0) -> None:
-        self.replicas = ReplicaSet(InSyncRules(minimum=minimum), end)
-        self.promises: Promises[str] = Promises(self.replicas, mode, end=end, timeout_s=3.0)
-        self.slave = Replica("s", "s", "s", broker_id=1, is_native=True)
+        self.slaves = SlaveSet(InSyncRules(minimum=minimum), end)
+        self.pending_acks: PendingAcks[str] = PendingAcks(self.slaves, mode, end=end, timeout_s=3.0)
+        self.slave = SlaveProgress("s", "s", "s", broker_id=1, is_native=True)
 
     def join(self) -> None:
-        self.replicas.join(self.slave, 0.0)
-        self.hold(self.replicas.end)
+        self.slaves.join(self.slave, 0.0)
+        self.hold(self.slaves.end)
 
     def hold(self, offset: int) -> list[str]:
-        self.replicas.holds(self.slave, offset, offset, 0.0)
-        return self.promises.settle()
+        self.slaves.holds(self.slave, offset, offset, 0.0)
+        return self.pending_acks.release()
 
-    def send(self, name: str, size: int = 10, now: float = 0.0) -> Kept | None:
-        end = self.replicas.end + size
-        self.replicas.grew(end, now)
-        return self.promises.ask(end, now, name)
+    def send(self, name: str, size: int = 10, now: float = 0.0) -> AckOutcome | None:
+        end = self.slaves.end + size
+        self.slaves.grew(end, now)
+        return self.pending_acks.ask(end, now, name)
 
 
 @pytest.mark.parametrize(
     ("mode", "has_slave", "answer"),
     [
-        pytest.param(ASYNC, False, Kept.REPLICATED, id="async, alone"),
-        pytest.param(ASYNC, True, Kept.REPLICATED, id="async, with a slave"),
-        pytest.param(SYNC, False, Kept.NOT_AVAILABLE, id="sync, alone"),
+        pytest.param(ASYNC, False, AckOutcome.REPLICATED, id="async, alone"),
+        pytest.param(ASYNC, True, AckOutcome.REPLICATED, id="async, with a slave"),
+        pytest.param(SYNC, False, AckOutcome.NOT_AVAILABLE, id="sync, alone"),
         pytest.param(SYNC, True, None, id="sync, with a slave"),
     ],
 )
 def test_what_a_send_is_answered_at_once(
-    mode: ReplicationMode, has_slave: bool, answer: Kept | None
+    mode: ReplicationMode, has_slave: bool, answer: AckOutcome | None
 ) -> None:
     pair = Pair(mode)
     if has_slave:
         pair.join()
     assert pair.send("m") is answer
-    assert len(pair.promises) == (answer is None)
+    assert len(pair.pending_acks) == (answer is None)
 
 
 def test_a_report_answers_all_it_covers_in_order() -> None:
@@ -62,9 +62,9 @@ def test_a_report_answers_all_it_covers_in_order() -> None:
         pair.send(name)
     assert pair.hold(109) == []
     assert pair.hold(120) == ["a", "b"]
-    assert pair.promises.visible == 120
+    assert pair.pending_acks.visible == 120
     assert pair.hold(130) == ["c"]
-    assert pair.promises.next_deadline() is None
+    assert pair.pending_acks.next_deadline() is None
 
 
 def test_each_waits_until_its_own_deadline() -> None:
@@ -72,29 +72,29 @@ def test_each_waits_until_its_own_deadline() -> None:
     pair.join()
     pair.send("a", now=1.0)
     pair.send("b", now=2.0)
-    assert pair.promises.next_deadline() == 4.0
-    assert pair.promises.expire(3.999) == []
-    assert pair.promises.expire(4.0) == ["a"]
-    assert pair.promises.expire(5.0) == ["b"]
+    assert pair.pending_acks.next_deadline() == 4.0
+    assert pair.pending_acks.expire(3.999) == []
+    assert pair.pending_acks.expire(4.0) == ["a"]
+    assert pair.pending_acks.expire(5.0) == ["b"]
 
 
 def test_what_is_held_already_needs_no_waiting() -> None:
     pair = Pair(SYNC)
     pair.join()
-    pair.replicas.grew(200, 0.0)
+    pair.slaves.grew(200, 0.0)
     pair.hold(200)
-    assert pair.promises.ask(200, 0.0, "m") is Kept.REPLICATED
+    assert pair.pending_acks.ask(200, 0.0, "m") is AckOutcome.REPLICATED
 
 
 def test_a_switch_takes_effect_at_the_end_of_the_log() -> None:
     pair = Pair(ASYNC)
     pair.join()
-    assert pair.promises.switch(ASYNC, 150) == ModeSwitch(100, ASYNC)
-    pair.replicas.grew(150, 0.0)
-    assert pair.promises.switch(SYNC, 150) == ModeSwitch(150, SYNC)
-    assert pair.promises.visible == 150
+    assert pair.pending_acks.switch(ASYNC, 150) == ModeSwitch(100, ASYNC)
+    pair.slaves.grew(150, 0.0)
+    assert pair.pending_acks.switch(SYNC, 150) == ModeSwitch(150, SYNC)
+    assert pair.pending_acks.visible == 150
     # It was appended before the switch.
-    assert pair.promises.ask(150, 0.0, "old") is Kept.REPLICATED
+    assert pair.pending_acks.ask(150, 0.0, "old") is AckOutcome.REPLICATED
     assert pair.send("new") is None
 
 
@@ -102,8 +102,8 @@ def test_those_who_wait_go_on_waiting_after_a_switch_to_async() -> None:
     pair = Pair(SYNC)
     pair.join()
     pair.send("m")
-    pair.promises.switch(ASYNC, 110)
-    assert pair.promises.settle() == []
+    pair.pending_acks.switch(ASYNC, 110)
+    assert pair.pending_acks.release() == []
     assert pair.hold(110) == ["m"]
 
 
@@ -123,7 +123,7 @@ def test_when_a_send_is_refused(
     pair = Pair(mode, minimum=minimum)
     if has_slave:
         pair.join()
-    assert pair.promises.refuses() is refuses
+    assert pair.pending_acks.refuses() is refuses
 
 
 def test_whoever_has_gone_is_forgotten() -> None:
@@ -131,24 +131,24 @@ def test_whoever_has_gone_is_forgotten() -> None:
     pair.join()
     pair.send("a")
     pair.send("b")
-    pair.promises.forget("a")
-    assert pair.promises.give_up() == ["b"]
-    assert len(pair.promises) == 0
+    pair.pending_acks.forget("a")
+    assert pair.pending_acks.give_up() == ["b"]
+    assert len(pair.pending_acks) == 0
 
 
 def test_where_a_slave_must_begin_to_cover_those_who_wait() -> None:
     pair = Pair(SYNC)
     pair.join()
-    assert pair.promises.awaited_from(100) == 100
+    assert pair.pending_acks.awaited_from(100) == 100
     pair.send("a", 10)
     pair.send("b", 90)
-    assert pair.promises.awaited_from(200) == 109
+    assert pair.pending_acks.awaited_from(200) == 109
     pair.hold(110)
-    assert pair.promises.awaited_from(200) == 110
+    assert pair.pending_acks.awaited_from(200) == 110
     pair.hold(200)
-    assert pair.promises.awaited_from(200) == 200
+    assert pair.pending_acks.awaited_from(200) == 200
     pair.send("c", 50)
-    assert pair.promises.awaited_from(250) == 249
+    assert pair.pending_acks.awaited_from(250) == 249
 
 
 @given(
@@ -163,34 +163,34 @@ def test_where_a_slave_must_begin_to_cover_those_who_wait() -> None:
         max_size=80,
     )
 )
-def test_promises_are_kept_once_and_only_when_they_are(steps: list[tuple[str, int]]) -> None:
+def test_every_pending_ack_is_released_once_and_only_when_due(steps: list[tuple[str, int]]) -> None:
     pair = Pair(SYNC)
     pair.join()
-    promises, replicas = pair.promises, pair.replicas
-    now, waiting, visible = 0.0, dict[str, tuple[int, float]](), promises.visible
+    pending_acks, slaves = pair.pending_acks, pair.slaves
+    now, waiting, visible = 0.0, dict[str, tuple[int, float]](), pending_acks.visible
     for number, (kind, value) in enumerate(steps):
         if kind == "send":
-            kept = pair.send(str(number), value, now)
-            if kept is None:
-                waiting[str(number)] = (replicas.end, now + 3.0)
-            elif promises.is_sync:
-                is_held = replicas.end <= max(replicas.replicated, promises.in_force.offset)
-                assert (kept is Kept.REPLICATED) == is_held
+            outcome = pair.send(str(number), value, now)
+            if outcome is None:
+                waiting[str(number)] = (slaves.end, now + 3.0)
+            elif pending_acks.is_sync:
+                is_held = slaves.end <= max(slaves.replicated, pending_acks.in_force.offset)
+                assert (outcome is AckOutcome.REPLICATED) == is_held
         elif kind == "hold":
-            replicas.holds(pair.slave, min(replicas.end, pair.slave.appended + value), 0, now)
+            slaves.holds(pair.slave, min(slaves.end, pair.slave.appended + value), 0, now)
         elif kind == "wait":
             now += value
         elif kind == "switch":
-            promises.switch((SYNC, ASYNC)[value], replicas.end)
+            pending_acks.switch((SYNC, ASYNC)[value], slaves.end)
         else:
-            replicas.rules = replace(replicas.rules, needed=value)
-            replicas.refresh(now)
-        for name in promises.settle():
-            assert waiting.pop(name)[0] <= replicas.replicated
-        for name in promises.expire(now):
+            slaves.rules = replace(slaves.rules, needed=value)
+            slaves.refresh(now)
+        for name in pending_acks.release():
+            assert waiting.pop(name)[0] <= slaves.replicated
+        for name in pending_acks.expire(now):
             assert waiting.pop(name)[1] <= now
-        assert all(end > replicas.replicated and at > now for end, at in waiting.values())
-        assert all(end > promises.awaited_from(replicas.end) for end, _ in waiting.values())
-        assert len(promises) == len(waiting)
-        assert visible <= promises.settle_visible(replicas.end) <= replicas.end
-        visible = promises.visible
+        assert all(end > slaves.replicated and at > now for end, at in waiting.values())
+        assert all(end > pending_acks.awaited_from(slaves.end) for end, _ in waiting.values())
+        assert len(pending_acks) == len(waiting)
+        assert visible <= pending_acks.advance_visible(slaves.end) <= slaves.end
+        visible = pending_acks.visible

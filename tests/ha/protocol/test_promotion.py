@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.ha.protocol.promotion import Candidate, Kept, OtherSlave, decide
+from rmq.ha.protocol.promotion import Candidate, KeptRecords, OtherSlave, decide
 from rmq.model.in_sync_record import InSyncRecord, member_name
 
 # ruff: noqa: ANN401 - fields are put in by name
@@ -36,19 +36,23 @@ def other(end: int, *, epoch: int = 3, member: str = YOURS) -> OtherSlave:
     return OtherSlave("other", epoch, end, frozenset({member}))
 
 
-def all_have(kept: InSyncRecord | None) -> Kept:
-    return Kept(dict.fromkeys(NS, kept))
+def all_have(kept: InSyncRecord | None) -> KeptRecords:
+    return KeptRecords(dict.fromkeys(NS, kept))
 
 
 @pytest.mark.parametrize(
     ("candidate", "kept", "others", "reason"),
     [
-        pytest.param(replace(GOOD, record=None), Kept(), [], "not told it", id="never told"),
+        pytest.param(replace(GOOD, record=None), KeptRecords(), [], "not told it", id="never told"),
         pytest.param(
             replace(GOOD, record=None), all_have(RECORD), [], "not told it", id="told to others"
         ),
         pytest.param(
-            replace(GOOD, record=None, follows_stock=True), Kept(), [], "stock master", id="stock"
+            replace(GOOD, record=None, follows_stock=True),
+            KeptRecords(),
+            [],
+            "stock master",
+            id="stock",
         ),
         pytest.param(replace(GOOD, end=0), all_have(RECORD), [], "holds nothing", id="emptied"),
         pytest.param(
@@ -67,7 +71,7 @@ def all_have(kept: InSyncRecord | None) -> Kept:
         ),
         pytest.param(
             GOOD,
-            Kept({NS[0]: record(is_sync=False), NS[1]: RECORD, NS[2]: RECORD}),
+            KeptRecords({NS[0]: record(is_sync=False), NS[1]: RECORD, NS[2]: RECORD}),
             [],
             "async",
             id="one nameserver knows better",
@@ -92,14 +96,14 @@ def all_have(kept: InSyncRecord | None) -> Kept:
         ),
         pytest.param(
             GOOD,
-            Kept({NS[0]: RECORD}),
+            KeptRecords({NS[0]: RECORD}),
             [],
             "only 1 of 3 told it: n2:9876, n3:9876 did not answer",
             id="most nameservers are away",
         ),
         pytest.param(
             GOOD,
-            Kept({NS[0]: RECORD, NS[1]: None, NS[2]: None}),
+            KeptRecords({NS[0]: RECORD, NS[1]: None, NS[2]: None}),
             [],
             "n2:9876, n3:9876 has none",
             id="most nameservers were emptied",
@@ -113,7 +117,7 @@ def all_have(kept: InSyncRecord | None) -> Kept:
         ),
         pytest.param(
             GOOD,
-            Kept({NS[0]: record(nameservers=("other:1",)), NS[1]: RECORD, NS[2]: RECORD}),
+            KeptRecords({NS[0]: record(nameservers=("other:1",)), NS[1]: RECORD, NS[2]: RECORD}),
             [],
             "other:1 did not answer",
             id="other nameservers since",
@@ -164,7 +168,7 @@ def all_have(kept: InSyncRecord | None) -> Kept:
     ],
 )
 def test_it_may_not(
-    candidate: Candidate, kept: Kept, others: list[OtherSlave], reason: str
+    candidate: Candidate, kept: KeptRecords, others: list[OtherSlave], reason: str
 ) -> None:
     verdict = decide(candidate, kept, others)
     assert not verdict.is_safe
@@ -175,19 +179,23 @@ def test_it_may_not(
     ("kept", "others"),
     [
         pytest.param(all_have(RECORD), [], id="the only slave"),
-        pytest.param(Kept({NS[0]: RECORD, NS[2]: RECORD}), [], id="most nameservers answer"),
+        pytest.param(KeptRecords({NS[0]: RECORD, NS[2]: RECORD}), [], id="most nameservers answer"),
         pytest.param(
-            Kept({NS[0]: RECORD, NS[1]: None, NS[2]: RECORD}), [], id="one nameserver was emptied"
+            KeptRecords({NS[0]: RECORD, NS[1]: None, NS[2]: RECORD}),
+            [],
+            id="one nameserver was emptied",
         ),
         pytest.param(all_have(RECORD), [other(500)], id="another has as much"),
         pytest.param(all_have(RECORD), [other(900, epoch=2)], id="more of an earlier epoch"),
         pytest.param(all_have(RECORD), [SILENT], id="who is silent did not count"),
         pytest.param(all_have(record(BOTH)), [other(400)], id="the other one has less"),
         pytest.param(all_have(record(BOTH, needed=2)), [SILENT], id="both were needed"),
-        pytest.param(Kept({NS[0]: record(), NS[1]: RECORD}), [], id="one has a later record"),
+        pytest.param(
+            KeptRecords({NS[0]: record(), NS[1]: RECORD}), [], id="one has a later record"
+        ),
     ],
 )
-def test_it_may(kept: Kept, others: list[OtherSlave]) -> None:
+def test_it_may(kept: KeptRecords, others: list[OtherSlave]) -> None:
     verdict = decide(GOOD, kept, others)
     assert verdict.is_safe, verdict.reason
     assert verdict.reason == "everything that was answered SEND_OK is here"
@@ -196,12 +204,12 @@ def test_it_may(kept: Kept, others: list[OtherSlave]) -> None:
 def test_without_nameservers_its_own_record_is_enough() -> None:
     """Its master had to tell it before it relied on anything else."""
     alone = msgspec.structs.replace(RECORD, nameservers=())
-    assert decide(replace(GOOD, record=alone), Kept(), []).is_safe
+    assert decide(replace(GOOD, record=alone), KeptRecords(), []).is_safe
 
 
 def test_without_nameservers_others_may_have_become_master_by_an_earlier_record() -> None:
     alone = msgspec.structs.replace(RECORD, nameservers=(), rivals=(YOURS,))
-    verdict = decide(replace(GOOD, record=alone), Kept(), [])
+    verdict = decide(replace(GOOD, record=alone), KeptRecords(), [])
     assert (verdict.is_safe, "by an earlier record" in verdict.reason) == (False, True)
 
 
@@ -257,12 +265,12 @@ def test_whoever_has_all_of_the_last_master_may_follow_it() -> None:
             id="another one in the same epoch",
         ),
         pytest.param(all_have(ASYNC), [OtherSlave("x", 4, None)], id="known to another"),
-        pytest.param(Kept({NS[0]: ASYNC}), [], id="too few nameservers answer"),
+        pytest.param(KeptRecords({NS[0]: ASYNC}), [], id="too few nameservers answer"),
         pytest.param(all_have(None), [], id="nameservers were emptied"),
     ],
 )
 def test_nobody_was_master_last_where_there_may_be_a_later_one(
-    kept: Kept, others: list[OtherSlave]
+    kept: KeptRecords, others: list[OtherSlave]
 ) -> None:
     asked = replace(GOOD, record=ASYNC, was_last=True)
     assert not decide(asked, kept, others).is_safe
@@ -271,7 +279,7 @@ def test_nobody_was_master_last_where_there_may_be_a_later_one(
 @pytest.mark.parametrize("is_sync", [True, False])
 def test_without_nameservers_and_members_nobody_knows_who_was_the_last(is_sync: bool) -> None:
     alone = msgspec.structs.replace(ASYNC, nameservers=(), is_sync=is_sync)
-    assert not decide(replace(GOOD, record=alone, was_last=True), Kept(), []).is_safe
+    assert not decide(replace(GOOD, record=alone, was_last=True), KeptRecords(), []).is_safe
 
 
 # --- names ----------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def keeper_of(*members: str, nameservers: tuple[str, ...] = NS) -> RecordKeeper:
     assert record is not None
     for place in (*members, *nameservers):
         keeper.stored(place, record.order)
-    assert keeper.is_settled
+    assert keeper.is_confirmed
     return keeper
 
 
@@ -98,7 +98,7 @@ def test_async_counts_when_most_nameservers_have_it() -> None:
     assert keeper.allows(S1), "until then answers rest on the slave, as before"
     assert keeper.stored(NS[2], record.order)
     assert keeper.is_async
-    assert keeper.is_settled
+    assert keeper.is_confirmed
 
 
 def test_async_counts_when_the_slave_has_it() -> None:
@@ -188,7 +188,7 @@ def test_two_changes_under_way_both_bind() -> None:
 def test_stock_slaves_need_not_know() -> None:
     keeper = RecordKeeper(1, (), is_known=True)
     assert want(keeper, STOCK) is not None
-    assert keeper.is_settled
+    assert keeper.is_confirmed
     go_async(keeper)
     assert keeper.is_async, "nobody can be promoted by the record before"
 
@@ -206,7 +206,7 @@ def test_a_new_epoch_relies_on_nothing_before_the_last_one_is_over() -> None:
     assert not keeper.stored(S2, record.order), "the master before does not know"
     assert not keeper.stored(NS[0], record.order)
     assert keeper.stored(NS[1], record.order)
-    assert keeper.is_settled
+    assert keeper.is_confirmed
 
 
 def test_without_nameservers_a_new_epoch_is_known_to_all_members() -> None:
@@ -214,9 +214,9 @@ def test_without_nameservers_a_new_epoch_is_known_to_all_members() -> None:
     keeper = RecordKeeper(2, [last], member=S1, is_known=True)
     record = want(keeper, is_sync=True, nameservers=())
     assert record is not None
-    assert not keeper.is_settled
+    assert not keeper.is_confirmed
     assert keeper.stored(S2, record.order), "this one knows, too"
-    assert keeper.is_settled
+    assert keeper.is_confirmed
 
 
 def test_an_operator_may_give_up_what_others_decide_by() -> None:
@@ -394,7 +394,7 @@ def test_a_master_that_lost_something_relies_on_no_record_of_the_past() -> None:
     keeper = RecordKeeper(1, before.chain, is_known=True, renews=True)
     assert keeper.is_renewing
     assert not keeper.allows(S1)
-    assert not keeper.is_settled
+    assert not keeper.is_confirmed
     # The same set is recorded again, as one of slaves that have compared their logs.
     record = want(keeper, S1)
     assert record is not None
@@ -404,7 +404,7 @@ def test_a_master_that_lost_something_relies_on_no_record_of_the_past() -> None:
     assert keeper.stored(NS[2], record.order) or keeper.stored(S1, record.order)
     assert keeper.allows(S1)
     assert not keeper.allows(S2)
-    assert keeper.is_settled
+    assert keeper.is_confirmed
 
 
 def test_a_master_that_lost_something_may_note_it_with_its_slaves_alone() -> None:

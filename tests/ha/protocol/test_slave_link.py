@@ -284,7 +284,7 @@ def test_what_a_header_says_of_the_master_is_known() -> None:
     master = link.master
     assert (master.is_sync, master.is_in_sync, master.wants_flush) == (True, True, False)
     assert (master.needed, master.in_sync, master.end, master.replicated) == (2, 3, 500, 90)
-    assert (master.heard_at, master.address, master.replica) == (7.0, "m:10911", b"m" * 16)
+    assert (master.heard_at, master.address, master.store_id) == (7.0, "m:10911", b"m" * 16)
 
 
 # --- reports and time -------------------------------------------------------------------------

@@ -9,24 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmq.ha.protocol.slaves import NOTHING, REMEMBERED_MAX, InSyncRules, Replica, ReplicaSet
+from rmq.ha.protocol.slaves import NOTHING, REMEMBERED_MAX, InSyncRules, SlaveProgress, SlaveSet
 
 RULES: Final = InSyncRules(lag_s_max=15.0, lag_bytes_max=1000)
 
 
-def slave(identity: str, *, host: str | None = None, is_native: bool = True) -> Replica:
-    return Replica(
+def progress_of(identity: str, *, host: str | None = None, is_native: bool = True) -> SlaveProgress:
+    return SlaveProgress(
         identity, identity, identity, broker_id=1, is_native=is_native, host=host or identity
     )
 
 
-def joined(replicas: ReplicaSet, *holdings: tuple[str, int], now: float = 0.0) -> list[Replica]:
+def joined(slaves: SlaveSet, *holdings: tuple[str, int], now: float = 0.0) -> list[SlaveProgress]:
     found = []
     for identity, offset in holdings:
-        replica = slave(identity)
-        replicas.join(replica, now)
-        replicas.holds(replica, offset, offset, now)
-        found.append(replica)
+        slave = progress_of(identity)
+        slaves.join(slave, now)
+        slaves.holds(slave, offset, offset, now)
+        found.append(slave)
     return found
 
 
@@ -40,97 +40,97 @@ def joined(replicas: ReplicaSet, *holdings: tuple[str, int], now: float = 0.0) -
     ],
 )
 def test_replicated_is_the_needed_th_largest(needed: int, replicated: int) -> None:
-    replicas = ReplicaSet(replace(RULES, needed=needed), 500)
-    a, b, c = joined(replicas, ("a", 500), ("b", 500), ("c", 500))
-    replicas.grew(600, 1.0)
-    for replica, offset in ((a, 500), (b, 500), (c, 500)):
-        replicas.holds(replica, offset, offset, 1.0)
-    for replica, offset in ((a, 480), (b, 450), (c, 500)):
+    slaves = SlaveSet(replace(RULES, needed=needed), 500)
+    a, b, c = joined(slaves, ("a", 500), ("b", 500), ("c", 500))
+    slaves.grew(600, 1.0)
+    for slave, offset in ((a, 500), (b, 500), (c, 500)):
+        slaves.holds(slave, offset, offset, 1.0)
+    for slave, offset in ((a, 480), (b, 450), (c, 500)):
         # Reports may come late, and never take anything back.
-        replica.appended = offset
-    replicas.refresh(1.0)
-    assert replicas.replicated == replicated
-    assert replicas.in_sync_count == 3
-    assert replicas.is_enough == (needed <= 3)
+        slave.appended = offset
+    slaves.refresh(1.0)
+    assert slaves.replicated == replicated
+    assert slaves.in_sync_count == 3
+    assert slaves.is_enough == (needed <= 3)
 
 
 def test_a_slave_counts_from_when_it_has_caught_up() -> None:
-    replicas = ReplicaSet(RULES, 500)
-    (a,) = joined(replicas, ("a", 100))
+    slaves = SlaveSet(RULES, 500)
+    (a,) = joined(slaves, ("a", 100))
     assert not a.in_sync
-    assert replicas.replicated == NOTHING
+    assert slaves.replicated == NOTHING
     # The log grows while it catches up; it was caught up with what there was when it came.
-    replicas.grew(700, 2.0)
-    replicas.holds(a, 499, 0, 2.0)
+    slaves.grew(700, 2.0)
+    slaves.holds(a, 499, 0, 2.0)
     assert not a.in_sync
-    replicas.holds(a, 500, 0, 3.0)
+    slaves.holds(a, 500, 0, 3.0)
     assert a.in_sync
     assert a.caught_up_at == 0.0
-    assert replicas.replicated == 500
+    assert slaves.replicated == 500
     assert a.lag_bytes(700) == 200
     assert a.lag_s(700, 4.0) == 4.0
     assert a.lag_s(500, 4.0) == 0.0
 
 
 def test_reports_alone_keep_nobody_in_sync() -> None:
-    replicas = ReplicaSet(RULES, 500)
-    (a,) = joined(replicas, ("a", 500))
-    replicas.grew(600, 10.0)
+    slaves = SlaveSet(RULES, 500)
+    (a,) = joined(slaves, ("a", 500))
+    slaves.grew(600, 10.0)
     for now in (11.0, 20.0, 25.0):
-        replicas.holds(a, 500, 500, now)
+        slaves.holds(a, 500, 500, now)
         assert a.in_sync
-    assert replicas.refresh(25.1) == [a]
+    assert slaves.refresh(25.1) == [a]
     assert not a.in_sync
-    assert replicas.in_sync_count == 0
+    assert slaves.in_sync_count == 0
 
 
 def test_who_lacks_too_much_does_not_count() -> None:
-    replicas = ReplicaSet(RULES, 500)
-    (a,) = joined(replicas, ("a", 500))
-    replicas.grew(1499, 1.0)
-    replicas.refresh(1.0)
+    slaves = SlaveSet(RULES, 500)
+    (a,) = joined(slaves, ("a", 500))
+    slaves.grew(1499, 1.0)
+    slaves.refresh(1.0)
     assert a.in_sync
-    replicas.grew(1500, 1.0)
-    assert replicas.refresh(1.0) == [a]
+    slaves.grew(1500, 1.0)
+    assert slaves.refresh(1.0) == [a]
     assert not a.in_sync
 
 
 def test_an_idle_slave_stays_in_sync_for_ever() -> None:
-    replicas = ReplicaSet(RULES, 500)
-    (a,) = joined(replicas, ("a", 500))
-    replicas.refresh(10**6)
+    slaves = SlaveSet(RULES, 500)
+    (a,) = joined(slaves, ("a", 500))
+    slaves.refresh(10**6)
     assert a.in_sync
 
 
 def test_marks_never_fall() -> None:
-    replicas = ReplicaSet(RULES, 500)
-    (a,) = joined(replicas, ("a", 500))
-    replicas.holds(a, 300, 200, 1.0)
+    slaves = SlaveSet(RULES, 500)
+    (a,) = joined(slaves, ("a", 500))
+    slaves.holds(a, 300, 200, 1.0)
     assert (a.appended, a.flushed) == (500, 500)
 
 
 def test_only_what_is_flushed_counts_if_the_rules_say_so() -> None:
-    replicas = ReplicaSet(replace(RULES, counts_flushed=True), 500)
-    (a,) = joined(replicas, ("a", 0))
-    replicas.holds(a, 500, 200, 0.0)
+    slaves = SlaveSet(replace(RULES, counts_flushed=True), 500)
+    (a,) = joined(slaves, ("a", 0))
+    slaves.holds(a, 500, 200, 0.0)
     assert a.in_sync
-    assert replicas.replicated == 200
+    assert slaves.replicated == 200
 
 
 def test_a_newer_link_of_a_slave_takes_the_place_of_the_older() -> None:
-    replicas = ReplicaSet(replace(RULES, needed=2), 500)
-    old, _ = joined(replicas, ("a", 500), ("b", 500))
-    assert replicas.replicated == 500
+    slaves = SlaveSet(replace(RULES, needed=2), 500)
+    old, _ = joined(slaves, ("a", 500), ("b", 500))
+    assert slaves.replicated == 500
     # It comes back with less than it had.
-    (new,) = joined(replicas, ("a", 400), now=1.0)
+    (new,) = joined(slaves, ("a", 400), now=1.0)
     assert old.is_superseded
     assert not old.in_sync
     assert not new.in_sync
-    assert replicas.replicated == NOTHING
-    replicas.holds(old, 500, 500, 2.0)
-    assert replicas.in_sync_count == 1
-    replicas.holds(new, 500, 500, 2.0)
-    assert replicas.replicated == 500
+    assert slaves.replicated == NOTHING
+    slaves.holds(old, 500, 500, 2.0)
+    assert slaves.in_sync_count == 1
+    slaves.holds(new, 500, 500, 2.0)
+    assert slaves.replicated == 500
 
 
 @pytest.mark.parametrize(
@@ -146,48 +146,48 @@ def test_a_stock_slave_may_be_a_native_one_of_its_host(
     natives: list[int], stock: int, held: list[int]
 ) -> None:
     for needed in range(1, len(held) + 1):
-        replicas = ReplicaSet(InSyncRules(needed=needed), 0)
+        slaves = SlaveSet(InSyncRules(needed=needed), 0)
         for number, offset in enumerate(natives):
-            replica = slave(f"n{number}", host="h")
-            replicas.join(replica, 0.0)
-            replicas.holds(replica, offset, offset, 0.0)
-        replica = slave("stock h", host="h", is_native=False)
-        replicas.join(replica, 0.0)
-        replicas.holds(replica, stock, stock, 0.0)
-        assert replicas.in_sync_count == len(held)
-        assert replicas.replicated == held[needed - 1]
+            slave = progress_of(f"n{number}", host="h")
+            slaves.join(slave, 0.0)
+            slaves.holds(slave, offset, offset, 0.0)
+        slave = progress_of("stock h", host="h", is_native=False)
+        slaves.join(slave, 0.0)
+        slaves.holds(slave, stock, stock, 0.0)
+        assert slaves.in_sync_count == len(held)
+        assert slaves.replicated == held[needed - 1]
 
 
 def test_who_is_gone_is_remembered_until_it_is_back() -> None:
-    replicas = ReplicaSet(RULES, 500)
-    (a,) = joined(replicas, ("a", 500))
-    replicas.leave(a, 3.0, "cut")
-    assert (len(replicas), replicas.replicated, replicas.in_sync_count) == (0, NOTHING, 0)
-    assert replicas.gone == [a]
+    slaves = SlaveSet(RULES, 500)
+    (a,) = joined(slaves, ("a", 500))
+    slaves.leave(a, 3.0, "cut")
+    assert (len(slaves), slaves.replicated, slaves.in_sync_count) == (0, NOTHING, 0)
+    assert slaves.gone == [a]
     assert (a.gone_at, a.why_gone) == (3.0, "cut")
-    replicas.leave(a, 4.0, "again")
+    slaves.leave(a, 4.0, "again")
     assert a.why_gone == "cut"
-    joined(replicas, ("a", 500))
-    assert replicas.gone == []
-    replicas.forget_gone()
+    joined(slaves, ("a", 500))
+    assert slaves.gone == []
+    slaves.forget_gone()
 
 
 def test_not_more_are_remembered_than_a_few() -> None:
-    replicas = ReplicaSet(RULES, 0)
+    slaves = SlaveSet(RULES, 0)
     for number in range(REMEMBERED_MAX + 5):
-        (replica,) = joined(replicas, (f"s{number}", 0))
-        replicas.leave(replica, 0.0, "")
-    gone = [replica.identity for replica in replicas.gone]
+        (slave,) = joined(slaves, (f"s{number}", 0))
+        slaves.leave(slave, 0.0, "")
+    gone = [slave.identity for slave in slaves.gone]
     assert gone == [f"s{number}" for number in range(5, REMEMBERED_MAX + 5)]
 
 
-def test_a_log_is_cut_only_when_nobody_reads_it() -> None:
-    replicas = ReplicaSet(RULES, 500)
-    replicas.shrank(300)
-    assert replicas.end == 300
-    joined(replicas, ("a", 300))
-    with pytest.raises(AssertionError, match="nobody reads"):
-        replicas.shrank(200)
+def test_a_log_is_cut_only_while_no_slave_is_connected() -> None:
+    slaves = SlaveSet(RULES, 500)
+    slaves.shrank(300)
+    assert slaves.end == 300
+    joined(slaves, ("a", 300))
+    with pytest.raises(AssertionError, match="no slave is connected"):
+        slaves.shrank(200)
 
 
 # --- against a slow and simple model ----------------------------------------------------------
@@ -195,15 +195,15 @@ def test_a_log_is_cut_only_when_nobody_reads_it() -> None:
 
 def test_connections_of_one_host_count_once_and_are_all_suspected() -> None:
     """A stock slave may be the native one beside it, or another that confirms instead of it."""
-    replicas = ReplicaSet(RULES, 500)
-    native = slave("native", host="h")
-    stock = [slave(f"stock{number}", host="h", is_native=False) for number in range(2)]
-    for replica in (native, *stock):
-        replicas.join(replica, 0.0)
-        replicas.holds(replica, 500, 500, 0.0)
-    assert (replicas.in_sync_count, replicas.in_sync_most) == (1, 3)
-    replicas.leave(stock[0], 1.0, "")
-    assert (replicas.in_sync_count, replicas.in_sync_most) == (1, 2)
+    slaves = SlaveSet(RULES, 500)
+    native = progress_of("native", host="h")
+    stock = [progress_of(f"stock{number}", host="h", is_native=False) for number in range(2)]
+    for slave in (native, *stock):
+        slaves.join(slave, 0.0)
+        slaves.holds(slave, 500, 500, 0.0)
+    assert (slaves.in_sync_count, slaves.in_sync_most) == (1, 3)
+    slaves.leave(stock[0], 1.0, "")
+    assert (slaves.in_sync_count, slaves.in_sync_most) == (1, 2)
 
 
 @settings(max_examples=60)
@@ -221,39 +221,39 @@ def test_connections_of_one_host_count_once_and_are_all_suspected() -> None:
 )
 def test_it_agrees_with_the_definition(needed: int, steps: list[tuple[str, object]]) -> None:
     rules = replace(RULES, needed=needed)
-    replicas = ReplicaSet(rules, 0)
+    slaves = SlaveSet(rules, 0)
     now = 0.0
     growth = [(0.0, 0)]
     """When the log ended where."""
-    present: dict[int, Replica] = {}
+    present: dict[int, SlaveProgress] = {}
     for kind, value in steps:
         if kind == "grow" and isinstance(value, int):
-            replicas.grew(replicas.end + value, now)
-            growth.append((now, replicas.end))
+            slaves.grew(slaves.end + value, now)
+            growth.append((now, slaves.end))
         elif kind == "wait" and isinstance(value, int):
             now += value
         elif kind == "leave" and isinstance(value, int):
             if value in present:
-                replicas.leave(present.pop(value), now, "")
+                slaves.leave(present.pop(value), now, "")
         elif isinstance(value, tuple):
             number, more = value
             if number not in present:
-                present[number] = slave(f"s{number}")
-                replicas.join(present[number], now)
-            replica = present[number]
-            offset = min(replicas.end, max(0, replica.appended) + more)
-            replicas.holds(replica, offset, offset, now)
-        replicas.refresh(now)
+                present[number] = progress_of(f"s{number}")
+                slaves.join(present[number], now)
+            slave = present[number]
+            offset = min(slaves.end, max(0, slave.appended) + more)
+            slaves.holds(slave, offset, offset, now)
+        slaves.refresh(now)
         counted = []
-        for replica in present.values():
-            if replica.in_sync:
-                counted.append(replica.appended)
+        for slave in present.values():
+            if slave.in_sync:
+                counted.append(slave.appended)
                 # Truly caught up at some time that is not too long ago: the log had no more then.
-                behind_since = next((at for at, end in growth if end > replica.appended), None)
+                behind_since = next((at for at, end in growth if end > slave.appended), None)
                 assert behind_since is None or now - behind_since <= rules.lag_s_max
-                assert replicas.end - replica.appended < rules.lag_bytes_max
+                assert slaves.end - slave.appended < rules.lag_bytes_max
             else:
-                assert replica.appended < replicas.end
+                assert slave.appended < slaves.end
         counted.sort(reverse=True)
-        assert replicas.in_sync_count == len(counted)
-        assert replicas.replicated == (counted[needed - 1] if len(counted) >= needed else NOTHING)
+        assert slaves.in_sync_count == len(counted)
+        assert slaves.replicated == (counted[needed - 1] if len(counted) >= needed else NOTHING)

@@ -75,7 +75,7 @@ class Acknowledged(NamedTuple):
 def check_held(master: Node, nodes: list[Node], number: int, start: int, content: bytes) -> None:
     """A send is about to be answered as replicated in sync mode."""
     assert master.master is not None
-    rules = master.master.replicas.rules
+    rules = master.master.slaves.rules
     holders: list[str] = []
     for node in nodes:
         if node is master:
@@ -100,23 +100,23 @@ def check_held(master: Node, nodes: list[Node], number: int, start: int, content
 def check_report(connection: Connection) -> None:
     """A master has taken in what came on a connection."""
     link = connection.master_link
-    if link is None or link.replica is None:
+    if link is None or link.slave is None:
         return
-    replica = link.replica
-    if replica.appended > connection.peak:
+    slave = link.slave
+    if slave.appended > connection.peak:
         broken(
             Rule.REPORT_IS_TRUE,
-            f"{replica.name} is said to hold {replica.appended}, it never held more than"
+            f"{slave.name} is said to hold {slave.appended}, it never held more than"
             f" {connection.peak}",
         )
 
 
 def check_forger(connection: Connection) -> None:
     link = connection.master_link
-    if link is not None and link.replica is not None and link.replica.appended != NOTHING:
+    if link is not None and link.slave is not None and link.slave.appended != NOTHING:
         broken(
             Rule.FORGERY_COUNTS_NOTHING,
-            f"{connection.caller.name} is said to hold {link.replica.appended}",
+            f"{connection.caller.name} is said to hold {link.slave.appended}",
         )
 
 
@@ -124,19 +124,19 @@ def check_marks(node: Node) -> None:
     """Marks of a master."""
     master = node.master
     assert master is not None
-    end, replicas, visible = node.log.end, master.replicas, master.promises.visible
-    if visible < node.visible_seen or visible > end or replicas.replicated > end:
+    end, slaves, visible = node.log.end, master.slaves, master.pending_acks.visible
+    if visible < node.visible_seen or visible > end or slaves.replicated > end:
         broken(
             Rule.MARKS_ARE_SANE,
-            f"{node.name} ends at {end}, replicated {replicas.replicated}, visible {visible}"
+            f"{node.name} ends at {end}, replicated {slaves.replicated}, visible {visible}"
             f" after {node.visible_seen}",
         )
     node.visible_seen = visible
-    for replica in replicas:
-        if replica.appended > end or replica.lag_bytes(end) < 0 or replica.flushed > end:
+    for slave in slaves:
+        if slave.appended > end or slave.lag_bytes(end) < 0 or slave.flushed > end:
             broken(
                 Rule.MARKS_ARE_SANE,
-                f"{node.name} ends at {end}, {replica.name} has {replica.appended}",
+                f"{node.name} ends at {end}, {slave.name} has {slave.appended}",
             )
 
 
@@ -157,16 +157,16 @@ def check_in_sync(node: Node, now: float) -> None:
     """A master has just decided who is in sync."""
     master = node.master
     assert master is not None
-    rules, end = master.replicas.rules, node.log.end
-    for replica in master.replicas:
-        if not replica.in_sync or replica.appended >= end:
+    rules, end = master.slaves.rules, node.log.end
+    for slave in master.slaves:
+        if not slave.in_sync or slave.appended >= end:
             continue
-        behind_s = now - node.grew_beyond_at(replica.appended)
-        lacks = end - replica.appended
+        behind_s = now - node.grew_beyond_at(slave.appended)
+        lacks = end - slave.appended
         if behind_s > rules.lag_s_max + 1e-6 or lacks >= rules.lag_bytes_max:
             broken(
                 Rule.IN_SYNC_IS_TRUE,
-                f"{replica.name} counts for {node.name}, though it lacks {lacks} bytes and has"
+                f"{slave.name} counts for {node.name}, though it lacks {lacks} bytes and has"
                 f" been behind for {behind_s:.1f} s",
             )
 

@@ -225,11 +225,11 @@ class Faults:
         node = self._slave()
         if node is not None:
             self._note("disk full", node.name)
-            node.follower.is_disk_full = True
+            node.slave_part.is_disk_full = True
             self._later(self._seconds(), self._empty_disk, node)
 
     def _empty_disk(self, node: Node) -> None:
-        node.follower.is_disk_full = False
+        node.slave_part.is_disk_full = False
 
     def wipe(self) -> None:
         """A slave comes back with nothing, under its old name."""
@@ -323,7 +323,7 @@ class Faults:
             if old is not node and (
                 not old.is_master if old.is_up else self._chance.random() < 0.7
             ):
-                old.follower.point_to(node)
+                old.slave_part.point_to(node)
             self._point_others(old, node)
 
         self.world.promote(node, tell, accepts_loss=accepts_loss, is_planned=is_planned)
@@ -434,7 +434,7 @@ class Faults:
         if node is not None and masters:
             master = self._chance.choice(masters)
             self._note("slave pointed", f"{node.name} at {master.name}")
-            node.follower.point_to(master)
+            node.slave_part.point_to(master)
 
     def _point_others(self, old: Node, node: Node) -> None:
         for other in self.world.nodes:
@@ -444,7 +444,7 @@ class Faults:
                 and self._chance.random() < 0.8
                 and other.is_up
             ):
-                other.follower.point_to(node)
+                other.slave_part.point_to(node)
 
     def demote_old(self) -> None:
         """Masters that are not master any longer hear of it."""
@@ -458,20 +458,20 @@ class Faults:
             ):
                 self._note("demotion", f"{node!r}")
                 node.resign(world.clock.now)
-                node.follower.point_to(world.current)
+                node.slave_part.point_to(world.current)
             elif (
                 node is not world.current
                 and world.current.is_master
                 and not node.is_up
-                and not node.follower.is_wanted
+                and not node.slave_part.is_wanted
             ):
-                node.follower.point_to(world.current)
+                node.slave_part.point_to(world.current)
 
     def repair(self) -> None:
         """Resync: a slave that has diverged is cut to what it has in common with its master."""
         master = self.world.current
         for node in self._slaves():
-            slave = node.follower
+            slave = node.slave_part
             if slave.state is SlaveState.DIVERGED and slave.target is master and master.is_up:
                 log = node.log
                 common = max(log.base, common_end(log, master.log))
@@ -525,7 +525,7 @@ class Faults:
         node.is_stranger = True
         world.nodes.append(node)
         self._note("stranger", "other cluster" if is_other_cluster else "other secret")
-        node.follower.point_to(world.current)
+        node.slave_part.point_to(world.current)
 
     # --- the end of it ---------------------------------------------------------------------------
 
@@ -537,7 +537,7 @@ class Faults:
         world.network.blocked.clear()
         for node in world.nodes:
             node.paused_until = min(node.paused_until, world.clock.now)
-            node.is_stuck = node.follower.is_disk_full = False
+            node.is_stuck = node.slave_part.is_disk_full = False
             if not node.is_up:
                 node.start(world.clock.now)
         for nameserver in world.nameservers:
@@ -567,6 +567,6 @@ class Faults:
             return
         self.demote_old()
         for node in world.nodes:
-            if node is not world.current and node.follower.target is not world.current:
-                node.follower.point_to(world.current)
+            if node is not world.current and node.slave_part.target is not world.current:
+                node.slave_part.point_to(world.current)
         self.repair()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.ha.protocol.promotion import Kept
+from rmq.ha.protocol.promotion import KeptRecords
 
 if TYPE_CHECKING:
     from rmq.ha.protocol.record_keeper import RecordKeeper
@@ -49,9 +49,9 @@ def is_reachable(world: World, node: Node, nameserver: SimNameserver) -> bool:
     return nameserver.is_up and not any(pair in blocked for pair in pairs)
 
 
-def ask_all(world: World, node: Node) -> Kept:
+def ask_all(world: World, node: Node) -> KeptRecords:
     """Return what the nameservers say that a node can reach."""
-    return Kept(
+    return KeptRecords(
         {
             nameserver.name: nameserver.record
             for nameserver in world.nameservers

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.ha.protocol.master import Master, MasterSettings
 from rmq.ha.protocol.master_link import MasterLink
-from rmq.ha.protocol.pending_acks import Kept, ReplicationMode
+from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.promotion import Candidate, OtherSlave
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveSettings
@@ -92,7 +92,7 @@ class Node:
         self.is_stranger = False
         """It does not belong to the others."""
         self.log = SimLog()
-        self.replica = world.clock.chance.randbytes(16)
+        self.store_id = world.clock.chance.randbytes(16)
         self.epoch = 1
         self.leadership = 0
         """Counts all promotions there were."""
@@ -116,7 +116,7 @@ class Node:
         self.visible_seen = 0
         self.standings: list[tuple[float, Standing]] = []
         """By what rules it answered, and since when."""
-        self.follower = SlavePart(self)
+        self.slave_part = SlavePart(self)
         self.promotion: Promotion | None = None
         """The one that is under way."""
         self._lost: dict[str, list[tuple[int, int, bool]]] = {}
@@ -139,11 +139,11 @@ class Node:
 
     @property
     def member(self) -> str:
-        return member_name(self.replica, self.life)
+        return member_name(self.store_id, self.life)
 
     @property
     def members(self) -> frozenset[str]:
-        return member_names(self.replica, self.lives)
+        return member_names(self.store_id, self.lives)
 
     @property
     def was_last(self) -> bool:
@@ -156,7 +156,7 @@ class Node:
 
     def renounce(self, candidate: Node) -> OtherSlave:
         """Let no master count on it by its present name; tell what it holds."""
-        self.follower.break_off()
+        self.slave_part.break_off()
         said = self.as_other(candidate)
         self.life += 1
         self.lives.append(self.life)
@@ -164,7 +164,7 @@ class Node:
 
     @property
     def hears_epochs(self) -> bool:
-        heard = self.follower.heard
+        heard = self.slave_part.heard
         return heard is not None and heard.is_native
 
     def candidate(self) -> Candidate:
@@ -214,7 +214,7 @@ class Node:
 
     def is_stock_slave_of(self, master: Node) -> bool:
         return any(
-            connection.caller is self and link.replica is not None and not link.replica.is_native
+            connection.caller is self and link.slave is not None and not link.slave.is_native
             for connection, link in master.links.values()
         )
 
@@ -229,12 +229,12 @@ class Node:
     def start(self, now: float) -> None:
         """The process starts."""
         self.is_up = True
-        if self.is_demoted and not self.follower.is_wanted:
+        if self.is_demoted and not self.slave_part.is_wanted:
             return
-        if not self.follower.is_wanted:
+        if not self.slave_part.is_wanted:
             self.lead(now, is_reborn=True)
         else:
-            self.follower.dial_at(now)
+            self.slave_part.dial_at(now)
 
     def stop(self, *, is_power_cut: bool, is_told: bool) -> None:
         """The process is killed, or its machine loses power."""
@@ -259,7 +259,7 @@ class Node:
         for connection, _ in list(self.links.values()):
             self.world.network.close(connection, self, is_told=is_told)
         self.links.clear()
-        self.follower.drop(is_told=is_told)
+        self.slave_part.drop(is_told=is_told)
 
     def settings(self) -> MasterSettings:
         config = self.config
@@ -267,7 +267,7 @@ class Node:
             cluster=config.cluster,
             broker_name="a",
             address=f"{self.host}:10911",
-            replica=self.replica,
+            store_id=self.store_id,
             secret=config.secret,
             catch_up=config.catch_up,
             rules=config.rules,
@@ -283,7 +283,7 @@ class Node:
             broker_name="a",
             broker_id=config.broker_id,
             address=f"{self.host}:10911",
-            replica=self.replica,
+            store_id=self.store_id,
             incarnation=self.life,
             secret=config.secret,
             catch_up=config.catch_up,
@@ -301,8 +301,8 @@ class Node:
 
         None: it was master before, and knows what it has recorded.
         """
-        self.follower.point_to(None)
-        self.follower.is_suspended = self.is_demoted = False
+        self.slave_part.point_to(None)
+        self.slave_part.is_suspended = self.is_demoted = False
         if found is None:
             records, is_known = self.records, bool(self.records) or not self.world.nameservers
         else:
@@ -335,7 +335,7 @@ class Node:
     def resign(self, now: float) -> int:
         """Be master no longer; return where the log ends."""
         assert self.master is not None
-        self.master.promises.give_up()
+        self.master.pending_acks.give_up()
         for connection, link in list(self.links.values()):
             link.closed(now, "demoted")
             self.world.network.close(connection, self)
@@ -396,8 +396,8 @@ class Node:
         """Take a message, and answer it at once or later."""
         master = self.master
         assert master is not None
-        promises = master.promises
-        if promises.refuses():
+        pending_acks = master.pending_acks
+        if pending_acks.refuses():
             self.world.count("sends refused")
             return
         start, end = self.log.append_record(number, size)
@@ -407,18 +407,18 @@ class Node:
         if not waits:
             return
         master.grew(now)
-        send = Send(number, start, content, now, now + promises.timeout_s)
-        kept = promises.ask(end, now, number)
-        if kept is None:
+        send = Send(number, start, content, now, now + pending_acks.timeout_s)
+        outcome = pending_acks.ask(end, now, number)
+        if outcome is None:
             self.pending[number] = send
-        elif kept is Kept.REPLICATED:
+        elif outcome is AckOutcome.REPLICATED:
             self._acknowledge(send)
         else:
             self.world.count("sends not available")
 
     def _acknowledge(self, send: Send) -> None:
         assert self.master is not None
-        switch = self.master.promises.in_force
+        switch = self.master.pending_acks.in_force
         end = send.start + len(send.content)
         is_sync = end > switch.offset and switch.mode is ReplicationMode.SYNC
         if is_sync or send.number in self.pending:
@@ -429,9 +429,9 @@ class Node:
         master = self.master
         assert master is not None
         standing = Standing(
-            master.promises.mode,
-            master.replicas.rules.needed,
-            tuple(sorted(r.identity for r in master.replicas if r.in_sync)),
+            master.pending_acks.mode,
+            master.slaves.rules.needed,
+            tuple(sorted(r.identity for r in master.slaves if r.in_sync)),
         )
         if not self.standings or self.standings[-1][1] != standing:
             self.standings.append((self.world.clock.now, standing))
@@ -459,7 +459,7 @@ class Node:
     def bytes_arrived(self, connection: Connection, data: bytes) -> None:
         entry = self.links.get(connection.number)
         if entry is None:
-            self.follower.bytes_arrived(connection, data)
+            self.slave_part.bytes_arrived(connection, data)
             return
         now, link, master = self.world.clock.now, entry[1], self.master
         assert master is not None
@@ -468,7 +468,7 @@ class Node:
         self.records = master.keeper.chain or self.records
         caller = connection.caller
         if isinstance(caller, Node):
-            if link.replica is not None and link.replica.is_native and connection.is_fresh:
+            if link.slave is not None and link.slave.is_native and connection.is_fresh:
                 connection.is_fresh = False
                 if connection.is_of_empty:
                     # It has all it is to have, which is nothing yet.
@@ -478,7 +478,7 @@ class Node:
                 caller._lost.pop(self.name, None)
             check_report(connection)
             # A master without a secret serves also those that have one; they end it then.
-            if caller.is_stranger and link.replica is not None and self.refuses(caller):
+            if caller.is_stranger and link.slave is not None and self.refuses(caller):
                 broken(Rule.STRANGERS_GET_NOTHING, f"{caller.name} is served by {self.name}")
         else:
             check_forger(connection)
@@ -487,7 +487,7 @@ class Node:
     def has_closed(self, connection: Connection) -> None:
         entry = self.links.pop(connection.number, None)
         if entry is None:
-            self.follower.has_closed(connection)
+            self.slave_part.has_closed(connection)
             return
         entry[1].closed(self.world.clock.now)
         self.after_event(self.world.clock.now)
@@ -504,7 +504,7 @@ class Node:
         self._note_standing()
         assert self.recording is not None
         self.recording.go_on(now)
-        self._answer(master.promises.settle())
+        self._answer(master.pending_acks.release())
         for connection, link in list(self.links.values()):
             self._pump(connection, link, now)
         self._note_standing()
@@ -544,7 +544,7 @@ class Node:
             if connection.down.is_full:
                 tick = max(tick, now + BLOCKED_TICK_S)
             next_at = min(next_at, tick)
-        deadline = master.promises.next_deadline()
+        deadline = master.pending_acks.next_deadline()
         if deadline is not None:
             next_at = min(next_at, deadline)
         if next_at < self._timer_at or self._timer_at <= now:
@@ -559,13 +559,13 @@ class Node:
         if now >= self._refresh_at:
             self._refresh_at = now + REFRESH_S
             master.grew(now)
-            master.replicas.refresh(now)
+            master.slaves.refresh(now)
             check_in_sync(self, now)
         for _, link in self.links.values():
             if link.next_tick <= now:
                 link.tick(now)
-        self._answer(master.promises.settle())
-        for number in master.promises.expire(now):
+        self._answer(master.pending_acks.release())
+        for number in master.pending_acks.expire(now):
             del self.pending[number]
             self.world.count("sends timed out")
         check_deadlines(self, now)

@@ -14,12 +14,12 @@ from unittest import mock
 from rmq.ha.protocol import master_link, promotion
 from rmq.ha.protocol.master import Master
 from rmq.ha.protocol.master_link import LinkState, MasterLink
-from rmq.ha.protocol.pending_acks import Promises
-from rmq.ha.protocol.promotion import Kept
+from rmq.ha.protocol.pending_acks import PendingAcks
+from rmq.ha.protocol.promotion import KeptRecords
 from rmq.ha.protocol.promotion import Verdict as PromotionVerdict
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveLink
-from rmq.ha.protocol.slaves import NOTHING, Replica, ReplicaSet
+from rmq.ha.protocol.slaves import NOTHING, SlaveProgress, SlaveSet
 from rmq.ha.protocol.wire import REPORT, CatchUp, UpHeader, UpKind, Verdict, pack_up
 from tests.ha.simulation import node
 from tests.ha.simulation import promotion as sim_promotion
@@ -75,7 +75,7 @@ def _report_before_copy(self: SlaveLink, now: float) -> None:
     self._sent_at = now
 
 
-def _maximum(self: ReplicaSet) -> None:
+def _maximum(self: SlaveSet) -> None:
     """The slave that has most speaks for all, as in RocketMQ 4.9.8."""
     held = self._held()
     self.in_sync_count = len(held)
@@ -92,49 +92,51 @@ def _unchecked_first_report(self: MasterLink, first: bytes, now: float) -> None:
         _begin(self, first, now)
         return
     self.state = LinkState.STOCK
-    replica = Replica(f"stock {self._host}", self.peer, self.peer, broker_id=None, is_native=False)
-    self._start(replica, offset, now)
-    self._master.replicas.holds(replica, offset, offset, now)
+    slave = SlaveProgress(
+        f"stock {self._host}", self.peer, self.peer, broker_id=None, is_native=False
+    )
+    self._start(slave, offset, now)
+    self._master.slaves.holds(slave, offset, offset, now)
 
 
-def _no_own_deadline(self: Promises[Any], now: float) -> list[Any]:
+def _no_own_deadline(self: PendingAcks[Any], now: float) -> list[Any]:
     """Whoever waits is answered when the last one has waited long enough."""
     waiting = self._waits
     latest = max((entry[0] for entry in waiting._by_deadline._run), default=0.0)
     return waiting.expire(now) if latest <= now else []
 
 
-_join = ReplicaSet.join
+_join = SlaveSet.join
 
 
-def _two_links_two_slaves(self: ReplicaSet, replica: Replica, now: float) -> None:
+def _two_links_two_slaves(self: SlaveSet, slave: SlaveProgress, now: float) -> None:
     """Each connection counts as a slave of its own."""
-    replica.identity = f"{replica.identity} {id(replica)}"
-    replica.host = replica.identity
-    _join(self, replica, now)
+    slave.identity = f"{slave.identity} {id(slave)}"
+    slave.host = slave.identity
+    _join(self, slave, now)
 
 
-def _ejected_counts(self: ReplicaSet, now: float) -> list[Replica]:
+def _ejected_counts(self: SlaveSet, now: float) -> list[SlaveProgress]:
     """A slave that was in sync once stays so while it is connected."""
-    changed: list[Replica] = []
-    for replica in self._connected:
-        if not replica.in_sync and replica.appended >= self.end and not replica.is_superseded:
-            replica.in_sync = True
-            changed.append(replica)
+    changed: list[SlaveProgress] = []
+    for slave in self._connected:
+        if not slave.in_sync and slave.appended >= self.end and not slave.is_superseded:
+            slave.in_sync = True
+            changed.append(slave)
     self._count()
     return changed
 
 
-_holds = ReplicaSet.holds
+_holds = SlaveSet.holds
 
 
 def _heartbeat_keeps_in_sync(
-    self: ReplicaSet, replica: Replica, appended: int, flushed: int, now: float
+    self: SlaveSet, slave: SlaveProgress, appended: int, flushed: int, now: float
 ) -> None:
     """Whoever reports is caught up."""
-    replica.caught_up_at = now
-    replica.mark_end = 2**62
-    _holds(self, replica, appended, flushed, now)
+    slave.caught_up_at = now
+    slave.mark_end = 2**62
+    _holds(self, slave, appended, flushed, now)
 
 
 _judge = MasterLink._judge
@@ -168,20 +170,20 @@ def _stale_followed(self: SlaveLink, welcome: WelcomeBody, now: float) -> None:
     _welcome(self, welcome, now)
 
 
-def _flush_not_asked(self: ReplicaSet) -> list[int]:
+def _flush_not_asked(self: SlaveSet) -> list[int]:
     """What a slave has appended counts, whatever the rules say."""
     return [r.appended for r in self._connected if r.in_sync]
 
 
-_switch = Promises.switch
+_switch = PendingAcks.switch
 
 
-def _switch_answers_all(self: Promises[Any], mode: ReplicationMode, end: int) -> ModeSwitch:
+def _switch_answers_all(self: PendingAcks[Any], mode: ReplicationMode, end: int) -> ModeSwitch:
     """A switch to async is taken for an answer to those who wait."""
     before = self.mode
     switch = _switch(self, mode, end)
     if before is not switch.mode and not self.is_sync:
-        self._replicas.replicated = end
+        self._slaves.replicated = end
     return switch
 
 
@@ -193,22 +195,22 @@ def _last_file_only(self: MasterLink, catch_up: CatchUp) -> int:
     return max(log.begin, log.end - log.end % log.segment_bytes)
 
 
-def _nothing_superseded(self: ReplicaSet, identity: str) -> None:
+def _nothing_superseded(self: SlaveSet, identity: str) -> None:
     """What a slave said on an earlier connection goes on counting."""
 
 
-def _dialects_are_slaves(self: ReplicaSet) -> list[int]:
+def _dialects_are_slaves(self: SlaveSet) -> list[int]:
     """A stock connection and a native one are two slaves."""
     best: dict[str, int] = {}
-    for replica in self._connected:
-        if replica.in_sync:
-            held = replica.flushed if self.rules.counts_flushed else replica.appended
-            best[replica.identity] = max(held, best.get(replica.identity, NOTHING))
+    for slave in self._connected:
+        if slave.in_sync:
+            held = slave.flushed if self.rules.counts_flushed else slave.appended
+            best[slave.identity] = max(held, best.get(slave.identity, NOTHING))
     return list(best.values())
 
 
 def _promote_who_is_in_sync(
-    candidate: Candidate, kept: Kept, others: Sequence[OtherSlave]
+    candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
 ) -> PromotionVerdict:
     """Whoever was in sync may become master."""
     record = candidate.record
@@ -239,22 +241,22 @@ def _record_before_it_is_true(self: RecordKeeper, *_: object) -> bool:
 
 
 def _emptied_nameserver_counts(
-    self: Kept, nameservers: Sequence[str], order: tuple[int, int]
+    self: KeptRecords, nameservers: Sequence[str], order: tuple[int, int]
 ) -> int:
     """A nameserver that has nothing is believed that there is nothing."""
     return sum(name in self.answers for name in nameservers)
 
 
-def _one_life(replica: bytes, incarnation: int) -> str:
+def _one_life(store_id: bytes, incarnation: int) -> str:
     """A slave that lost what it held is taken for the one it was."""
-    return replica.hex()
+    return store_id.hex()
 
 
-def _one_name(replica: bytes, incarnations: Iterable[int]) -> frozenset[str]:
-    return frozenset({replica.hex()})
+def _one_name(store_id: bytes, incarnations: Iterable[int]) -> frozenset[str]:
+    return frozenset({store_id.hex()})
 
 
-def _one_nameserver(self: Kept, nameservers: Sequence[str], order: tuple[int, int]) -> int:
+def _one_nameserver(self: KeptRecords, nameservers: Sequence[str], order: tuple[int, int]) -> int:
     """One nameserver speaks for all."""
     return len(nameservers) if self.answers else 0
 
@@ -300,10 +302,10 @@ def _always_last(*_: object) -> bool:
     return True
 
 
-_refresh = ReplicaSet.refresh
+_refresh = SlaveSet.refresh
 
 
-def _lag_by_time_only(self: ReplicaSet, now: float) -> list[Replica]:
+def _lag_by_time_only(self: SlaveSet, now: float) -> list[SlaveProgress]:
     """However much a slave lacks, it counts while it was caught up not long ago."""
     rules, self.rules = self.rules, replace(self.rules, lag_bytes_max=2**62)
     try:
@@ -323,9 +325,7 @@ BUGS: tuple[Planted, ...] = (
         200,
         98,
     ),
-    Planted(
-        "the maximum instead of the vector", ((ReplicaSet, "_count", _maximum),), _HELD, 200, 7
-    ),
+    Planted("the maximum instead of the vector", ((SlaveSet, "_count", _maximum),), _HELD, 200, 7),
     Planted(
         "the first report is not checked",
         ((MasterLink, "_begin", _unchecked_first_report),),
@@ -335,35 +335,35 @@ BUGS: tuple[Planted, ...] = (
     ),
     Planted(
         "no deadline of one's own",
-        ((Promises, "expire", _no_own_deadline),),
+        ((PendingAcks, "expire", _no_own_deadline),),
         (Rule.OWN_DEADLINE,),
         200,
         9,
     ),
     Planted(
         "two links of a slave count twice",
-        ((ReplicaSet, "join", _two_links_two_slaves),),
+        ((SlaveSet, "join", _two_links_two_slaves),),
         _HELD,
         1000,
         209,
     ),
     Planted(
         "a slave that was ejected counts",
-        ((ReplicaSet, "refresh", _ejected_counts),),
+        ((SlaveSet, "refresh", _ejected_counts),),
         (Rule.IN_SYNC_IS_TRUE,),
         200,
         0,
     ),
     Planted(
         "a heartbeat keeps a slave in sync",
-        ((ReplicaSet, "holds", _heartbeat_keeps_in_sync),),
+        ((SlaveSet, "holds", _heartbeat_keeps_in_sync),),
         (Rule.IN_SYNC_IS_TRUE,),
         200,
         11,
     ),
     Planted(
         "too many missing bytes do not matter",
-        ((ReplicaSet, "refresh", _lag_by_time_only),),
+        ((SlaveSet, "refresh", _lag_by_time_only),),
         (Rule.IN_SYNC_IS_TRUE,),
         200,
         1,
@@ -387,14 +387,14 @@ BUGS: tuple[Planted, ...] = (
     ),
     Planted(
         "what is not flushed counts as flushed",
-        ((ReplicaSet, "_held", _flush_not_asked),),
+        ((SlaveSet, "_held", _flush_not_asked),),
         _HELD,
         200,
         6,
     ),
     Planted(
         "a switch to async answers those who wait",
-        ((Promises, "switch", _switch_answers_all),),
+        ((PendingAcks, "switch", _switch_answers_all),),
         _HELD,
         200,
         6,
@@ -408,14 +408,14 @@ BUGS: tuple[Planted, ...] = (
     ),
     Planted(
         "what a slave said on an earlier link counts",
-        ((ReplicaSet, "supersede", _nothing_superseded),),
+        ((SlaveSet, "supersede", _nothing_superseded),),
         _HELD,
         1600,
         670,
     ),
     Planted(
         "a slave counts once in each dialect",
-        ((ReplicaSet, "_held", _dialects_are_slaves),),
+        ((SlaveSet, "_held", _dialects_are_slaves),),
         _HELD,
         6000,
         88,
@@ -457,14 +457,14 @@ BUGS: tuple[Planted, ...] = (
     ),
     Planted(
         "a nameserver that was emptied is believed",
-        ((Kept, "knowing", _emptied_nameserver_counts),),
+        ((KeptRecords, "knowing", _emptied_nameserver_counts),),
         (*_KEPT, Rule.ALL_CATCH_UP),
         2000,
         478,
     ),
     Planted(
         "one nameserver speaks for all",
-        ((Kept, "knowing", _one_nameserver),),
+        ((KeptRecords, "knowing", _one_nameserver),),
         (*_KEPT, Rule.ALL_CATCH_UP),
         2000,
         478,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.ha.protocol.promotion import EVERYTHING, Kept, OtherSlave, Verdict, decide
+from rmq.ha.protocol.promotion import EVERYTHING, KeptRecords, OtherSlave, Verdict, decide
 from tests.ha.simulation.disk import common_end
 from tests.ha.simulation.nameserver import ask_all
 
@@ -39,7 +39,7 @@ class Promotion:
         self._accepts_loss = accepts_loss
         self._old = world.current
         self._others: list[OtherSlave] = []
-        self._kept = Kept()
+        self._kept = KeptRecords()
         self._found: tuple[InSyncRecord, ...] = ()
         self._registered: list[int] = []
         self._is_safe = False
@@ -79,7 +79,7 @@ class Promotion:
 
     def _suspend(self) -> None:
         """The slave follows nobody from now on."""
-        self._node.follower.suspend()
+        self._node.slave_part.suspend()
         self._in(ASK_S, self._ask_others)
 
     def _in(self, seconds: tuple[float, ...], step: Callable[[], None]) -> None:
@@ -133,7 +133,7 @@ class Promotion:
         if not verdict.is_safe and not self._accepts_loss:
             world.count("promotions refused")
             node.promotion = None
-            node.follower.resume()
+            node.slave_part.resume()
             return
         self._is_safe = verdict.is_safe
         self._in(TAKE_OVER_S, self._take_over)

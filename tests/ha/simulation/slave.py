@@ -18,7 +18,7 @@ from tests.ha.simulation.checks import (
 from tests.ha.simulation.disk import common_end
 
 if TYPE_CHECKING:
-    from rmq.ha.protocol.slave_link import Ending, MasterView
+    from rmq.ha.protocol.slave_link import LinkEnd, MasterView
     from tests.ha.simulation.network import Connection
     from tests.ha.simulation.node import Node
 
@@ -294,7 +294,7 @@ class SlavePart:
             self.node.world.network.close(self.connection, self.node)
         self.link = self.connection = None
 
-    def _ended(self, ending: Ending, connection: Connection, now: float) -> None:
+    def _ended(self, ending: LinkEnd, connection: Connection, now: float) -> None:
         node = self.node
         node.world.trace(f"{node!r} ends its link: {ending.kind.value}, {ending.reason}")
         self.last_reason = ending.reason

@@ -135,7 +135,7 @@ class World:
             self.current.log.expire(chance.randrange(3))
         self.current.lead(now)
         for node in self.nodes[1:]:
-            node.follower.point_to(self.current)
+            node.slave_part.point_to(self.current)
 
     def _next_number(self) -> int:
         self._number += 1
@@ -174,7 +174,7 @@ class World:
         for node in self.nodes:
             if node is self.current:
                 continue
-            slave = node.follower
+            slave = node.slave_part
             if node.is_stranger:
                 if slave.state is not SlaveState.REFUSED:
                     return f"{node!r}, a stranger, is {slave.state.value}"
@@ -192,19 +192,19 @@ class World:
         # Without nameservers only a slave itself can note a record, and one that was a native
         # member and speaks the stock dialect now does not; nor does it tell what is on its disk.
         links = [link for _, link in self.current.links.values()]
-        has_stock = any(link.replica and not link.replica.is_native for link in links)
-        cannot = has_stock and (not self.nameservers or master.replicas.rules.counts_flushed)
+        has_stock = any(link.slave and not link.slave.is_native for link in links)
+        cannot = has_stock and (not self.nameservers or master.slaves.rules.counts_flushed)
         if master.keeper.is_renewing:
             # Nothing is answered before there are as many slaves as are needed.
-            members = {replica.member for replica in master.replicas if replica.in_sync}
-            cannot = cannot or len(members) < master.replicas.rules.needed
-        if not master.keeper.is_settled and not cannot:
+            members = {slave.member for slave in master.slaves if slave.in_sync}
+            cannot = cannot or len(members) < master.slaves.rules.needed
+        if not master.keeper.is_confirmed and not cannot:
             return f"{self.current!r} has not recorded what it relies on: {master.keeper.chain}"
         return None
 
     def _is_followed_by(self, node: Node) -> bool:
         """Tell whether both ends of a connection take it for one that carries the log."""
-        slave = node.follower.link
+        slave = node.slave_part.link
         return (
             slave is not None
             and slave.is_streaming
@@ -337,7 +337,7 @@ class World:
         masters = [each for each in self.nodes if each.is_master]
         if masters:
             self.current = max(masters, key=lambda each: each.epoch)
-            node.follower.point_to(self.current)
+            node.slave_part.point_to(self.current)
 
     def _account(self, node: Node, found: tuple[InSyncRecord, ...], *, is_safe: bool) -> None:
         """See which acknowledged messages a new master lacks, and whether that may be."""
