@@ -295,12 +295,7 @@ class Broker:
             is_pending=lambda: self.replication.is_pending,
         )
         self.housekeeping = ClientHousekeeping(self.clients, self.locks)
-        self._parting = Parting(
-            store,
-            lambda: self.replication.parted_at,
-            now_ms=now_ms,
-            is_following=lambda: self.replication.is_following,
-        )
+        self._parting = Parting(store, lambda: self.replication.partings, now_ms=now_ms)
         self.pulls = PullHandlers(
             live,
             store,

@@ -114,7 +114,7 @@ class PullHandlers:
         self._store_stats = store_stats
         self._store_host = store_host
         self._now_ms = now_ms
-        self._parting = parting or Parting(store, lambda: None)
+        self._parting = parting or Parting(store, tuple)
         self.holds = PullHolds(self._watch)
         self._in_round = in_round
         self._wake_up = trio.Event()
@@ -411,7 +411,8 @@ class PullHandlers:
 
     def _check_is_sure(self, header: PullMessageRequest) -> None:
         """Refuse a consumer that may have read another log: a stock one asks again after 3 s."""
-        if self._parting.is_unsure(header.topic, header.queue_id, header.queue_offset):
+        stored = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        if self._parting.is_unsure(header.topic, header.queue_id, header.queue_offset, stored):
             raise RefusedError(
                 ResponseCode.SERVICE_NOT_AVAILABLE,
                 f"offset {header.queue_offset} of queue {header.queue_id} of {header.topic} may"
@@ -443,10 +444,10 @@ class PullHandlers:
     def _sent_back(self, header: PullMessageRequest, result: GetResult) -> GetResult:
         """Return the answer to a pull whose position is of another log."""
         stored = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
-        if header.sys_flag & FLAG_COMMIT_OFFSET and header.commit_offset > 0:
-            # What it has read behind that it drops when it is sent elsewhere.
-            stored = min(stored, header.commit_offset) if stored >= 0 else header.commit_offset
         offset = self._parting.resume_at(header.topic, header.queue_id, stored)
+        if offset is not None and header.sys_flag & FLAG_COMMIT_OFFSET and header.commit_offset > 0:
+            # What it has read behind that it drops when it is sent elsewhere.
+            offset = min(offset, header.commit_offset)
         if offset is None:
             return result
         return GetResult(

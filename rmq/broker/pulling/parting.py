@@ -1,20 +1,21 @@
 """Positions of consumers in a log that is not the one of this broker.
 
 Before a failover consumers may have read what the new master never got. They go on with a position
-in the other log, and other messages have taken those places here. Such a consumer is sent to where
-the two logs may have parted: the beginning of the present epoch. It reads some messages again and
-misses none. RocketMQ 4.9.8 lets it go on, or sends it to the end of the queue: behind all that came
-in since.
+in the other log, and other messages have taken those places here. Such a consumer is sent to the
+offset that its group has stored, or to where the two logs may have parted, which is the beginning
+of the epoch. It reads some messages again and misses none. RocketMQ 4.9.8 lets it go on, or sends
+it to the end of the queue: behind all that came in since.
 
 A position behind the end of its queue cannot have been read here. One within the queue can be told
 by a master that began the epoch itself, since it knows what it has given to whom (`served`): the
 position lies behind the beginning of the epoch, behind what the group has got here and behind the
 offset that is stored for it, and comes over a connection that was not served before. A slave cannot
-tell: while an epoch is young it sends consumers behind its beginning to the master (`is_unsure`).
-From consumers whose pulls carry no offset to store (broadcasting, lite pull), and after a restart
-of the master in an epoch that is not young, positions within the queue are believed.
+tell: while an epoch is young it leaves consumers behind its beginning to the master (`is_unsure`).
+A consumer may have missed more than one change of masters, so the first epoch that is young counts.
 
-In the first epoch nothing can have parted, and everything is as in 4.9.8.
+From consumers whose pulls carry no offset to store (broadcasting, lite pull), and after a restart
+of the master in an epoch that is not young, positions within the queue are believed. In the first
+epoch nothing can have parted, and everything is as in 4.9.8.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rmq.store.store import MessageStore
 
@@ -47,20 +48,19 @@ class Parting:
     def __init__(
         self,
         store: MessageStore,
-        parted_at: Callable[[], int | None],
+        partings: Callable[[], Sequence[int]],
         *,
         now_ms: Callable[[], int] = lambda: 0,
-        is_following: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`parted_at` tells from which physical offset on the log may be another one than that of
-        the master before; None if there was no other. `is_following` tells whether this is a slave
-        with a link to its master.
+        """`partings` are the physical offsets where epochs began, but for the first one, in order:
+        from each on the log may be another one than that of the master before.
         """
         self._queues = store.core.queues
         self._reads = store.reads
-        self._parted_at = parted_at
+        self._partings = partings
         self._now_ms = now_ms
-        self._is_following = is_following
+        self._first_ms: dict[int, int] = {}
+        """When the first message behind a parting was stored."""
         self._began_ms: int | None = None
         """When this broker began to tell who has read what here; None if it does not."""
         self._served: dict[tuple[str, str, int], _Served] = {}
@@ -74,11 +74,9 @@ class Parting:
 
     def go_on(self) -> None:
         """The broker is master: it may have been restarted right after it began its epoch."""
-        parted_at = self._parted_at()
-        if self._began_ms is None and parted_at is not None:
-            first = self._reads.record_at(parted_at)
-            if first is None or self._is_young(first.store_ms):
-                self.begin()
+        partings = self._partings()
+        if self._began_ms is None and partings and self._has_young_begin(partings[-1]):
+            self.begin()
 
     def end(self) -> None:
         """The broker is master no longer."""
@@ -97,6 +95,16 @@ class Parting:
 
     def _is_young(self, began_ms: int) -> bool:
         return self._now_ms() < began_ms + YOUNG_S * 1000
+
+    def _has_young_begin(self, parting: int) -> bool:
+        """Tell whether an epoch is young, or has no message yet."""
+        first_ms = self._first_ms.get(parting)
+        if first_ms is None:
+            first = self._reads.record_at(parting)
+            if first is None:
+                return True
+            first_ms = self._first_ms[parting] = first.store_ms
+        return self._is_young(first_ms)
 
     def served(
         self, peer: str, group: str, topic: str, queue_id: int, next_offset: int, *, is_sent: bool
@@ -123,29 +131,38 @@ class Parting:
         served = self._served.get((group, topic, queue_id))
         if served is not None and (served.peer == peer or offset <= served.next_offset):
             return False
-        begin = self._begin_of(topic, queue_id)
+        begin = self._begin_of(topic, queue_id, self._parted_at())
         return begin is not None and offset > begin
 
-    def _begin_of(self, topic: str, queue_id: int) -> int | None:
-        """Return the first offset of a queue in the present epoch; None if that is the first one,
-        or there is no such queue.
-        """
-        parted_at, queue = self._parted_at(), self._queues.get(topic, queue_id)
+    def _parted_at(self) -> int | None:
+        """Return where the first young epoch began, or the last one; None in the very first."""
+        parted_at: int | None = None
+        for parting in reversed(self._partings()):
+            if parted_at is not None and not self._has_young_begin(parting):
+                break
+            parted_at = parting
+        return parted_at
+
+    def _begin_of(self, topic: str, queue_id: int, parted_at: int | None) -> int | None:
+        """Return the first offset of a queue behind a parting; None if there is no such queue."""
+        queue = self._queues.get(topic, queue_id)
         if parted_at is None or queue is None:
             return None
         return min(queue.end_below(parted_at), queue.next_offset)
 
     # --- a slave ---
 
-    def is_unsure(self, topic: str, queue_id: int, offset: int) -> bool:
+    def is_unsure(self, topic: str, queue_id: int, offset: int, stored: int) -> bool:
         """Tell whether a slave should leave a consumer with this position to the master.
 
-        Later it need not: consumers have been to the master by then.
+        Later it need not: consumers have been to the master by then. `stored` is the offset that
+        its group has, negative if none.
         """
-        begin = self._begin_of(topic, queue_id)
-        if begin is None or offset <= begin or not self._is_following():
+        partings = self._partings()
+        if offset <= stored or not partings or not self._has_young_begin(partings[-1]):
             return False
-        return self._is_young(self._reads.store_time(topic, queue_id, begin))
+        begin = self._begin_of(topic, queue_id, self._parted_at())
+        return begin is not None and offset > begin
 
     # --- any broker ---
 
@@ -155,7 +172,7 @@ class Parting:
         It can if it is hidden here (hideUnreplicated): a slave may have shown it. Of a slave it may
         be said too often, if that is behind its master: then the group reads some messages again.
         """
-        if self._parted_at() is None:
+        if not self._partings():
             return False
         queue = self._queues.get(topic, queue_id)
         return offset > (0 if queue is None else max(queue.next_offset, queue.assigned))
@@ -164,12 +181,12 @@ class Parting:
         """Return where a consumer goes on whose position is of another log; None if no change of
         masters explains that.
 
-        `stored` is the offset that its group has, negative if none. It does not go on behind it:
-        the logs may have parted in an earlier epoch, of which the group has seen nothing.
+        `stored` is the offset that its group has, negative if none. That is of this log: others are
+        not stored.
         """
-        begin, queue = self._begin_of(topic, queue_id), self._queues.get(topic, queue_id)
+        begin = self._begin_of(topic, queue_id, self._parted_at())
+        queue = self._queues.get(topic, queue_id)
         if begin is None or queue is None:
             return None
-        if stored >= 0:
-            begin = min(begin, stored)
-        return max(begin, queue.min_offset)
+        wanted = min(stored, queue.next_offset) if stored >= 0 else begin
+        return max(wanted, queue.min_offset)

@@ -279,19 +279,15 @@ class Replication:
         await self._save(with_epoch(self.identity, epoch, start))
 
     @property
-    def is_following(self) -> bool:
-        """Whether this is a slave with a link to its master."""
-        return self.slave is not None and self.slave.status.state in _CONNECTED
-
-    @property
-    def parted_at(self) -> int | None:
-        """Where this epoch began: behind it the log may differ from the former master's. None in
-        the first epoch.
+    def partings(self) -> tuple[int, ...]:
+        """Where epochs began, but for the first: behind each of these physical offsets the log may
+        differ from that of the master before.
         """
         identity = self.identity
         if identity.epoch == FIRST_EPOCH:
-            return None
-        return identity.history[-1][1] if identity.history else 0
+            return ()
+        starts = tuple(start for epoch, start in identity.history if epoch > FIRST_EPOCH)
+        return starts or (0,)
 
     async def _save_records(self, records: tuple[InSyncRecord, ...]) -> None:
         """Save the in-sync records."""
@@ -681,7 +677,7 @@ class Replication:
         """Tell `MetadataSync` which master the link proves, whose tables may be copied."""
         was_native = bool(self.identity.records) and self._live.current.ha_dialect != "stock"
         self.metadata.trust(self.linked_master, was_native=was_native)
-        if self.is_following:
+        if self.slave is not None and self.slave.status.state in _CONNECTED:
             self._show_hidden()
 
     def _heard_news(self) -> None:

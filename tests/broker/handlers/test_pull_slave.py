@@ -272,9 +272,9 @@ async def test_in_a_later_epoch_a_consumer_behind_the_end_goes_to_its_beginning(
         assert len(bodies_of(await broker.ask(pull(0, 6)))) == 2
         begin_epoch(broker, 3)
         broker.put_many(1)
-        assert outcome(await broker.ask(pull(0, 20)))[2] == 8
+        assert outcome(await broker.ask(pull(0, 20)))[2] == 5, "it may have missed epoch 2"
         broker.offsets.commit("consumer", GROUP, TOPIC, 0, 6)
-        assert outcome(await broker.ask(pull(0, 20)))[2] == 6, "it may have missed epoch 2"
+        assert outcome(await broker.ask(pull(0, 20)))[2] == 6
         assert outcome(await broker.ask(pull(0, 20, commit=4)))[2] == 4, "the rest it drops"
         assert outcome(await broker.ask(pull(1, 20)))[2] == 0
 
@@ -302,7 +302,7 @@ async def test_what_is_only_hidden_is_not_of_another_log(tmp_path: Path) -> None
         answer = await broker.ask(pull(0, 8, commit=8))
         assert outcome(answer)[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 3)
         assert broker.offsets.query(GROUP, TOPIC, 0) == 8
-        assert outcome(await broker.ask(pull(0, 9)))[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 2)
+        assert outcome(await broker.ask(pull(0, 9)))[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 3)
 
 
 @pytest.mark.parametrize("by_pull", [False, True], ids=["commit", "pull"])

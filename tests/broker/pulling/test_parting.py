@@ -55,7 +55,7 @@ async def new_master(root: Path) -> AsyncIterator[PartBroker]:
 
 
 @asynccontextmanager
-async def new_slave(root: Path, *, is_following: bool = True) -> AsyncIterator[PartBroker]:
+async def new_slave(root: Path) -> AsyncIterator[PartBroker]:
     """Run a slave of a master that began epoch 2 behind its first five messages."""
     async with part_broker(root, MASTER) as broker:
         broker.put_many(BEGIN)
@@ -63,8 +63,6 @@ async def new_slave(root: Path, *, is_following: bool = True) -> AsyncIterator[P
         broker.put_many(END - BEGIN)
         replication = broker.broker.replication
         replication.identity = with_epoch(replication.identity, 2, begin)
-        parting = broker.broker._parting
-        parting._is_following = lambda: is_following
         broker.live.assume_role(BrokerRole.SLAVE, 1, now_ms=START_MS)
         yield broker
 
@@ -214,6 +212,29 @@ async def test_a_slave_of_a_new_master_leaves_doubtful_positions_to_it(
         assert len(bodies_of(await broker.ask(flagged(0, 8)))) == 2
 
 
-async def test_a_slave_without_a_master_serves_what_it_has(tmp_path: Path) -> None:
-    async with new_slave(tmp_path, is_following=False) as broker:
+async def test_a_slave_serves_what_the_group_has_stored(tmp_path: Path) -> None:
+    async with new_slave(tmp_path) as broker:
+        broker.offsets.commit("consumer", GROUP, TOPIC, 0, 8)
         assert len(bodies_of(await broker.ask(pull(0, 8, wait_ms=15_000)))) == 2
+
+
+# --- several changes of masters ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_young", [True, False])
+async def test_a_consumer_that_missed_two_changes_goes_back_behind_both_while_they_are_young(
+    is_young: bool, tmp_path: Path
+) -> None:
+    async with new_master(tmp_path) as broker:
+        if not is_young:
+            broker.clock.ms += int(YOUNG_S * 1000)
+        replication = broker.broker.replication
+        replication.identity = with_epoch(replication.identity, 3, broker.core.log.written)
+        broker.broker.master_tasks.take_over()
+        broker.put_many(3)
+        assert goes_on_at(await broker.ask(pull(0, 12, commit=12))) == (BEGIN if is_young else END)
+        answer = await broker.ask(pull(0, 8, commit=8))
+        if is_young:
+            assert goes_on_at(answer) == BEGIN
+        else:
+            assert len(bodies_of(answer)) == END + 3 - 8
