@@ -1,4 +1,4 @@
-"""The admin client: what `rmq.client.core.admin.flows` can ask, as methods of one object.
+"""The admin client: what `rmq.client.core.admin` can ask, as methods of one object.
 
     async with open_admin("10.0.0.5:9876") as admin:
         await admin.create_topic("Orders", queues=8)
@@ -16,7 +16,17 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, final
 
-from rmq.client.core.admin import flows as admin_flows
+from rmq.client.core.admin import (
+    accounts,
+    brokers,
+    clients,
+    groups,
+    messages,
+    nameservers,
+    offsets,
+    topics,
+    tracks,
+)
 from rmq.client.core.admin.targets import TIMEOUT_S
 from rmq.client.core.config import ClientConfig
 from rmq.client.trio.client import open_client
@@ -58,89 +68,89 @@ class AdminClient:
 
     # --- topics -------------------------------------------------------------------------------
 
-    list_topics = _runs(admin_flows.list_topics)
-    list_system_topics = _runs(admin_flows.list_system_topics)
-    broker_system_topics = _runs(admin_flows.broker_system_topics)
-    topic_configs = _runs(admin_flows.topic_configs)
-    topic_route = _runs(admin_flows.topic_route)
-    topic_clusters = _runs(admin_flows.topic_clusters)
-    topic_stats = _runs(admin_flows.topic_stats)
-    groups_of_topic = _runs(admin_flows.groups_of_topic)
-    create_topic = _runs(admin_flows.create_topic)
-    set_topic_permission = _runs(admin_flows.set_topic_permission)
-    set_topic_order = _runs(admin_flows.set_topic_order)
-    delete_topic = _runs(admin_flows.delete_topic)
+    list_topics = _runs(topics.list_topics)
+    list_system_topics = _runs(topics.list_system_topics)
+    broker_system_topics = _runs(topics.broker_system_topics)
+    topic_configs = _runs(topics.topic_configs)
+    topic_route = _runs(topics.topic_route)
+    topic_clusters = _runs(topics.topic_clusters)
+    topic_stats = _runs(topics.topic_stats)
+    groups_of_topic = _runs(topics.groups_of_topic)
+    create_topic = _runs(topics.create_topic)
+    set_topic_permission = _runs(topics.set_topic_permission)
+    set_topic_order = _runs(nameservers.set_topic_order)
+    delete_topic = _runs(topics.delete_topic)
 
     # --- consumer groups ----------------------------------------------------------------------
 
-    list_groups = _runs(admin_flows.list_groups)
-    create_group = _runs(admin_flows.create_group)
-    delete_group = _runs(admin_flows.delete_group)
-    group_progress = _runs(admin_flows.group_progress)
-    broker_progress = _runs(admin_flows.broker_progress)
-    group_times = _runs(admin_flows.group_times)
+    list_groups = _runs(groups.list_groups)
+    create_group = _runs(groups.create_group)
+    delete_group = _runs(groups.delete_group)
+    group_progress = _runs(groups.group_progress)
+    broker_progress = _runs(groups.broker_progress)
+    group_times = _runs(groups.group_times)
 
     # --- offsets ------------------------------------------------------------------------------
 
-    min_offset = _runs(admin_flows.min_offset)
-    max_offset = _runs(admin_flows.max_offset)
-    offset_at = _runs(admin_flows.offset_at)
-    first_stored_at_ms = _runs(admin_flows.first_stored_at_ms)
-    consumer_offset = _runs(admin_flows.consumer_offset)
-    set_consumer_offsets = _runs(admin_flows.set_consumer_offsets)
-    clone_offsets = _runs(admin_flows.clone_offsets)
-    reset_offsets = _runs(admin_flows.reset_offsets)
+    min_offset = _runs(offsets.min_offset)
+    max_offset = _runs(offsets.max_offset)
+    offset_at = _runs(offsets.offset_at)
+    first_stored_at_ms = _runs(offsets.first_stored_at_ms)
+    consumer_offset = _runs(offsets.consumer_offset)
+    set_consumer_offsets = _runs(offsets.set_consumer_offsets)
+    clone_offsets = _runs(offsets.clone_offsets)
+    reset_offsets = _runs(offsets.reset_offsets)
 
     # --- messages -----------------------------------------------------------------------------
 
-    message_by_id = _runs(admin_flows.message_by_id)
-    message_by_unique_key = _runs(admin_flows.message_by_unique_key)
-    messages_by_key = _runs(admin_flows.messages_by_key)
-    find_message = _runs(admin_flows.find_message)
-    message_at = _runs(admin_flows.message_at)
-    message_tracks = _runs(admin_flows.message_tracks)
-    message_traces = _runs(admin_flows.message_traces)
-    resume_check = _runs(admin_flows.resume_check)
+    message_by_id = _runs(messages.message_by_id)
+    message_by_unique_key = _runs(messages.message_by_unique_key)
+    messages_by_key = _runs(messages.messages_by_key)
+    find_message = _runs(messages.find_message)
+    message_at = _runs(messages.message_at)
+    message_tracks = _runs(tracks.message_tracks)
+    message_traces = _runs(tracks.message_traces)
+    resume_check = _runs(messages.resume_check)
 
     # --- clients ------------------------------------------------------------------------------
 
-    consumer_connections = _runs(admin_flows.consumer_connections)
-    producer_connections = _runs(admin_flows.producer_connections)
-    broker_producers = _runs(admin_flows.broker_producers)
-    running_info = _runs(admin_flows.running_info)
-    consumer_status = _runs(admin_flows.consumer_status)
-    consume_directly = _runs(admin_flows.consume_directly)
+    consumer_connections = _runs(clients.consumer_connections)
+    producer_connections = _runs(clients.producer_connections)
+    broker_producers = _runs(clients.broker_producers)
+    running_info = _runs(clients.running_info)
+    consumer_status = _runs(clients.consumer_status)
+    consume_directly = _runs(clients.consume_directly)
 
     # --- brokers ------------------------------------------------------------------------------
 
-    cluster_info = _runs(admin_flows.cluster_info)
-    list_brokers = _runs(admin_flows.list_brokers)
-    broker_config = _runs(admin_flows.broker_config)
-    update_broker_config = _runs(admin_flows.update_broker_config)
-    runtime_info = _runs(admin_flows.runtime_info)
-    broker_statistic = _runs(admin_flows.broker_statistic)
-    consume_queue = _runs(admin_flows.consume_queue)
-    clean_expired_queues = _runs(admin_flows.clean_expired_queues)
-    clean_unused_topics = _runs(admin_flows.clean_unused_topics)
-    delete_expired_logs = _runs(admin_flows.delete_expired_logs)
+    cluster_info = _runs(brokers.cluster_info)
+    list_brokers = _runs(brokers.list_brokers)
+    broker_config = _runs(brokers.broker_config)
+    update_broker_config = _runs(brokers.update_broker_config)
+    runtime_info = _runs(brokers.runtime_info)
+    broker_statistic = _runs(brokers.broker_statistic)
+    consume_queue = _runs(brokers.consume_queue)
+    clean_expired_queues = _runs(brokers.clean_expired_queues)
+    clean_unused_topics = _runs(brokers.clean_unused_topics)
+    delete_expired_logs = _runs(brokers.delete_expired_logs)
 
     # --- nameservers --------------------------------------------------------------------------
 
-    put_kv = _runs(admin_flows.put_kv)
-    get_kv = _runs(admin_flows.get_kv)
-    delete_kv = _runs(admin_flows.delete_kv)
-    list_kv = _runs(admin_flows.list_kv)
-    nameserver_config = _runs(admin_flows.nameserver_config)
-    update_nameserver_config = _runs(admin_flows.update_nameserver_config)
-    wipe_write_permission = _runs(admin_flows.wipe_write_permission)
-    add_write_permission = _runs(admin_flows.add_write_permission)
+    put_kv = _runs(nameservers.put_kv)
+    get_kv = _runs(nameservers.get_kv)
+    delete_kv = _runs(nameservers.delete_kv)
+    list_kv = _runs(nameservers.list_kv)
+    nameserver_config = _runs(nameservers.nameserver_config)
+    update_nameserver_config = _runs(nameservers.update_nameserver_config)
+    wipe_write_permission = _runs(nameservers.wipe_write_permission)
+    add_write_permission = _runs(nameservers.add_write_permission)
 
     # --- accounts -----------------------------------------------------------------------------
 
-    put_account = _runs(admin_flows.put_account)
-    delete_account = _runs(admin_flows.delete_account)
-    set_white_addresses = _runs(admin_flows.set_white_addresses)
-    account_versions = _runs(admin_flows.account_versions)
+    put_account = _runs(accounts.put_account)
+    delete_account = _runs(accounts.delete_account)
+    set_white_addresses = _runs(accounts.set_white_addresses)
+    account_versions = _runs(accounts.account_versions)
 
 
 @asynccontextmanager

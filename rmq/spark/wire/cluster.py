@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 
 from rmq.client.blocking import BlockingConsumer
 from rmq.client.blocking.commits import Commits
-from rmq.client.core.admin.flows import list_system_topics, list_topics
+from rmq.client.core.admin.topics import list_system_topics, list_topics
 from rmq.client.core.busy import is_busy
 from rmq.client.core.consuming import offsets
 from rmq.client.core.routes import MASTER_ID

@@ -22,7 +22,7 @@ from rmq.client.blocking import (
 )
 from rmq.client.blocking import client as client_module
 from rmq.client.blocking import routes as route_keeping
-from rmq.client.core.admin.flows import consumer_connections, producer_connections
+from rmq.client.core.admin.clients import consumer_connections, producer_connections
 from rmq.client.core.broker_requests import BrokerRequests, Reply
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.flows import ask

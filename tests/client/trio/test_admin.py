@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.client.core.admin.flows import QUEUE_ENDS_MS
 from rmq.client.core.admin.nameservers import ORDER_NAMESPACE
+from rmq.client.core.admin.offsets import QUEUE_ENDS_MS
 from rmq.client.trio.admin import open_admin
 from rmq.errors import (
     BrokersFailedError,

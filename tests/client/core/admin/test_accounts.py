@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmq.client.core.admin.accounts import Account
-from rmq.client.core.admin.flows import (
+from rmq.client.core.admin.accounts import (
+    Account,
     account_versions,
     delete_account,
     put_account,

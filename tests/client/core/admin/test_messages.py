@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.client.core.admin.flows import TrackKind, message_by_id, messages_by_key
+from rmq.client.core.admin.messages import message_by_id, messages_by_key
+from rmq.client.core.admin.tracks import TrackKind
 from rmq.client.core.nameservers import Nameservers
 from rmq.client.core.trace import SendTrace, encode_trace
 from rmq.client.trio.admin import open_admin
