@@ -2,6 +2,6 @@
 
 Every flow takes the nameservers first. `rmq.client.trio.admin` runs them on trio,
 `rmq.client.blocking.admin` on plain sockets; both have one method for each of them, under the same
-name. Reading order: `targets` (who is asked, and what if somebody does not answer), then the
+name. Reading order: `targets` (who is asked, and what if one does not answer), then the
 subjects.
 """
