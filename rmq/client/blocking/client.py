@@ -148,7 +148,7 @@ class BlockingClient:
 
     @property
     def generation(self) -> int:
-        """Another number after a fork: what belongs to a process is to be made anew."""
+        """Another number after a fork: what belongs to a process is to be made again."""
         connections = self.connections
         self._check_fork(connections)
         return connections.generation
@@ -237,7 +237,7 @@ class BlockingClient:
         return self._due_at
 
     def tick(self) -> None:
-        """Begin what is due. Cheap, and never waits; whoever calls often calls it by itself."""
+        """Begin what is due. Cheap, and never waits; callers in a loop call it themselves."""
         now = _monotonic()
         connections = self.connections
         if connections.generation != self._generation:
@@ -316,7 +316,7 @@ class BlockingClient:
 
 
 def _reported(ask: Ask, what: str) -> Flow[Answer | None]:
-    """Ask, and log it if nobody answers."""
+    """Ask, and log it if there is no answer."""
     try:
         return (yield ask)
     except ClientError as exc:

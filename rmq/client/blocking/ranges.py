@@ -107,7 +107,7 @@ class RangeReader:
         self._busy_pause_s = BUSY_PAUSE_S
         self._ahead: deque[_Pull] = deque()
         """Pulls under way, in the order of their offsets."""
-        # With a filter nobody knows how far a pull goes before it is answered.
+        # With a filter it is not known how far a pull goes before it is answered.
         self._ahead_max = PULLS_AHEAD if is_everything(subscription) else 1
         self._stride = self._steady = 0
         """How many messages the last pull brought, and for how many pulls that was the same."""
@@ -188,14 +188,14 @@ class RangeReader:
         return result.next_offset, result.messages
 
     def _pull_ahead(self, pulled: int, parts: PullParts) -> None:
-        """Begin pulls behind one, if the broker goes on to bring so many messages each."""
+        """Begin pulls behind one, if the broker goes on to bring as many messages each."""
         ahead = self._ahead
         offset = parts.header.next_begin_offset
         stride = offset - pulled
         if ahead and ahead[0].offset != offset:
             ahead.clear()
         # Large messages of different sizes come in ever other numbers: only the next pull is
-        # certain then, and others would be in vain.
+        # certain then, and others would be wasted.
         self._steady = self._steady + 1 if stride == self._stride else 0
         self._stride = stride
         ahead_max = min(
@@ -214,7 +214,7 @@ class RangeReader:
 
     def _broker(self) -> Address:
         """Return whom to ask now."""
-        # Before `tick`, which forgets routes that nobody has used for a while.
+        # Before `tick`, which forgets routes that were not used for a while.
         self._client.keeping.keep(self._queue.topic)
         self._client.tick()
         return broker_of(self._client.routes, self._queue, self._broker_id)
@@ -269,7 +269,7 @@ class RangeReader:
         try:
             self._client.refresh_route(self._queue.topic)
         except ClientError as exc:
-            logger.warning("the route of %s is not known anew: %s", self._queue.topic, exc)
+            logger.warning("the route of %s could not be refreshed: %s", self._queue.topic, exc)
 
     def _wait_for_busy(self, error: ClientError) -> None:
         """Leave a busy broker alone, longer each time. Only pauses of full length are retries."""

@@ -1,7 +1,7 @@
 """Reading ahead for `poll`: one pull under way for each queue, all of them at once.
 
-Nothing runs by itself. `advance` takes in what has come and begins what is to be begun; whoever
-polls calls it before and after waiting. A queue that has nothing new costs one request in 20 s,
+Nothing runs by itself. `advance` takes in what has come and begins what is to be begun; `poll`
+calls it before and after waiting. A queue that has nothing new costs one request in 20 s,
 which the broker holds until something comes. A queue whose broker fails is asked again after a
 second, from the same place; the others go on.
 """

@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 256
 FLUSH_MESSAGES: Final = 32
-"""So many messages leave in one write while more are at hand: the broker begins early."""
+"""This many messages leave in one write while more are at hand: the broker begins early."""
 SLOW_SOURCE_S: Final = 0.001
-"""Whoever takes longer for a message is not waited for with others unsent."""
+"""A source that takes longer for a message is not waited for while others are unsent."""
 
 _monotonic = time.monotonic
 
@@ -214,7 +214,7 @@ class Sending:
             if not pending:
                 return
             if taken and is_slow and not is_over:
-                # Whoever makes the messages is slower than the broker: nobody waits for either.
+                # The source is slower than the broker: wait for neither.
                 connections.step(0.0)
                 self._tend()
             else:

@@ -194,7 +194,7 @@ class BrokerRequests:
     def _push_reply(self, peer: str, header: PushReplyMessageRequest, body: bytes | None) -> Reply:
         if self.on_reply is not None:
             self.on_reply(header, body or b"")
-        # Stock clients say SUCCESS, also if nobody waits for the reply any longer.
+        # Stock clients say SUCCESS, also if the request has timed out.
         return Reply(ResponseCode.SUCCESS)
 
 

@@ -27,7 +27,7 @@ DEFAULT_INSTANCE: Final = "DEFAULT"
 _STREAM: Final = "STREAM"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _BUSY_WAIT_S_MAX: Final = 0.01
-"""So long the core is used to the full, for one answer."""
+"""The longest busy-wait for one answer, which uses a core to the full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class ClientConfig:
     heartbeat_s: float = 30.0
     serialization: Serialization = Serialization.JSON
     busy_wait_s: float = BUSY_WAIT_S
-    """How long whoever waits for a single answer looks for it before sleeping; 0: not at all. A
+    """How long a task busy-waits for a single answer before it sleeps; 0: not at all. A
     broker nearby answers sooner than a process is woken; where it does not help it is left out."""
     trace_topic: str | None = None
     """Where to write what became of each message (`RMQ_SYS_TRACE_TOPIC`); None: nowhere."""

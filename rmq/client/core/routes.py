@@ -226,7 +226,7 @@ class RouteTable:
 
 @final
 class MissingTopics:
-    """When to look again for topics that nobody has yet. (Stock clients look every 30 s.)"""
+    """When to look again for topics that no broker has yet. (Stock clients look every 30 s.)"""
 
     def __init__(self, pause_s_max: float) -> None:
         self._pause_s_max = pause_s_max
@@ -278,14 +278,14 @@ def read_first(
             continue
         note_reader(brokers, broker, reads)
         return result
-    assert failure is not None, "nobody to ask"
+    assert failure is not None, "no broker to ask"
     raise failure
 
 
 def note_reader(brokers: Sequence[Address], reader: Address, reads: SlaveReads) -> None:
     """Take in which of the brokers of a name has answered what the master is asked first.
 
-    A broker without a name was asked by its address: nobody else would have been.
+    A broker without a name was asked by its address: no other would have been.
     """
     if not reader.broker_name:
         return

@@ -58,7 +58,7 @@ class ConsumeCode(enum.IntEnum):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A send is over, well or not. One-way sends are not told of: nobody knows what became of them.
+    """A send is over, well or not. One-way sends are not told of: what became of them is not known.
 
     A batch is one event: `message_id` holds all ids joined by commas, tag and keys are none.
     """

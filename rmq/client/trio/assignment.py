@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from rmq.model.queues import MessageQueue
 
 ROOM_CHECK_S: Final = 10.0
-"""Who waits for room looks again after so long at the latest: limits may have changed."""
+"""A task that waits for room checks again after this time: limits may have changed."""
 
 
 @final
 class AssignedQueue:
-    """A queue from the time it is taken over to the time it is given up or begun anew."""
+    """A queue from the time it is taken over to the time it is given up or started again."""
 
     __slots__ = (
         "_room",
@@ -72,7 +72,7 @@ class AssignedQueue:
         self.process = ProcessQueue(queue, start_offset, now)
         self.turn: QueueTurn[AssignedQueue] = QueueTurn(self, calls_max=calls_max)
         self.pulling = trio.CancelScope()
-        """Around whoever pulls it."""
+        """Around the task that pulls it."""
         self.broker_id = MASTER_ID
         """Which broker of the name to pull from."""
         self.messages_max = messages_max
@@ -81,11 +81,11 @@ class AssignedQueue:
         self.is_leaving = False
         """It is being given up: no further call is begun."""
         self.is_moving = False
-        """It has a gap. What was pulled before is finished first; then it is begun anew."""
+        """It has a gap. What was pulled before is finished first; then it is started again."""
         self.is_suspended = False
         """The listener failed, and is not called for a while. Only when consumed in order."""
         self.is_relocking = False
-        """Its lock is lost, and somebody sees to that. Only when consumed in order."""
+        """Its lock is lost, and a task renews it. Only when consumed in order."""
         self.locked_at: float | None = None
         """When its lock was asked for that counts. Only when consumed in order."""
         self._room: trio.Event | None = None
@@ -123,7 +123,7 @@ class AssignedQueue:
         self._room = None
 
     def made_room(self) -> None:
-        """Messages were finished; whoever waits for that goes on if there are few enough now."""
+        """Messages were finished; tasks that wait for that go on if there are few enough now."""
         if self._room is not None and self.blocked_by() is None:
             self._room.set()
 
@@ -182,7 +182,7 @@ class Assignment:
     def may_store(self, assigned: AssignedQueue) -> bool:
         """Tell whether a queue's offset is this consumer's to store.
 
-        Whoever has the lock of a queue may have come further.
+        The member that has the lock of a queue may have come further.
         """
         return not self._needs_lock or assigned.process.is_locked(trio.current_time())
 
@@ -382,7 +382,7 @@ class Assignment:
     # --- locks -------------------------------------------------------------------------------
 
     def relock(self, assigned: AssignedQueue) -> None:
-        """The lock of a queue is lost: begin it anew when it is locked again."""
+        """The lock of a queue is lost: start it again when it is locked again."""
         if not assigned.is_relocking:
             assigned.is_relocking = True
             logger.warning("%s is not locked any longer, and consumed no further", assigned.queue)
@@ -423,7 +423,7 @@ class Assignment:
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in self.queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
-        # A broker that does not answer holds up nobody's locks but its own.
+        # A broker that does not answer holds up no locks but its own.
         async with trio.open_nursery() as nursery:
             for queues in by_broker.values():
                 nursery.start_soon(self._renew, queues)

@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MISSING_S: Final = 1.0
-"""A topic that nobody has yet is looked for this soon, then less and less often."""
+"""A topic that no broker has yet is looked for this soon, then less and less often."""
 
 
 @final
@@ -276,7 +276,7 @@ class Client:
             self.beat_soon()
 
     def connection_closed(self, channel: Channel, reason: str) -> None:
-        """Whoever needs the connection makes it again."""
+        """The next request makes the connection again."""
 
     def connection_idle(self, channel: Channel) -> None:
         """Heartbeats keep connections busy; one that is idle is not needed."""

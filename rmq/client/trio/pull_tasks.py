@@ -261,7 +261,7 @@ class PullTasks:
                 nursery.start_soon(self._pull_queue, task)
 
     def moved(self, queue: MessageQueue) -> None:
-        """A queue goes on somewhere else, or with other messages: what is under way is in vain."""
+        """A queue goes on somewhere else, or with other messages: what is under way is dropped."""
         self._tasks[queue].interrupt()
 
     def room(self) -> None:
@@ -387,7 +387,7 @@ class PullTasks:
             try:
                 await self._client.refresh_route(queue.topic)
             except ClientError as exc:
-                logger.debug("the route of %s is not known anew: %s", queue.topic, exc)
+                logger.debug("the route of %s could not be refreshed: %s", queue.topic, exc)
 
 
 class Following(NamedTuple):

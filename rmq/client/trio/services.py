@@ -118,7 +118,7 @@ class ConcurrentService:
         self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
     ) -> None:
         if assigned.process.is_dropped:
-            # Whoever has the queue now gets them again: they are not stored as finished.
+            # The member that has the queue now gets them again: they are not stored as finished.
             return
         if self._send_back is None:
             logger.warning(
@@ -256,7 +256,7 @@ _UNLIMITED: Final = 2**31 - 1
 
 @final
 class Returning:
-    """Gives messages of a group back. Both methods raise `ClientError` if nobody takes them."""
+    """Gives messages of a group back. Both methods raise `ClientError` if no broker takes them."""
 
     def __init__(self, client: Client, config: PushConsumerConfig) -> None:
         self._client = client

@@ -110,7 +110,7 @@ def played(
 
 
 def read(consumer: ConsumerSide, count: int) -> list[int]:
-    """Return the first so many messages, by their bodies."""
+    """Return the first `count` messages, by their bodies."""
     found: list[int] = []
     deadline = time.monotonic() + WAIT_S
     while len(found) < count:

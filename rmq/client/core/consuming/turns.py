@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RESERVED_PART: Final = 4
-"""One in so many calls is kept for queues that have none under way, at most one for each."""
+"""One in this many calls is kept for queues that have none under way, at most one for each."""
 
 
 @final

@@ -447,7 +447,7 @@ class Sends:
     def send_oneway(
         self, outbound: OutboundMessage, *, queue: MessageQueue | None = None
     ) -> Flow[None]:
-        """Send a message without an answer: nobody knows what becomes of it."""
+        """Send a message without an answer: whether it is stored is not known."""
         route = yield from self.route(outbound.topic)
         chosen = queue or self._choose(route, None)
         address = route.master_of(chosen.broker_name)

@@ -1,14 +1,15 @@
 """Sends that wait for a master: when a broker is none at the moment, and how often it is asked.
 
 While a slave is promoted, its broker name has no master for a moment: the old one answers
-SERVICE_NOT_AVAILABLE (14), nameservers list slaves only, or nobody listens at the address. Nothing
-is stored in any of these cases, so the same message may be sent again as soon as there is a master.
+SERVICE_NOT_AVAILABLE (14), nameservers list slaves only, or no process listens at the address.
+Nothing is stored in any of these cases, so the same message may be sent again as soon as there is a
+master.
 
 A broker that refuses a message may name the master (`rmq.model.named_master`). Nameservers are
 asked first, as ever. If they still list no other master, the one that was named is tried, once for
 each refusal, and only if the route lists its address under the same broker name, as a slave:
-clients talk to it anyway. An address that no nameserver has told is not dialled, for then whoever
-answers for one broker could lead producers, and what they send, anywhere.
+clients talk to it anyway. An address that no nameserver has told is not dialled, for then a peer
+that answers for one broker could lead producers, and what they send, anywhere.
 
 Pure; the time is an argument.
 """
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 0.5
 _FORGOTTEN_S: Final = 2.0
-"""Who was not waited for so long is waited for in short pauses again."""
+"""A topic that no send has waited for in this time gets short pauses again."""
 
 
 class NoMasterError(NoRouteError):
@@ -106,7 +107,7 @@ class Pauses:
         self._until = float("-inf")
 
     def next_s(self, now: float) -> float:
-        """Return how long to wait; it starts anew when nobody has waited for a while."""
+        """Return how long to wait; it starts again from 0 when no send has waited for a while."""
         if now - self._until > _FORGOTTEN_S:
             length_s = self._length_s = 0.0
         else:
