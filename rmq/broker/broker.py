@@ -80,6 +80,7 @@ from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
 from rmq.store.core import Refusal
+from rmq.store.listener import StoreListener
 from rmq.store.store import open_store
 from rmq.store.truncation import Truncation, request_truncation
 
@@ -199,7 +200,7 @@ async def _serve_in_turn(
             on_progress=on_progress,
             on_cut=tables.follow_cut,
         ) as store:
-            was_saved = store.core.recovery.was_clean
+            was_saved = store.recovery.was_clean
             identity = await trio.to_thread.run_sync(
                 _identify, config.store.root, was_saved, now_ms()
             )
@@ -370,10 +371,21 @@ class Broker:
             listeners=[self],
             on_round=self._end_round,
         )
+        self._connect()
+
+    def _connect(self) -> None:
+        """Have this broker told what happens in the parts that were there before it."""
         self.topics.on_change = self._topic_changed
         self.groups.on_change = self._group_changed
-        store.core.dispatcher.on_dispatched = self._message_arrived
-        live.subscribe(self._config_changed)
+        self.live.subscribe(self._config_changed)
+        self.store.listen(
+            StoreListener(
+                appended=self.replication.pump.appended,
+                dispatched=self._message_arrived,
+                copied=self.replication.copied,
+                needed_from=self.replication.needed_from,
+            )
+        )
 
     def _handlers(self, store_host: bytes) -> HandlerTable:
         table = HandlerTable()
@@ -517,7 +529,7 @@ class Broker:
     async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`."""
         self._tables.delays_file.load(self.delay.load)
-        log_end = self.store.core.log.written
+        log_end = self.store.log.written
         self.delay.begin_trail(log_end)
         self.offsets.begin_trail(log_end)
         try:
@@ -536,12 +548,12 @@ class Broker:
                     if self.replication.is_master:
                         # Clients that know it may be here at once, and it does not know yet what
                         # sends have to wait for, nor whether another one is master by now.
-                        self.store.core.set_refused(Refusal.STARTING, True)
+                        self.store.set_refused(Refusal.STARTING, True)
                     await servers.start(self.server.run)
                     await servers.start(self.vip_server.run)
                     await tasks.start(self.replication.run)
                     await self.registration.register_once(self._client)
-                    self.store.core.set_refused(Refusal.STARTING, False)
+                    self.store.set_refused(Refusal.STARTING, False)
                     self._start_tasks(tasks)
                     task_status.started(self)
                     await self._stop.wait()
@@ -626,7 +638,7 @@ class Broker:
 
     def _end_round(self) -> None:
         """Requests that came together are served: pass on what they brought."""
-        self.replication.end_round()
+        self.replication.pump.end_round()
         self.pulls.answer_woken()
 
     def _message_arrived(self, message: Dispatched) -> None:

@@ -78,6 +78,20 @@ class HaServerConfig:
             raise ConfigError("links_max", f"{self.links_max} is below 1")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaServerListener:
+    """Whom a server tells what slaves say; each is called in the step in which that is read."""
+
+    in_sync_changed: Callable[[], None] | None = None
+    """A slave has come to be in sync, or is no longer."""
+    recorded: Callable[[], None] | None = None
+    """A slave has an in-sync record on its disk."""
+    visible_moved: Callable[[], None] | None = None
+    """Slaves hold more than before (`Promises.visible`)."""
+    in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
+    """Runs what answers sends, so that their answers leave together and at once."""
+
+
 class ReplicationWait:
     """Sends that wait for slaves together."""
 
@@ -124,14 +138,6 @@ class HaServer:
         self.config = config
         self.allowed = config.allowed
         """May be changed at any time; connections that are open stay."""
-        self.on_in_sync_changed: Callable[[], None] | None = None
-        """Called when a slave has come to be in sync, or is no longer."""
-        self.on_recorded: Callable[[], None] | None = None
-        """Called when a slave has an in-sync record on its disk."""
-        self.on_settled: Callable[[], None] | None = None
-        """Called when slaves hold more than before (`Promises.visible`)."""
-        self.in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
-        """Runs what answers sends, so that their answers leave together and at once."""
         self._store_log = log
         self._connections: list[_Connection] = []
         self._in_sync_most = 0
@@ -139,6 +145,14 @@ class HaServer:
         self._limiter = trio.CapacityLimiter(_READ_THREADS)
         self._nursery: trio.Nursery | None = None
         self._tick_scope = trio.CancelScope()
+        self.listen(HaServerListener())
+
+    def listen(self, listener: HaServerListener) -> None:
+        """Tell a broker what slaves say from now on."""
+        self._tell_in_sync_changed = listener.in_sync_changed
+        self._tell_recorded = listener.recorded
+        self._tell_visible_moved = listener.visible_moved
+        self._in_one_round = listener.in_one_round
 
     # --- what the broker calls ---------------------------------------------------------------
 
@@ -339,13 +353,13 @@ class HaServer:
             now = trio.current_time()
             heard = self.master.records_heard
             link.receive(data, now)
-            if self.master.records_heard != heard and self.on_recorded is not None:
-                self.on_recorded()
+            if self.master.records_heard != heard and self._tell_recorded is not None:
+                self._tell_recorded()
             if not connection.is_told and link.replica is not None:
                 connection.is_told = True
                 self._people.connected(connection.host, link, self._store_log.end, now)
             self._note_in_sync(now)
-            self.in_one_round(self._settle)
+            self._in_one_round(self._settle)
             self._push(connection, now)
         return link.end_reason
 
@@ -361,7 +375,7 @@ class HaServer:
 
     def settle(self) -> None:
         """Answer the sends whose messages enough slaves hold, and tell slaves what is new."""
-        self.in_one_round(self._settle)
+        self._in_one_round(self._settle)
         self.pump()
 
     def _settle(self) -> None:
@@ -369,8 +383,8 @@ class HaServer:
         promises = self.master.promises
         visible = promises.visible
         waits = promises.settle()
-        if promises.visible != visible and self.on_settled is not None:
-            self.on_settled()
+        if promises.visible != visible and self._tell_visible_moved is not None:
+            self._tell_visible_moved()
         for wait in waits:
             wait.end(Kept.REPLICATED)
 
@@ -393,10 +407,10 @@ class HaServer:
             for connection in self._connections:
                 # Native slaves are told how many there are, and whether they count.
                 self._push(connection, now)
-            if self.on_in_sync_changed is not None:
-                self.on_in_sync_changed()
+            if self._tell_in_sync_changed is not None:
+                self._tell_in_sync_changed()
             if len(self.master.promises) and not replicas.is_enough:
-                self.in_one_round(self._give_up_waiting)
+                self._in_one_round(self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
         """Too few slaves are left for those who wait: tell them now, not when time is up."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rmq.errors import LogGapError, StorageError, StoreUnavailableError
 from rmq.model.offsets import PhysicalOffset
@@ -39,6 +39,34 @@ RAW_TOUCH_MIN_BYTES: Final = 64 * 1024
 RAW_TOUCH_BYTES: Final = 2 * MIB
 
 _log = logging.getLogger(__name__)
+
+
+class LogReads(Protocol):
+    """The log as others than the store see it: marks that move, and bytes that stay."""
+
+    @property
+    def segments(self) -> Segments: ...
+
+    @property
+    def min_offset(self) -> PhysicalOffset: ...
+
+    @property
+    def written(self) -> PhysicalOffset: ...
+
+    @property
+    def readable(self) -> PhysicalOffset: ...
+
+    @property
+    def flushed(self) -> PhysicalOffset: ...
+
+    @property
+    def uncommitted(self) -> int: ...
+
+    def view(self, offset: int, size: int) -> memoryview | None: ...
+
+    def view_from(self, offset: int) -> memoryview | None: ...
+
+    def digest(self, start: int, stop: int) -> bytes: ...
 
 
 class CommitLog:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from rmq.model.record import NewMessage
     from rmq.store.config import StoreConfig
+    from rmq.store.listener import StoreListener
     from rmq.store.segments import Segment
     from rmq.store.storage import Storage
 
@@ -135,9 +136,7 @@ class StoreCore:
         self._expired: list[Segment] = []
         self._is_raw = False
         self.keeps_from: Callable[[], int] | None = None
-        """From which offset on somebody needs the log still: nothing of that expires, unless the
-        disk is so full that segments go before their time. None needs nothing.
-        """
+        """See `StoreListener.needed_from`; None needs nothing."""
         root = config.root
         self._abort_path = root / "abort"
         self.storage.make_directory(root)
@@ -179,6 +178,12 @@ class StoreCore:
         except BaseException:
             lock.release()
             raise
+
+    def listen(self, listener: StoreListener) -> None:
+        """Tell a broker what happens here from now on (`MessageStore.listen`)."""
+        self.dispatcher.on_dispatched = listener.dispatched
+        self.dispatcher.on_read_back = listener.copied
+        self.keeps_from = listener.needed_from
 
     # --- opening and closing ---------------------------------------------------------------
 
@@ -372,6 +377,16 @@ class StoreCore:
     def failure(self) -> StorageError | None:
         """What made the store fail."""
         return self._failure
+
+    def refusal_error(self) -> StoreUnavailableError | None:
+        """Return an error that tells why messages are refused, None if they are taken."""
+        refusal = self.refusal
+        if refusal is None:
+            return None
+        cause = self._failure or self.dispatcher.error
+        if cause is None:
+            return StoreUnavailableError(refusal.value)
+        return StoreUnavailableError(f"{refusal.value}: {cause}", hint=cause.hint)
 
     def fail(self, error: StorageError) -> None:
         """Take no more messages: what the disk holds is not known any longer.

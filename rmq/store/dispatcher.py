@@ -99,17 +99,15 @@ class Dispatcher:
         self.error: StorageError | None = None
         """Why the last attempt to dispatch failed; a later `catch_up` that works clears it."""
         self.on_dispatched: Callable[[Dispatched], None] | None = None
-        """Called for each record that got an entry in a queue that is watched
-        (`ConsumeQueue.is_watched`), for instance to wake who waits for it.
-        """
+        """See `StoreListener.dispatched`."""
         self.bound: Callable[[], int] | None = None
         """Up to which offset of the log there may be entries at all; None is no bound.
 
-        What lies behind it is in the log and in no queue: nobody reads it. Who sets or moves the
-        bound sees to it that `catch_up` is called then (`MessageStore.bound_moved`).
+        What lies behind it is in the log and in no queue: no consumer reads it. When it is set or
+        moves, `catch_up` has to be called (`MessageStore.set_visible_bound`).
         """
         self.on_read_back: Callable[[int, int], None] | None = None
-        """Called with number and size of records that `catch_up` has dispatched."""
+        """See `StoreListener.copied`."""
         self.fail_on_gap = False
         """Raise `QueueGapError` where entries are missing, also before the first one of a queue.
 

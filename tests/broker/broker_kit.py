@@ -91,7 +91,7 @@ class PartBroker:
         self.clients = broker.clients
         self.pulls = broker.pulls
         self.store = broker.store
-        self.core = broker.store.core
+        self.core = broker.store._core
         self.served: Served
         self.limiter: trio.CapacityLimiter
 

@@ -230,7 +230,7 @@ class SendBroker:
         self.topics = broker.topics
         self.groups = broker.groups
         self.store = broker.store
-        self.core = broker.store.core
+        self.core = broker.store._core
         self.served: Served
         self.limiter: trio.CapacityLimiter
         self.nursery: trio.Nursery

@@ -197,7 +197,7 @@ class PullHandlers:
                 hold.request.drop()
 
     def _watch(self, topic: str, queue_id: int, is_watched: bool) -> None:
-        queues = self._store.core.queues
+        queues = self._store.queues
         if is_watched:
             # Groups may have names with which no retry topic can be stored: nothing will come.
             if is_legal_topic(topic):
@@ -207,7 +207,7 @@ class PullHandlers:
             queue.is_watched = False
 
     def _max_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._store.core.queues.get(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         return 0 if queue is None else queue.next_offset
 
     # --- one pull ----------------------------------------------------------------------------

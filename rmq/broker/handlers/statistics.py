@@ -152,7 +152,7 @@ class StatisticsHandlers:
 
         table = runtime_info(
             stats=self._store_stats,
-            store=store_facts(self._store.core),
+            store=store_facts(self._store),
             now_ms=self._now_ms(),
             send=of(SEND.name, config.send_queue_capacity),
             pull=of(PULL.name, config.pull_queue_capacity),
@@ -316,7 +316,7 @@ class StatisticsHandlers:
         ]
 
     def _ends(self, queue: MessageQueue) -> _Ends:
-        stored = self._store.core.queues.get(queue.topic, queue.queue_id)
+        stored = self._store.queues.get(queue.topic, queue.queue_id)
         return _Ends(0, 0) if stored is None else _Ends(stored.min_offset, stored.next_offset)
 
     def _stored_ms(self, queue: MessageQueue, offset: int) -> int:

@@ -51,7 +51,7 @@ class Parting:
         """`parted_at` tells from which physical offset on the log may be another one than that of
         the master before; None if there was no other.
         """
-        self._queues = store.core.queues
+        self._queues = store.queues
         self._parted_at = parted_at
         self._clock = clock
         self._began_at: float | None = None

@@ -58,7 +58,7 @@ class MasterDuties:
     def take_over(self) -> None:
         """Get ready to be master after having been a slave; the log is dispatched by now."""
         self._metadata.take_reached()
-        self._offsets.clamp(self._store.core.queues.end_of)
+        self._offsets.clamp(self._store.queues.end_of)
         self._name_unknown_topics()
         self._parting.begin()
 
@@ -67,7 +67,7 @@ class MasterDuties:
         messages in it that its slave has, but before the slave has heard of the topic itself.
         """
         queues_of: dict[str, int] = {}
-        for queue in self._store.core.queues:
+        for queue in self._store.queues:
             queues_of[queue.topic] = max(queue.queue_id + 1, queues_of.get(queue.topic, 0))
         for topic, queues in sorted(queues_of.items()):
             if self._topics.get(topic) is None:

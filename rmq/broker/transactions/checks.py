@@ -125,7 +125,7 @@ class TransactionChecks:
             while checking.step(self._now_ms()) or await self._make_room(checking):
                 await trio.lowlevel.checkpoint()
             if checking.progress != start:
-                await self._store.wait_flushed(self._store.core.log.written)
+                await self._store.wait_flushed(self._store.log.written)
         finally:
             # Also when the broker stops: who was asked should not be asked again at the next start.
             with trio.move_on_after(STOP_SAVE_S, shield=True):
@@ -173,14 +173,14 @@ class TransactionChecks:
         offset = self._offsets.query(half.GROUP, topic, half.QUEUE_ID)
         if offset != NO_OFFSET:
             return offset
-        queue = self._store.core.queues.get(topic, half.QUEUE_ID)
+        queue = self._store.queues.get(topic, half.QUEUE_ID)
         return 0 if queue is None else queue.min_offset
 
     async def _save(self, start: Progress, reached: Progress) -> None:
         """Move the consumer offsets once the disk has what they rest on."""
         if reached == start:
             return
-        log_end = self._store.core.log.written
+        log_end = self._store.log.written
         outcome = await self._store.wait_flushed(log_end)
         if outcome is not FlushOutcome.FLUSHED:
             logger.error("how far transactions were checked is not kept: the disk has failed")
