@@ -253,6 +253,7 @@ class StoreCore:
                     storage.delete(self._abort_path)
                 raise
             report.ended_at = self.log.written
+        self._check_marks()
         if request is not None:
             if on_cut is not None:
                 on_cut(self)
@@ -299,6 +300,7 @@ class StoreCore:
                 raise
         for queue in self.queues:
             queue.assigned = queue.next_offset
+        self._check_marks()
         # Last: until the end is cut, a recovery must doubt it.
         self._mark_raw(is_raw=False)
         return cut
@@ -426,6 +428,17 @@ class StoreCore:
             _log.warning("there is room on the disk again: the store takes messages")
             self._refusals.discard(Refusal.DISK_FULL)
 
+    def _check_marks(self) -> None:
+        """Assert how the marks stand to each other, where several of them have moved."""
+        log, dispatcher, point = self.log, self.dispatcher, self._recovery_point
+        assert log.flushed <= log.readable, f"flushed {log.flushed} <= readable {log.readable}"
+        assert log.readable <= log.written, f"readable {log.readable} <= written {log.written}"
+        assert dispatcher.dispatched <= log.readable, dispatcher.marks()
+        assert point <= dispatcher.dispatched, (
+            f"recovery point {point} <= dispatched {dispatcher.dispatched}"
+        )
+        assert point <= log.flushed, f"recovery point {point} <= flushed {log.flushed}"
+
     def statistics(self) -> StoreStatistics:
         log = self.log
         return StoreStatistics(
@@ -512,6 +525,7 @@ class StoreCore:
             if was_empty and len(self.log.segments):
                 # It begins where the master's begins: there is nothing to dispatch before.
                 self.dispatcher.dispatched = self.log.min_offset
+                self._check_marks()
 
     def _mark_raw(self, *, is_raw: bool) -> None:
         """Let the next start know, durably, whether the log is written as raw bytes."""
@@ -749,6 +763,7 @@ class StoreCore:
         if plan.topic_deletions == self._topic_deletions:
             self._recovery_point = PhysicalOffset(plan.point.physical_offset)
             self._index_name_at_point = plan.point.index_name
+        self._check_marks()
 
     def _save_point_now(self) -> None:
         self.flush()

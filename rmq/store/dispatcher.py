@@ -4,7 +4,8 @@ There is one path, `Dispatcher.dispatch`, and two ways to it: `Appender` hands o
 just written, and `catch_up` reads them back from the log: on a slave, after a failure, and in
 recovery. Both give the same bytes, because both hand over what the log says and nothing else.
 
-The watermark `dispatched` moves record by record, so that after an error the rest is done later.
+The watermark `dispatched` moves record by record, so that after an error the rest is done later. It
+never passes the log's `readable`; only a recovery, which finds out where the log ends, looks ahead.
 """
 
 from __future__ import annotations
@@ -123,6 +124,10 @@ class Dispatcher:
     def lag_bytes(self) -> int:
         """How much of the log has no entries yet."""
         return self._commit_log.readable - self.dispatched
+
+    def marks(self) -> str:
+        """Return how the marks should stand to each other, with their numbers, for an assert."""
+        return f"dispatched {self.dispatched} <= readable {self._commit_log.readable}"
 
     def dispatch(self, records: Sequence[WrittenRecord]) -> None:
         """Add the entries of records that follow each other in the log.
@@ -330,6 +335,7 @@ class Dispatcher:
             if self._index is not None:
                 self._index.publish()
         self.error = None
+        assert self.dispatched <= log.readable, self.marks()
         if scan.bad is not None and not has_stopped:
             raise BadLogError(scan.offset, scan.bad)
         return has_stopped and scan.offset < stop

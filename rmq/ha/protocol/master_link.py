@@ -229,6 +229,7 @@ class MasterLink:
         elif self.replica is not None:
             # Nothing is known of its disk.
             self._master.replicas.holds(self.replica, offset, NOTHING, now)
+            assert self.replica.appended <= self._offered, self._marks()
 
     def _ack(self, header: UpHeader, now: float) -> None:
         appended, flushed, epoch = header.appended, header.flushed, header.epoch
@@ -242,6 +243,11 @@ class MasterLink:
             self.replica.has_answered = True
             self.replica.lacks_tables = header.flags & _LACKS_TABLES != 0
             self._master.replicas.holds(self.replica, appended, flushed, now)
+            assert self.replica.appended <= self._offered, self._marks()
+
+    def _marks(self) -> str:
+        appended = NOTHING if self.replica is None else self.replica.appended
+        return f"appended {appended} <= sent {self._offered} <= log's end {self._master.log.end}"
 
     def _recorded(self, order: tuple[int, int]) -> None:
         if order > self._told_record:
@@ -294,6 +300,7 @@ class MasterLink:
             # lies before its start, or it could never be in sync before more is appended.
             flushed = min(hello.flushed, start) if hello.end else start
             master.replicas.holds(replica, start, flushed, now)
+            assert replica.appended <= self._offered, self._marks()
         elif verdict is Verdict.RESEED:
             master.counters.reseeded += 1
             self._end(f"{hello.broker_name}:{hello.broker_id} begins anew: {reason}")
@@ -453,6 +460,7 @@ class MasterLink:
         else:
             header = TRANSFER.pack(position, size)
         self._offered = max(self._offered, position + size)
+        assert self._offered <= log.end, self._marks()
         return Chunk(header, position, size)
 
     def sealed(self, chunk: Chunk, content: bytes | memoryview) -> bytes:

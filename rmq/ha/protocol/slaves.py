@@ -48,7 +48,11 @@ class InSyncRules:
 
 
 class Replica:
-    """One connection of a slave, as far as its master knows."""
+    """One connection of a slave, as far as its master knows.
+
+    `flushed <= appended <= ` the end of what its link has sent: neither ever goes back on one
+    connection, and a report of more is refused before it gets here (`MasterLink`).
+    """
 
     __slots__ = (
         "address",
@@ -105,6 +109,7 @@ class Replica:
         self.appended = NOTHING
         """What it holds, checked; `NOTHING` before it is known."""
         self.flushed = NOTHING
+        """What of that is on its disk; `NOTHING` if it does not say."""
         self.in_sync = False
         self.caught_up_at = -math.inf
         """It last held all there was at this time."""
@@ -223,6 +228,9 @@ class ReplicaSet:
             replica.appended = appended
         if flushed > replica.flushed:
             replica.flushed = flushed
+        assert replica.flushed <= replica.appended, (
+            f"flushed {replica.flushed} <= appended {replica.appended} of slave {replica.name}"
+        )
         if replica.appended >= replica.mark_end:
             # The mark is in the past; who holds all there is now was caught up just now.
             replica.caught_up_at = now if replica.appended >= self.end else replica.mark_at
