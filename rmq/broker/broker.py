@@ -47,6 +47,7 @@ from rmq.broker.handlers.transactions import END_TRANSACTION, TransactionHandler
 from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.broker.metrics.server import serve_metrics
+from rmq.broker.origin import Origin
 from rmq.broker.pulling.filters import check_expression
 from rmq.broker.pulling.parting import Parting
 from rmq.broker.registration.registration import Registration
@@ -58,7 +59,6 @@ from rmq.broker.replication.role_change import RoleChange
 from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.sending.topic_creation import TopicCreation
 from rmq.broker.stats.broker import BrokerStats
-from rmq.broker.stats.store import StoreStats
 from rmq.broker.tables.consumer_offsets import ConsumerOffsets
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.topics import TopicTable
@@ -204,7 +204,7 @@ async def _serve_in_turn(
             identity = await trio.to_thread.run_sync(
                 _identify, config.store.root, was_saved, now_ms()
             )
-            broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=now_ms)
+            broker = Broker(live, tables, store, identity, Origin(store_host, now_ms))
             present[:] = [broker]
             if previous is None:
                 await broker.run(task_status)
@@ -236,11 +236,9 @@ class Broker:
         tables: Tables,
         store: MessageStore,
         identity: HaIdentity,
-        *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
+        origin: Origin,
     ) -> None:
-        config = live.current
+        config, now_ms = live.current, origin.now_ms
         self.successor: Broker | None = None
         """The broker that runs in this one's place since its store was opened again."""
         self.live = live
@@ -253,8 +251,9 @@ class Broker:
         self._truncation: Truncation | None = None
         self._nursery: trio.Nursery | None = None
 
-        self.stats = BrokerStats(config.cluster_name, detailed=config.detailed_stats)
-        self.store_stats = StoreStats(now_ms())
+        self.stats = BrokerStats(
+            config.cluster_name, boot_ms=now_ms(), detailed=config.detailed_stats
+        )
         self.acknowledger = Acknowledger(store)
         self.creation = TopicCreation(tables.topics_keeper)
         self.locks = QueueLocks(config.lock_live_ms)
@@ -262,9 +261,7 @@ class Broker:
         self.clients = ClientRegistry(
             self.notifier.notify_members, expired_s=config.channel_expired_ms / 1000
         )
-        self.delay = DelayDelivery(
-            store, config.store.delay_levels_ms, self.stats, self.store_stats, now_ms=now_ms
-        )
+        self.delay = DelayDelivery(store, config.store.delay_levels_ms, self.stats, now_ms=now_ms)
         self.delay_keeper = Keeper(
             tables.delays_file,
             self.delay.render,
@@ -281,9 +278,7 @@ class Broker:
             self.offsets,
             self.half_copies,
             self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            origin,
         )
         self.calls = ConsumerCalls(live, self.clients, self.topics, self.offsets, store)
         self.registration = Registration(
@@ -305,9 +300,7 @@ class Broker:
             self.clients,
             self.offsets,
             self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            origin,
             parting=self._parting,
             in_round=lambda: self.server.in_round or self.vip_server.in_round,
         )
@@ -339,7 +332,7 @@ class Broker:
             self.metadata,
             self.duties,
             identity,
-            self.store_stats,
+            self.stats.store,
             siblings,
             request_reopen=self._reopen_soon,
             now_ms=now_ms,
@@ -355,7 +348,7 @@ class Broker:
             request_reopen=self._reopen,
             now_ms=now_ms,
         )
-        self.table = self._handlers(store_host).with_groups(_bounds(config))
+        self.table = self._handlers(origin).with_groups(_bounds(config))
         tls = None if config.tls_server is None else TlsServer(config.tls_server)
         self.server = RemotingServer(
             self.table,
@@ -387,9 +380,9 @@ class Broker:
             )
         )
 
-    def _handlers(self, store_host: bytes) -> HandlerTable:
+    def _handlers(self, origin: Origin) -> HandlerTable:
         table = HandlerTable()
-        live, store, now_ms = self.live, self.store, self._now_ms
+        live, store, now_ms = self.live, self.store, origin.now_ms
         SendHandlers(
             live,
             store,
@@ -398,9 +391,7 @@ class Broker:
             self.creation,
             self.acknowledger,
             self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            origin,
             master_address=lambda: self.replication.named_master,
         ).add_to(table)
         SendBackHandlers(
@@ -411,7 +402,6 @@ class Broker:
             self.creation,
             self.acknowledger,
             self.stats,
-            self.store_stats,
         ).add_to(table)
         ReplyHandlers(
             live,
@@ -421,20 +411,16 @@ class Broker:
             self.creation,
             self.acknowledger,
             self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            origin,
         ).add_to(table)
         decisions = Decisions(
             live,
             store,
             self.half_copies,
             self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            origin,
         )
-        TransactionHandlers(live, store, decisions, self.acknowledger, self.store_stats).add_to(
+        TransactionHandlers(live, store, decisions, self.acknowledger, self.stats.store).add_to(
             table
         )
         self.pulls.add_to(table)
@@ -482,7 +468,6 @@ class Broker:
             self.offsets,
             self.clients,
             self.stats,
-            self.store_stats,
             now_ms=now_ms,
             loads=self._loads,
             delay_progress=self.delay.progress,
@@ -574,7 +559,7 @@ class Broker:
         tasks.start_soon(self.delay_keeper.run, config.flush_delay_offset_interval_ms / 1000)
         tasks.start_soon(self.stats.run)
         tasks.start_soon(self._protect)
-        tasks.start_soon(self.store_stats.run)
+        tasks.start_soon(self.stats.store.run)
 
     async def _protect(self) -> None:
         """Take the right to consume from groups that are so far behind that they read from disk.

@@ -19,6 +19,7 @@ import trio.testing
 
 from rmq.broker.broker import Broker, Tables, serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.broker.origin import Origin
 from rmq.ha.identity import HaIdentity
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
@@ -257,7 +258,7 @@ async def part_broker(
     store = MessageStore(core, limiter)
     tables = Tables(live.current, clock)
     identity = HaIdentity(bytes(16))
-    broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=clock)
+    broker = Broker(live, tables, store, identity, Origin(store_host, clock))
     kit = PartBroker(broker, tables, storage, clock)
     kit.limiter = limiter
     try:

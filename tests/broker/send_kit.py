@@ -16,6 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.broker import Broker, Tables
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.broker.origin import Origin
 from rmq.ha.identity import HaIdentity
 from rmq.model.properties import decode_properties, encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
@@ -322,7 +323,7 @@ async def send_broker(
     store = MessageStore(core, limiter)
     tables = Tables(live.current, clock)
     identity = HaIdentity(bytes(16))
-    broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=clock)
+    broker = Broker(live, tables, store, identity, Origin(store_host, clock))
     kit = SendBroker(broker, tables, storage, clock)
     kit.limiter = limiter
     try:

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
     from rmq.model.record import StoredRecord
     from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.store import MessageStore
@@ -65,14 +64,13 @@ class DelayDelivery:
         store: MessageStore,
         levels_ms: tuple[int, ...],
         stats: BrokerStats,
-        store_stats: StoreStats,
         *,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._levels_ms = levels_ms
         self._stats = stats
-        self._store_stats = store_stats
+        self._store_stats = stats.store
         self._now_ms = now_ms
         self._offsets: dict[int, int] = {}
         """By level, the queue offset of the first message not yet delivered."""

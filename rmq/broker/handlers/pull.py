@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.origin import Origin
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
     from rmq.broker.tables.consumer_offsets import ConsumerOffsets
     from rmq.broker.tables.groups import GroupTable
     from rmq.broker.tables.topics import TopicTable
@@ -95,10 +95,8 @@ class PullHandlers:
         clients: ClientRegistry,
         offsets: ConsumerOffsets,
         stats: BrokerStats,
-        store_stats: StoreStats,
+        origin: Origin,
         *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
         parting: Parting | None = None,
         in_round: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -110,9 +108,9 @@ class PullHandlers:
         self._clients = clients
         self._offsets = offsets
         self._stats = stats
-        self._store_stats = store_stats
-        self._store_host = store_host
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._store_host = origin.store_host
+        self._now_ms = origin.now_ms
         self._parting = parting or Parting(store, lambda: None)
         self.holds = PullHolds(self._watch)
         self._in_round = in_round

@@ -37,15 +37,13 @@ from rmq.remoting.headers import (
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
+    from rmq.broker.origin import Origin
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.sending.preparation import SendHeader
     from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
     from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
@@ -78,10 +76,7 @@ class ReplyHandlers:
         creation: TopicCreation,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        store_stats: StoreStats,
-        *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
+        origin: Origin,
     ) -> None:
         self._live = live
         self._store = store
@@ -90,9 +85,9 @@ class ReplyHandlers:
         self._send_topics = SendTopics(topics, creation)
         self._acknowledger = acknowledger
         self._stats = stats
-        self._store_stats = store_stats
-        self._store_host = store_host
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._store_host = origin.store_host
+        self._now_ms = origin.now_ms
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(

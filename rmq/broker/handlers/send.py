@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.origin import Origin
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.sending.preparation import PreparedSend
     from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
     from rmq.broker.tables.groups import GroupTable
     from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.bodies import TopicConfig
@@ -89,10 +89,8 @@ class SendHandlers:
         creation: TopicCreation,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        store_stats: StoreStats,
+        origin: Origin,
         *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
         clock: Callable[[], float] = time.perf_counter,
         master_address: Callable[[], str | None] = lambda: None,
     ) -> None:
@@ -104,11 +102,11 @@ class SendHandlers:
         self._send_topics = SendTopics(topics, creation)
         self._acknowledger = acknowledger
         self._stats = stats
-        self._store_stats = store_stats
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._now_ms = origin.now_ms
         self._clock = clock
         self._master_address = master_address
-        self._id_prefix = store_host.hex().upper()
+        self._id_prefix = origin.store_host.hex().upper()
         self._targets: dict[str, _Target] = {}
         self._targets_at = -1
         self._busy_until = 0.0

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
     from rmq.broker.tables.groups import GroupTable
     from rmq.broker.tables.topics import TopicTable
     from rmq.model.record import StoredRecord
@@ -57,7 +56,6 @@ class SendBackHandlers:
         creation: TopicCreation,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        store_stats: StoreStats,
     ) -> None:
         self._live = live
         self._store = store
@@ -66,7 +64,7 @@ class SendBackHandlers:
         self._send_topics = SendTopics(topics, creation)
         self._acknowledger = acknowledger
         self._stats = stats
-        self._store_stats = store_stats
+        self._store_stats = stats.store
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
     from rmq.broker.tables.consumer_offsets import ConsumerOffsets
     from rmq.broker.tables.groups import GroupTable
     from rmq.broker.tables.topics import TopicTable
@@ -93,7 +92,6 @@ class StatisticsHandlers:
         offsets: ConsumerOffsets,
         clients: ClientRegistry,
         stats: BrokerStats,
-        store_stats: StoreStats,
         *,
         now_ms: Callable[[], int],
         loads: Callable[[], Iterable[GroupStatistics]],
@@ -109,7 +107,7 @@ class StatisticsHandlers:
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
-        self._store_stats = store_stats
+        self._store_stats = stats.store
         self._now_ms = now_ms
         self._loads = loads
         self._delay_progress = delay_progress

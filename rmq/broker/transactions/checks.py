@@ -24,10 +24,11 @@ from rmq.store.append import AppendStatus
 from rmq.store.flusher import FlushOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
+    from rmq.broker.origin import Origin
     from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
     from rmq.broker.stats.store import StoreStats
@@ -60,10 +61,7 @@ class TransactionChecks:
         offsets: ConsumerOffsets,
         copies: HalfCopies,
         stats: BrokerStats,
-        store_stats: StoreStats,
-        *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
+        origin: Origin,
     ) -> None:
         self._live = live
         self._store = store
@@ -73,9 +71,9 @@ class TransactionChecks:
         self._offsets = offsets
         self._copies = copies
         self._stats = stats
-        self._store_stats = store_stats
-        self._store_host = store_host
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._store_host = origin.store_host
+        self._now_ms = origin.now_ms
         self._last_start = 0
         """Where the last round began in the half queue."""
         self._unasked: Counter[str] = Counter()

@@ -10,7 +10,6 @@ import trio
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.stats.broker import BrokerStats
-from rmq.broker.stats.store import StoreStats
 from rmq.broker.tables.consumer_offsets import ConsumerOffsets
 from rmq.broker.tables.groups import GroupTable
 from rmq.broker.tables.topics import TopicTable
@@ -61,8 +60,7 @@ class StatisticsBroker:
         self.groups = GroupTable(self.live.current, self.clock)
         self.offsets = ConsumerOffsets()
         self.clients = Clients()
-        self.stats = BrokerStats("cluster")
-        self.store_stats = StoreStats(START_MS)
+        self.stats = BrokerStats("cluster", boot_ms=START_MS)
         self.loads: list[GroupStatistics] = []
         self.delays: dict[int, tuple[int, int]] = {}
         self.handlers = StatisticsHandlers(
@@ -73,7 +71,6 @@ class StatisticsBroker:
             self.offsets,
             self.clients.registry,
             self.stats,
-            self.store_stats,
             now_ms=self.clock,
             loads=lambda: self.loads,
             delay_progress=lambda: self.delays,
