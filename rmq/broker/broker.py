@@ -29,7 +29,6 @@ from rmq.broker.clients.housekeeping import ClientHousekeeping
 from rmq.broker.clients.locks import QueueLocks
 from rmq.broker.clients.registry import ClientRegistry
 from rmq.broker.delays.delivery import DelayDelivery
-from rmq.broker.delays.file import progress_after_cut
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.consumers import ConsumerHandlers
 from rmq.broker.handlers.groups import GroupHandlers
@@ -57,17 +56,13 @@ from rmq.broker.replication.peers import Siblings
 from rmq.broker.replication.role import Replication
 from rmq.broker.replication.role_change import RoleChange
 from rmq.broker.sending.acknowledgement import Acknowledger
-from rmq.broker.sending.topic_creation import TopicCreation
 from rmq.broker.stats.broker import BrokerStats
-from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-from rmq.broker.tables.groups import GroupTable
-from rmq.broker.tables.topics import TopicTable
+from rmq.broker.tables.saved import Tables
 from rmq.broker.tables.writer import Keeper
 from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
-from rmq.files import ConfigFile
 from rmq.ha.identity import load_identity, reborn, renamed, save_identity
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.model.record import pack_host
@@ -94,7 +89,6 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.groups import GroupStatistics, HandlerGroup
-    from rmq.store.core import StoreCore
     from rmq.store.dispatcher import Dispatched
     from rmq.store.recovery import Progress
     from rmq.store.store import MessageStore
@@ -108,46 +102,6 @@ _SAVE_S: Final = 3.0
 
 def _system_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-@final
-class Tables:
-    """What a broker keeps in `config/*.json`, and who writes it."""
-
-    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
-        folder = config.store.root / "config"
-        self.topics = TopicTable(config, now_ms)
-        self.groups = GroupTable(config, now_ms)
-        self.offsets = ConsumerOffsets(now_ms)
-        self.topics_file = ConfigFile(folder / "topics.json")
-        self.groups_file = ConfigFile(folder / "subscriptionGroup.json")
-        self.offsets_file = ConfigFile(folder / "consumerOffset.json")
-        self.delays_file = ConfigFile(folder / "delayOffset.json")
-        self.topics_keeper = Keeper(self.topics_file, self.topics.render, "topics")
-        self.groups_keeper = Keeper(self.groups_file, self.groups.render, "groups")
-        self.offsets_keeper = Keeper(
-            self.offsets_file,
-            self.offsets.render_pieces,
-            "consumer offsets",
-            changes=lambda: self.offsets.changes,
-        )
-
-    def load(self) -> None:
-        """Read the files. Blocks; raises `ConfigError` or `StorageError`."""
-        self.topics_file.load(self.topics.load)
-        self.groups_file.load(self.groups.load)
-        self.offsets_file.load(self.offsets.load)
-
-    def follow_cut(self, core: StoreCore) -> None:
-        """Go back to where the log ends, durably: its end was cut off, and what rests on that must
-        not count any longer. Blocks; raises as `load` does.
-        """
-        log_end = core.log.written
-        self.offsets.set_back(log_end, core.queues.end_of)
-        self.offsets_file.write(self.offsets.render())
-        delays = self.delays_file.load(lambda text: progress_after_cut(text, log_end))
-        if delays is not None:
-            self.delays_file.write(delays)
 
 
 async def serve_broker(
@@ -244,7 +198,7 @@ class Broker:
         self.live = live
         self.store = store
         self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
-        self._tables = tables
+        self.tables = tables
         self._now_ms = now_ms
         self._stop = trio.Event()
         self._was_told_to_stop = False
@@ -255,7 +209,6 @@ class Broker:
             config.cluster_name, boot_ms=now_ms(), detailed=config.detailed_stats
         )
         self.acknowledger = Acknowledger(store)
-        self.creation = TopicCreation(tables.topics_keeper)
         self.locks = QueueLocks(config.lock_live_ms)
         self.notifier = MemberNotifier(live)
         self.clients = ClientRegistry(
@@ -270,15 +223,7 @@ class Broker:
         )
         self.half_copies = HalfCopies()
         self.transaction_checks = TransactionChecks(
-            live,
-            store,
-            self.topics,
-            self.creation,
-            self.clients,
-            self.offsets,
-            self.half_copies,
-            self.stats,
-            origin,
+            live, store, tables, self.clients, self.half_copies, self.stats, origin
         )
         self.calls = ConsumerCalls(live, self.clients, self.topics, self.offsets, store)
         self.registration = Registration(
@@ -295,10 +240,8 @@ class Broker:
         self.pulls = PullHandlers(
             live,
             store,
-            self.topics,
-            self.groups,
+            tables,
             self.clients,
-            self.offsets,
             self.stats,
             origin,
             parting=self._parting,
@@ -351,11 +294,7 @@ class Broker:
         self.table = self._handlers(origin).with_groups(_bounds(config))
         tls = None if config.tls_server is None else TlsServer(config.tls_server)
         self.server = RemotingServer(
-            self.table,
-            config.server,
-            tls=tls,
-            listeners=[self],
-            on_round=self._end_round,
+            self.table, config.server, tls=tls, listeners=[self], on_round=self._end_round
         )
         self.vip_server = RemotingServer(
             self.table.without(RequestCode.PULL_MESSAGE),
@@ -382,44 +321,21 @@ class Broker:
 
     def _handlers(self, origin: Origin) -> HandlerTable:
         table = HandlerTable()
-        live, store, now_ms = self.live, self.store, origin.now_ms
+        live, store, tables, now_ms = self.live, self.store, self.tables, origin.now_ms
         SendHandlers(
             live,
             store,
-            self.topics,
-            self.groups,
-            self.creation,
+            tables,
             self.acknowledger,
             self.stats,
             origin,
             master_address=lambda: self.replication.named_master,
         ).add_to(table)
-        SendBackHandlers(
-            live,
-            store,
-            self.topics,
-            self.groups,
-            self.creation,
-            self.acknowledger,
-            self.stats,
-        ).add_to(table)
+        SendBackHandlers(live, store, tables, self.acknowledger, self.stats).add_to(table)
         ReplyHandlers(
-            live,
-            store,
-            self.topics,
-            self.clients,
-            self.creation,
-            self.acknowledger,
-            self.stats,
-            origin,
+            live, store, tables, self.clients, self.acknowledger, self.stats, origin
         ).add_to(table)
-        decisions = Decisions(
-            live,
-            store,
-            self.half_copies,
-            self.stats,
-            origin,
-        )
+        decisions = Decisions(live, store, self.half_copies, self.stats, origin)
         TransactionHandlers(live, store, decisions, self.acknowledger, self.stats.store).add_to(
             table
         )
@@ -441,7 +357,7 @@ class Broker:
             store,
             self.topics,
             self.clients,
-            self._tables.topics_keeper,
+            self.tables.topics_keeper,
             self.stats,
             self.pulls.topic_changed,
             self.registration.wait_told,
@@ -451,7 +367,7 @@ class Broker:
             self.groups,
             self.clients,
             self.offsets,
-            self._tables.groups_keeper,
+            self.tables.groups_keeper,
             self.stats,
             now_ms=now_ms,
         ).add_to(table)
@@ -463,9 +379,7 @@ class Broker:
         StatisticsHandlers(
             live,
             store,
-            self.topics,
-            self.groups,
-            self.offsets,
+            tables,
             self.clients,
             self.stats,
             now_ms=now_ms,
@@ -513,7 +427,7 @@ class Broker:
 
     async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`."""
-        self._tables.delays_file.load(self.delay.load)
+        self.tables.delays_file.load(self.delay.load)
         log_end = self.store.log.written
         self.delay.begin_trail(log_end)
         self.offsets.begin_trail(log_end)
@@ -521,13 +435,13 @@ class Broker:
             async with self._client.running(), trio.open_nursery() as tasks:
                 self._nursery = tasks
                 for task in (
-                    self.creation.run,
+                    self.tables.creation.run,
                     self.pulls.run,
                     self.notifier.run,
                     self.housekeeping.run,
                 ):
                     tasks.start_soon(task)
-                for keeper in (self._tables.topics_keeper, self._tables.groups_keeper):
+                for keeper in (self.tables.topics_keeper, self.tables.groups_keeper):
                     tasks.start_soon(keeper.run, None)
                 async with trio.open_nursery() as servers:
                     if self.replication.is_master:
@@ -553,7 +467,7 @@ class Broker:
         config = self.live.current
         tasks.start_soon(self.registration.run)
         tasks.start_soon(
-            self._tables.offsets_keeper.run, config.flush_consumer_offset_interval_ms / 1000
+            self.tables.offsets_keeper.run, config.flush_consumer_offset_interval_ms / 1000
         )
         # A slave has its master's progress, for the time when it is master itself.
         tasks.start_soon(self.delay_keeper.run, config.flush_delay_offset_interval_ms / 1000)
@@ -593,9 +507,9 @@ class Broker:
             except StorageError as exc:
                 logger.error("the store could not be flushed: %s", exc)
             for keeper in (
-                self._tables.topics_keeper,
-                self._tables.groups_keeper,
-                self._tables.offsets_keeper,
+                self.tables.topics_keeper,
+                self.tables.groups_keeper,
+                self.tables.offsets_keeper,
                 self.delay_keeper,
             ):
                 try:
@@ -632,11 +546,11 @@ class Broker:
         self.pulls.message_arrived(message)
 
     def _topic_changed(self, topic: TopicConfig | None) -> None:
-        self._tables.topics_keeper.mark()
+        self.tables.topics_keeper.mark()
         self.registration.topic_changed(topic)
 
     def _group_changed(self, group: SubscriptionGroupConfig | None) -> None:
-        self._tables.groups_keeper.mark()
+        self.tables.groups_keeper.mark()
 
     def _registered(self, answer: Registered) -> None:
         # One nameserver's word counts: two of them may not agree on which topics are ordered.

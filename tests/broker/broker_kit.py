@@ -17,9 +17,10 @@ import msgspec
 import trio
 import trio.testing
 
-from rmq.broker.broker import Broker, Tables, serve_broker
+from rmq.broker.broker import Broker, serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.origin import Origin
+from rmq.broker.tables.saved import Tables
 from rmq.ha.identity import HaIdentity
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
@@ -266,7 +267,7 @@ async def part_broker(
             trio.open_nursery() as nursery,
             serving(broker.table, listeners=[broker]) as kit.served,
         ):
-            for task in (*store.jobs(), broker.pulls.run, broker.creation.run):
+            for task in (*store.jobs(), broker.pulls.run, broker.tables.creation.run):
                 nursery.start_soon(task)
             for keeper in (tables.topics_keeper, tables.groups_keeper):
                 nursery.start_soon(keeper.run, None)

@@ -14,9 +14,10 @@ import msgspec
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from rmq.broker.broker import Broker, Tables
+from rmq.broker.broker import Broker
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.origin import Origin
+from rmq.broker.tables.saved import Tables
 from rmq.ha.identity import HaIdentity
 from rmq.model.properties import decode_properties, encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
@@ -238,7 +239,7 @@ class SendBroker:
 
     def start_creation(self) -> None:
         """Begin to create topics that are sent to."""
-        self.nursery.start_soon(self.broker.creation.run)
+        self.nursery.start_soon(self.broker.tables.creation.run)
 
     def attach(self, name: str = PRODUCER) -> Peer:
         return self.served.attach(name)

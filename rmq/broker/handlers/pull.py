@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.origin import Origin
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
@@ -90,10 +88,8 @@ class PullHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
+        tables: Tables,
         clients: ClientRegistry,
-        offsets: ConsumerOffsets,
         stats: BrokerStats,
         origin: Origin,
         *,
@@ -103,10 +99,10 @@ class PullHandlers:
         self._live = live
         self._store = store
         self._reads = store.reads
-        self._topics = topics
-        self._groups = groups
+        self._topics = tables.topics
+        self._groups = tables.groups
         self._clients = clients
-        self._offsets = offsets
+        self._offsets = tables.offsets
         self._stats = stats
         self._store_stats = stats.store
         self._store_host = origin.store_host

@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from rmq.broker.origin import Origin
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.sending.preparation import SendHeader
-    from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.headers import SendMessageErrorResponse
@@ -71,18 +70,17 @@ class ReplyHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
+        tables: Tables,
         clients: ClientRegistry,
-        creation: TopicCreation,
         acknowledger: Acknowledger,
         stats: BrokerStats,
         origin: Origin,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
+        self._topics = tables.topics
         self._clients = clients
-        self._send_topics = SendTopics(topics, creation)
+        self._send_topics = SendTopics(tables.topics, tables.creation)
         self._acknowledger = acknowledger
         self._stats = stats
         self._store_stats = stats.store

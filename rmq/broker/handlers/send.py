@@ -40,10 +40,8 @@ if TYPE_CHECKING:
     from rmq.broker.origin import Origin
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.sending.preparation import PreparedSend
-    from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.bodies import TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
@@ -84,9 +82,7 @@ class SendHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        creation: TopicCreation,
+        tables: Tables,
         acknowledger: Acknowledger,
         stats: BrokerStats,
         origin: Origin,
@@ -97,9 +93,9 @@ class SendHandlers:
         """`master_address` tells who is master, if this broker is none and knows it."""
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._send_topics = SendTopics(topics, creation)
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._send_topics = SendTopics(tables.topics, tables.creation)
         self._acknowledger = acknowledger
         self._stats = stats
         self._store_stats = stats.store

@@ -46,9 +46,7 @@ if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.bodies.base import Body
     from rmq.remoting.bodies.topics import TopicConfig
     from rmq.remoting.dispatch import HandlerTable
@@ -87,9 +85,7 @@ class StatisticsHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
+        tables: Tables,
         clients: ClientRegistry,
         stats: BrokerStats,
         *,
@@ -102,9 +98,9 @@ class StatisticsHandlers:
         """
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clients = clients
         self._stats = stats
         self._store_stats = stats.store

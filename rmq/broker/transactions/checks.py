@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
     from rmq.broker.origin import Origin
-    from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
     from rmq.broker.stats.store import StoreStats
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
     from rmq.model.record import NewMessage
@@ -55,20 +53,18 @@ class TransactionChecks:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        creation: TopicCreation,
+        tables: Tables,
         clients: ClientRegistry,
-        offsets: ConsumerOffsets,
         copies: HalfCopies,
         stats: BrokerStats,
         origin: Origin,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
-        self._creation = creation
+        self._topics = tables.topics
+        self._creation = tables.creation
         self._clients = clients
-        self._offsets = offsets
+        self._offsets = tables.offsets
         self._copies = copies
         self._stats = stats
         self._store_stats = stats.store

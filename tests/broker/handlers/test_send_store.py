@@ -256,9 +256,7 @@ class SlowStore:
         SendHandlers(
             parts.live,
             parts.store,
-            parts.topics,
-            parts.groups,
-            parts.creation,
+            parts.tables,
             parts.acknowledger,
             parts.stats,
             Origin(STORE_HOST, broker.clock),
