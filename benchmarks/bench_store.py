@@ -355,7 +355,7 @@ async def fill(root: Path, count: int, *, idle: bool) -> None:
             if start % (GROUP * 16) == 0:
                 await trio.lowlevel.checkpoint()
         if idle:
-            await trio.sleep(store.core.config.recovery_point_interval_ms / 1000 + 2)
+            await trio.sleep(store.config.recovery_point_interval_ms / 1000 + 2)
         print(json.dumps({"written": store.statistics().written}), flush=True)
         number = count
         while not idle:
@@ -366,7 +366,7 @@ async def fill(root: Path, count: int, *, idle: bool) -> None:
 
 
 def store_count(store: MessageStore) -> int:
-    return sum(queue.next_offset for queue in store.core.queues)
+    return sum(queue.next_offset for queue in store.queues)
 
 
 def fill_and_kill(root: Path, count: int, *, idle: bool) -> float:

@@ -91,6 +91,21 @@ def test_every_module_says_what_it_is() -> None:
     assert silent == []
 
 
+def test_the_core_of_a_running_store_is_reached_by_the_store_alone() -> None:
+    """Others use what `MessageStore` offers by name; if that lacks something, it gets a door."""
+    found = []
+    for module in sorted((ROOT / "rmq").rglob("*.py")):
+        if module.is_relative_to(ROOT / "rmq" / "store"):
+            continue
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in {"core", "_core"}:
+                owner = node.value
+                name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+                if name in {"store", "_store"}:
+                    found.append(f"{module.relative_to(ROOT)}:{node.lineno}")
+    assert found == []
+
+
 def test_tests_stay_a_namespace_so_that_two_files_may_share_a_name() -> None:
     assert list((ROOT / "tests").rglob("__init__.py")) == []
 

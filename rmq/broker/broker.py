@@ -29,7 +29,6 @@ from rmq.broker.clients.housekeeping import ClientHousekeeping
 from rmq.broker.clients.locks import QueueLocks
 from rmq.broker.clients.registry import ClientRegistry
 from rmq.broker.delays.delivery import DelayDelivery
-from rmq.broker.delays.file import progress_after_cut
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.consumers import ConsumerHandlers
 from rmq.broker.handlers.groups import GroupHandlers
@@ -47,6 +46,7 @@ from rmq.broker.handlers.transactions import END_TRANSACTION, TransactionHandler
 from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.broker.metrics.server import serve_metrics
+from rmq.broker.origin import Origin
 from rmq.broker.pulling.filters import check_expression
 from rmq.broker.pulling.parting import Parting
 from rmq.broker.registration.registration import Registration
@@ -56,18 +56,13 @@ from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.role import Replication
 from rmq.broker.replication.role_change import RoleChange
 from rmq.broker.sending.acknowledgement import Acknowledger
-from rmq.broker.sending.topic_creation import TopicCreation
 from rmq.broker.stats.broker import BrokerStats
-from rmq.broker.stats.store import StoreStats
-from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-from rmq.broker.tables.groups import GroupTable
-from rmq.broker.tables.topics import TopicTable
+from rmq.broker.tables.saved import Tables
 from rmq.broker.tables.writer import TableWriter
 from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
-from rmq.files import ConfigFile
 from rmq.ha.identity import load_identity, reborn, renamed, save_identity
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.model.record import pack_host
@@ -80,6 +75,7 @@ from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
 from rmq.store.core import Refusal
+from rmq.store.listener import StoreListener
 from rmq.store.store import open_store
 from rmq.store.truncation import Truncation, request_truncation
 
@@ -93,7 +89,6 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.groups import GroupStatistics, HandlerGroup
-    from rmq.store.core import StoreCore
     from rmq.store.dispatcher import Dispatched
     from rmq.store.recovery import Progress
     from rmq.store.store import MessageStore
@@ -107,46 +102,6 @@ _SAVE_S: Final = 3.0
 
 def _system_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-@final
-class Tables:
-    """What a broker keeps in `config/*.json`, and who writes it."""
-
-    def __init__(self, config: BrokerConfig, now_ms: Callable[[], int]) -> None:
-        folder = config.store.root / "config"
-        self.topics = TopicTable(config, now_ms)
-        self.groups = GroupTable(config, now_ms)
-        self.offsets = ConsumerOffsets(now_ms)
-        self.topics_file = ConfigFile(folder / "topics.json")
-        self.groups_file = ConfigFile(folder / "subscriptionGroup.json")
-        self.offsets_file = ConfigFile(folder / "consumerOffset.json")
-        self.delays_file = ConfigFile(folder / "delayOffset.json")
-        self.topics_writer = TableWriter(self.topics_file, self.topics.render, "topics")
-        self.groups_writer = TableWriter(self.groups_file, self.groups.render, "groups")
-        self.offsets_writer = TableWriter(
-            self.offsets_file,
-            self.offsets.render_pieces,
-            "consumer offsets",
-            changes=lambda: self.offsets.changes,
-        )
-
-    def load(self) -> None:
-        """Read the files. Blocks; raises `ConfigError` or `StorageError`."""
-        self.topics_file.load(self.topics.load)
-        self.groups_file.load(self.groups.load)
-        self.offsets_file.load(self.offsets.load)
-
-    def follow_cut(self, core: StoreCore) -> None:
-        """Go back to where the log ends, durably: its end was cut off, and what rests on that must
-        not count any longer. Blocks; raises as `load` does.
-        """
-        log_end = core.log.written
-        self.offsets.set_back(log_end, core.queues.end_of)
-        self.offsets_file.write(self.offsets.render())
-        delays = self.delays_file.load(lambda text: progress_after_cut(text, log_end))
-        if delays is not None:
-            self.delays_file.write(delays)
 
 
 async def serve_broker(
@@ -199,11 +154,11 @@ async def _serve_in_turn(
             on_progress=on_progress,
             on_cut=tables.follow_cut,
         ) as store:
-            was_saved = store.core.recovery.was_clean
+            was_saved = store.recovery.was_clean
             identity = await trio.to_thread.run_sync(
                 _identify, config.store.root, was_saved, now_ms()
             )
-            broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=now_ms)
+            broker = Broker(live, tables, store, identity, Origin(store_host, now_ms))
             present[:] = [broker]
             if previous is None:
                 await broker.run(task_status)
@@ -235,35 +190,31 @@ class Broker:
         tables: Tables,
         store: MessageStore,
         identity: HaIdentity,
-        *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
+        origin: Origin,
     ) -> None:
-        config = live.current
+        config, now_ms = live.current, origin.now_ms
         self.successor: Broker | None = None
         """The broker that runs in this one's place since its store was opened again."""
         self.live = live
         self.store = store
         self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
-        self._tables = tables
+        self.tables = tables
         self._now_ms = now_ms
         self._stop = trio.Event()
         self._was_told_to_stop = False
         self._truncation: Truncation | None = None
         self._nursery: trio.Nursery | None = None
 
-        self.stats = BrokerStats(config.cluster_name, detailed=config.detailed_stats)
-        self.store_stats = StoreStats(now_ms())
+        self.stats = BrokerStats(
+            config.cluster_name, boot_ms=now_ms(), detailed=config.detailed_stats
+        )
         self.acknowledger = Acknowledger(store)
-        self.creation = TopicCreation(tables.topics_writer)
         self.locks = QueueLocks(config.lock_live_ms)
         self.notifier = MemberNotifier(live)
         self.clients = ClientRegistry(
             self.notifier.notify_members, expired_s=config.channel_expired_ms / 1000
         )
-        self.delay = DelayDelivery(
-            store, config.store.delay_levels_ms, self.stats, self.store_stats, now_ms=now_ms
-        )
+        self.delay = DelayDelivery(store, config.store.delay_levels_ms, self.stats, now_ms=now_ms)
         self.delay_writer = TableWriter(
             tables.delays_file,
             self.delay.render,
@@ -272,17 +223,7 @@ class Broker:
         )
         self.half_copies = HalfCopies()
         self.transaction_checks = TransactionChecks(
-            live,
-            store,
-            self.topics,
-            self.creation,
-            self.clients,
-            self.offsets,
-            self.half_copies,
-            self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            live, store, tables, self.clients, self.half_copies, self.stats, origin
         )
         self.calls = ConsumerCalls(live, self.clients, self.topics, self.offsets, store)
         self.registration = Registration(
@@ -299,14 +240,10 @@ class Broker:
         self.pulls = PullHandlers(
             live,
             store,
-            self.topics,
-            self.groups,
+            tables,
             self.clients,
-            self.offsets,
             self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            origin,
             parting=self._parting,
             in_round=lambda: self.server.in_round or self.vip_server.in_round,
         )
@@ -338,7 +275,7 @@ class Broker:
             self.metadata,
             self.master_tasks,
             identity,
-            self.store_stats,
+            self.stats.store,
             peers,
             request_reopen=self._reopen_soon,
             now_ms=now_ms,
@@ -354,14 +291,10 @@ class Broker:
             request_reopen=self._reopen,
             now_ms=now_ms,
         )
-        self.table = self._handlers(store_host).with_groups(_bounds(config))
+        self.table = self._handlers(origin).with_groups(_bounds(config))
         tls = None if config.tls_server is None else TlsServer(config.tls_server)
         self.server = RemotingServer(
-            self.table,
-            config.server,
-            tls=tls,
-            listeners=[self],
-            on_round=self._end_round,
+            self.table, config.server, tls=tls, listeners=[self], on_round=self._end_round
         )
         self.vip_server = RemotingServer(
             self.table.without(RequestCode.PULL_MESSAGE),
@@ -370,59 +303,40 @@ class Broker:
             listeners=[self],
             on_round=self._end_round,
         )
+        self._connect()
+
+    def _connect(self) -> None:
+        """Have this broker told what happens in the parts that were there before it."""
         self.topics.on_change = self._topic_changed
         self.groups.on_change = self._group_changed
-        store.core.dispatcher.on_dispatched = self._message_arrived
-        live.subscribe(self._config_changed)
+        self.live.subscribe(self._config_changed)
+        self.store.listen(
+            StoreListener(
+                appended=self.replication.pump.appended,
+                dispatched=self._message_arrived,
+                copied=self.replication.copied,
+                needed_from=self.replication.needed_from,
+            )
+        )
 
-    def _handlers(self, store_host: bytes) -> HandlerTable:
+    def _handlers(self, origin: Origin) -> HandlerTable:
         table = HandlerTable()
-        live, store, now_ms = self.live, self.store, self._now_ms
+        live, store, tables, now_ms = self.live, self.store, self.tables, origin.now_ms
         SendHandlers(
             live,
             store,
-            self.topics,
-            self.groups,
-            self.creation,
+            tables,
             self.acknowledger,
             self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            origin,
             master_address=lambda: self.replication.named_master,
         ).add_to(table)
-        SendBackHandlers(
-            live,
-            store,
-            self.topics,
-            self.groups,
-            self.creation,
-            self.acknowledger,
-            self.stats,
-            self.store_stats,
-        ).add_to(table)
+        SendBackHandlers(live, store, tables, self.acknowledger, self.stats).add_to(table)
         ReplyHandlers(
-            live,
-            store,
-            self.topics,
-            self.clients,
-            self.creation,
-            self.acknowledger,
-            self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
+            live, store, tables, self.clients, self.acknowledger, self.stats, origin
         ).add_to(table)
-        decisions = Decisions(
-            live,
-            store,
-            self.half_copies,
-            self.stats,
-            self.store_stats,
-            store_host=store_host,
-            now_ms=now_ms,
-        )
-        TransactionHandlers(live, store, decisions, self.acknowledger, self.store_stats).add_to(
+        decisions = Decisions(live, store, self.half_copies, self.stats, origin)
+        TransactionHandlers(live, store, decisions, self.acknowledger, self.stats.store).add_to(
             table
         )
         self.pulls.add_to(table)
@@ -443,7 +357,7 @@ class Broker:
             store,
             self.topics,
             self.clients,
-            self._tables.topics_writer,
+            self.tables.topics_writer,
             self.stats,
             self.pulls.topic_changed,
             self.registration.wait_told,
@@ -453,7 +367,7 @@ class Broker:
             self.groups,
             self.clients,
             self.offsets,
-            self._tables.groups_writer,
+            self.tables.groups_writer,
             self.stats,
             now_ms=now_ms,
         ).add_to(table)
@@ -465,12 +379,9 @@ class Broker:
         StatisticsHandlers(
             live,
             store,
-            self.topics,
-            self.groups,
-            self.offsets,
+            tables,
             self.clients,
             self.stats,
-            self.store_stats,
             now_ms=now_ms,
             loads=self._loads,
             delay_progress=self.delay.progress,
@@ -516,32 +427,32 @@ class Broker:
 
     async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`."""
-        self._tables.delays_file.load(self.delay.load)
-        log_end = self.store.core.log.written
+        self.tables.delays_file.load(self.delay.load)
+        log_end = self.store.log.written
         self.delay.begin_trail(log_end)
         self.offsets.begin_trail(log_end)
         try:
             async with self._client.running(), trio.open_nursery() as tasks:
                 self._nursery = tasks
                 for task in (
-                    self.creation.run,
+                    self.tables.creation.run,
                     self.pulls.run,
                     self.notifier.run,
                     self.housekeeping.run,
                 ):
                     tasks.start_soon(task)
-                for writer in (self._tables.topics_writer, self._tables.groups_writer):
+                for writer in (self.tables.topics_writer, self.tables.groups_writer):
                     tasks.start_soon(writer.run, None)
                 async with trio.open_nursery() as servers:
                     if self.replication.is_master:
                         # Clients that know it may be here at once, and it does not know yet what
                         # sends have to wait for, nor whether another one is master by now.
-                        self.store.core.set_refused(Refusal.STARTING, True)
+                        self.store.set_refused(Refusal.STARTING, True)
                     await servers.start(self.server.run)
                     await servers.start(self.vip_server.run)
                     await tasks.start(self.replication.run)
                     await self.registration.register_once(self._client)
-                    self.store.core.set_refused(Refusal.STARTING, False)
+                    self.store.set_refused(Refusal.STARTING, False)
                     self._start_tasks(tasks)
                     task_status.started(self)
                     await self._stop.wait()
@@ -556,13 +467,13 @@ class Broker:
         config = self.live.current
         tasks.start_soon(self.registration.run)
         tasks.start_soon(
-            self._tables.offsets_writer.run, config.flush_consumer_offset_interval_ms / 1000
+            self.tables.offsets_writer.run, config.flush_consumer_offset_interval_ms / 1000
         )
         # A slave has its master's progress, for the time when it is master itself.
         tasks.start_soon(self.delay_writer.run, config.flush_delay_offset_interval_ms / 1000)
         tasks.start_soon(self.stats.run)
         tasks.start_soon(self._protect)
-        tasks.start_soon(self.store_stats.run)
+        tasks.start_soon(self.stats.store.run)
 
     async def _protect(self) -> None:
         """Take the right to consume from groups that are so far behind that they read from disk.
@@ -596,9 +507,9 @@ class Broker:
             except StorageError as exc:
                 logger.error("the store could not be flushed: %s", exc)
             for writer in (
-                self._tables.topics_writer,
-                self._tables.groups_writer,
-                self._tables.offsets_writer,
+                self.tables.topics_writer,
+                self.tables.groups_writer,
+                self.tables.offsets_writer,
                 self.delay_writer,
             ):
                 try:
@@ -626,7 +537,7 @@ class Broker:
 
     def _end_round(self) -> None:
         """Requests that came together are served: pass on what they brought."""
-        self.replication.end_round()
+        self.replication.pump.end_round()
         self.pulls.answer_woken()
 
     def _message_arrived(self, message: Dispatched) -> None:
@@ -635,11 +546,11 @@ class Broker:
         self.pulls.message_arrived(message)
 
     def _topic_changed(self, topic: TopicConfig | None) -> None:
-        self._tables.topics_writer.mark()
+        self.tables.topics_writer.mark()
         self.registration.topic_changed(topic)
 
     def _group_changed(self, group: SubscriptionGroupConfig | None) -> None:
-        self._tables.groups_writer.mark()
+        self.tables.groups_writer.mark()
 
     def _registered(self, answer: Registered) -> None:
         # One nameserver's word counts: two of them may not agree on which topics are ordered.

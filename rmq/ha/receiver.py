@@ -236,7 +236,7 @@ class Receiver:
     def _flushed(self, outcome: FlushOutcome) -> None:
         self._flush_wait = None
         if outcome is FlushOutcome.FAILED:
-            self._fail(self._store.core.failure or StoreUnavailableError("the store is closed"))
+            self._fail(self._store.failure or StoreUnavailableError("the store is closed"))
         else:
             self._finish_turn(trio.current_time())
 

@@ -78,6 +78,20 @@ class HaServerConfig:
             raise ConfigError("links_max", f"{self.links_max} is below 1")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaServerListener:
+    """Whom a server tells what slaves say; each is called in the step in which that is read."""
+
+    in_sync_changed: Callable[[], None] | None = None
+    """A slave has come to be in sync, or is no longer."""
+    recorded: Callable[[], None] | None = None
+    """A slave has an in-sync record on its disk."""
+    visible_moved: Callable[[], None] | None = None
+    """Slaves hold more than before (`PendingAcks.visible`)."""
+    in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
+    """Runs what answers sends, so that their answers leave together and at once."""
+
+
 class ReplicationWait:
     """Sends that are released together."""
 
@@ -124,15 +138,6 @@ class HaServer:
         self.config = config
         self.allowed = config.allowed
         """May be changed at any time; open connections stay."""
-        self.on_in_sync_changed: Callable[[], None] | None = None
-        """Called when a slave got in sync or out of sync."""
-        self.on_recorded: Callable[[], None] | None = None
-        """Called when a slave has an in-sync record on its disk."""
-        self.on_replicated: Callable[[], None] | None = None
-        """Called when slaves hold more than before (`PendingAcks.visible`)."""
-        self.in_one_round: Callable[[Callable[[], None]], None] = lambda act: act()
-        """Runs a function that answers sends, so that the responses are written together at once.
-        """
         self._store_log = log
         self._connections: list[_Connection] = []
         self._in_sync_most = 0
@@ -140,6 +145,14 @@ class HaServer:
         self._limiter = trio.CapacityLimiter(_READ_THREADS)
         self._nursery: trio.Nursery | None = None
         self._tick_scope = trio.CancelScope()
+        self.listen(HaServerListener())
+
+    def listen(self, listener: HaServerListener) -> None:
+        """Tell a broker what slaves say from now on."""
+        self._tell_in_sync_changed = listener.in_sync_changed
+        self._tell_recorded = listener.recorded
+        self._tell_visible_moved = listener.visible_moved
+        self._in_one_round = listener.in_one_round
 
     # --- called by the broker ----------------------------------------------------------------
 
@@ -342,13 +355,13 @@ class HaServer:
             now = trio.current_time()
             heard = self.master.records_heard
             link.receive(data, now)
-            if self.master.records_heard != heard and self.on_recorded is not None:
-                self.on_recorded()
+            if self.master.records_heard != heard and self._tell_recorded is not None:
+                self._tell_recorded()
             if not connection.is_told and link.slave is not None:
                 connection.is_told = True
                 self._link_log.connected(connection.host, link, self._store_log.end, now)
             self._note_in_sync(now)
-            self.in_one_round(self._release_sends)
+            self._in_one_round(self._release_sends)
             self._push(connection, now)
         return link.end_reason
 
@@ -363,8 +376,8 @@ class HaServer:
     # --- consequences of reports --------------------------------------------------------------
 
     def release_sends(self) -> None:
-        """Answer the sends whose messages enough slaves hold, and pump."""
-        self.in_one_round(self._release_sends)
+        """Answer the sends whose messages enough slaves hold, and tell slaves what is new."""
+        self._in_one_round(self._release_sends)
         self.pump()
 
     def _release_sends(self) -> None:
@@ -372,8 +385,8 @@ class HaServer:
         pending_acks = self.master.pending_acks
         visible = pending_acks.visible
         waits = pending_acks.release()
-        if pending_acks.visible != visible and self.on_replicated is not None:
-            self.on_replicated()
+        if pending_acks.visible != visible and self._tell_visible_moved is not None:
+            self._tell_visible_moved()
         for wait in waits:
             wait.end(AckOutcome.REPLICATED)
 
@@ -396,10 +409,10 @@ class HaServer:
             for connection in self._connections:
                 # Frames to native slaves say how many are in sync, and whether they are.
                 self._push(connection, now)
-            if self.on_in_sync_changed is not None:
-                self.on_in_sync_changed()
+            if self._tell_in_sync_changed is not None:
+                self._tell_in_sync_changed()
             if len(self.master.pending_acks) and not slaves.is_enough:
-                self.in_one_round(self._give_up_waiting)
+                self._in_one_round(self._give_up_waiting)
 
     def _give_up_waiting(self) -> None:
         """Answer all waiting sends now: too few slaves are left to release them."""

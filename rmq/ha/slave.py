@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.errors import ConfigError, LogGapError, StoreError, StoreUnavailableError
+from rmq.errors import ConfigError, LogGapError, StoreError
 from rmq.ha import stock_master
 from rmq.ha.protocol.slave_link import EndKind, LinkEnd, MasterView, SlaveLink
 from rmq.ha.protocol.wire import NONCE_BYTES, CatchUp
@@ -346,14 +346,7 @@ class SlaveRunner:
             self._store.raw_room(1)
 
     def _refusal(self) -> StoreError | None:
-        """Return why the store refuses writes; None if it does not."""
-        core = self._store.core
-        if core.refusal is None:
-            return None
-        cause = core.failure or core.dispatcher.error
-        if cause is None:
-            return StoreUnavailableError(core.refusal.value)
-        return StoreUnavailableError(f"{core.refusal.value}: {cause}", hint=cause.hint)
+        return self._store.refusal_error()
 
     # --- one connection ----------------------------------------------------------------------
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rmq.remoting.client import RemotingClient
-    from rmq.store.core import StoreCore
     from rmq.store.store import MessageStore
 
 _TIMEOUT_S: Final = 3.0
@@ -66,8 +65,8 @@ async def examine(
     Returns the extent of the master's log, or why it must not be followed. May raise `StoreError`
     while it prepares an empty log.
     """
-    segment_bytes = store.core.config.segment_bytes
-    end = store.core.log.readable
+    segment_bytes = store.config.segment_bytes
+    end = store.log.readable
     try:
         master = await _extent(client, address)
         if master.begin % segment_bytes:
@@ -93,7 +92,7 @@ async def examine(
                 f"this log ends at {end}, the master's begins at {master.begin}",
                 start,
             )
-        for piece in await _tail(store.core):
+        for piece in await _tail(store):
             if piece.offset >= master.begin and not await _has(client, address, piece):
                 return LinkEnd(
                     EndKind.DIVERGED,
@@ -172,29 +171,29 @@ class _BadTailError(Exception):
     """This log does not end in records."""
 
 
-async def _tail(core: StoreCore) -> list[Piece]:
+async def _tail(store: MessageStore) -> list[Piece]:
     """Return the last record that is whole, and what there is of the next one."""
-    dispatched, end = core.dispatcher.dispatched, core.log.readable
+    dispatched, end = store.dispatched, store.log.readable
     if end - dispatched <= _WALK_INLINE_BYTES:
-        return list(_pieces(core, dispatched, end))
-    return await trio.to_thread.run_sync(lambda: list(_pieces(core, dispatched, end)))
+        return list(_pieces(store, dispatched, end))
+    return await trio.to_thread.run_sync(lambda: list(_pieces(store, dispatched, end)))
 
 
-def _pieces(core: StoreCore, dispatched: int, end: int) -> Iterator[Piece]:
-    last = _last_queued(core)
-    scan = LogScan(core.log.segments, dispatched, end, verify_crc=False)
+def _pieces(store: MessageStore, dispatched: int, end: int) -> Iterator[Piece]:
+    last = _last_queued(store)
+    scan = LogScan(store.log.segments, dispatched, end, verify_crc=False)
     for head in scan:
         last = (head.physical_offset, head.size)
     if scan.bad is not None:
         raise _BadTailError(f"this log has bytes at {scan.offset} that are no record: {scan.bad}")
-    if last is not None and (record := core.log.view(*last)) is not None:
+    if last is not None and (record := store.log.view(*last)) is not None:
         yield Piece(last[0], bytes(record))
-    if scan.offset < end and (begun := core.log.view_from(scan.offset)) is not None:
+    if scan.offset < end and (begun := store.log.view_from(scan.offset)) is not None:
         yield Piece(scan.offset, bytes(begun[: end - scan.offset]))
 
 
-def _last_queued(core: StoreCore) -> tuple[int, int] | None:
+def _last_queued(store: MessageStore) -> tuple[int, int] | None:
     """Return offset and size of the last record that is in a queue."""
-    queue = max(core.queues, key=lambda queue: queue.max_physical, default=None)
+    queue = max(store.queues, key=lambda queue: queue.max_physical, default=None)
     entry = queue.entry(queue.next_offset - 1) if queue is not None and queue.next_offset else None
     return None if entry is None else entry[:2]

@@ -29,8 +29,8 @@ class StoreLog:
     """The log of a running store, at either end."""
 
     def __init__(self, store: MessageStore) -> None:
-        self._log = store.core.log
-        self._segments = store.core.log.segments
+        self._log = store.log
+        self._segments = store.log.segments
 
     @property
     def begin(self) -> int:

@@ -445,6 +445,7 @@ class Appender:
             dispatcher.dispatch(written)
         except StorageError as exc:
             dispatcher.error = exc
+        assert dispatcher.dispatched <= self._log.readable, dispatcher.marks()
 
     def _roll(self) -> None:
         """Begin the next segment; the blank at the end of this one needs no dispatch."""

@@ -1,7 +1,8 @@
 """The CommitLog: all messages of a broker, one after the other, over segments.
 
 It knows bytes and offsets, not queues: `append.Appender` encodes messages into it, a slave adds raw
-bytes, and readers take views out of it. Three watermarks, `flushed <= readable <= written`:
+bytes, and readers take views out of it. Three watermarks, `flushed <= readable <= written`, whose
+order is asserted wherever one of them moves:
 
     written    where the next byte goes
     readable   up to where readers may look; behind `written` only while a transient pool is in use
@@ -18,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rmq.errors import LogGapError, StorageError, StoreUnavailableError
 from rmq.model.offsets import PhysicalOffset
@@ -39,6 +40,34 @@ RAW_TOUCH_MIN_BYTES: Final = 64 * 1024
 RAW_TOUCH_BYTES: Final = 2 * MIB
 
 _log = logging.getLogger(__name__)
+
+
+class LogReads(Protocol):
+    """The log as others than the store see it: marks that move, and bytes that stay."""
+
+    @property
+    def segments(self) -> Segments: ...
+
+    @property
+    def min_offset(self) -> PhysicalOffset: ...
+
+    @property
+    def written(self) -> PhysicalOffset: ...
+
+    @property
+    def readable(self) -> PhysicalOffset: ...
+
+    @property
+    def flushed(self) -> PhysicalOffset: ...
+
+    @property
+    def uncommitted(self) -> int: ...
+
+    def view(self, offset: int, size: int) -> memoryview | None: ...
+
+    def view_from(self, offset: int) -> memoryview | None: ...
+
+    def digest(self, start: int, stop: int) -> bytes: ...
 
 
 class CommitLog:
@@ -85,9 +114,13 @@ class CommitLog:
 
     def advance(self, position: int) -> None:
         """Note that the bytes of `buffer` up to `position` are written."""
-        self.written = PhysicalOffset(self.segment_first + position)
+        self.written = written = PhysicalOffset(self.segment_first + position)
         if not self._pooled:
-            self.readable = self.written
+            self.readable = written
+        assert self.flushed <= self.readable <= written, self._marks()
+
+    def _marks(self) -> str:
+        return f"flushed {self.flushed} <= readable {self.readable} <= written {self.written}"
 
     def write_at(self, position: int, parts: Sequence[bytes | memoryview]) -> None:
         """Put long data at a position of the current segment, as into `buffer`."""
@@ -188,6 +221,7 @@ class CommitLog:
             self.buffer = borrowed
         if not self._pooled:
             self.readable = self.written
+        assert self.flushed <= self.readable <= self.written, self._marks()
 
     # --- segments made ahead ---------------------------------------------------------------
 
@@ -278,6 +312,7 @@ class CommitLog:
                 self._pool.give_back(self._pooled.pop(first))
         if not self._pooled:
             self.readable = self.written
+        assert self.flushed <= self.readable <= self.written, self._marks()
 
     # --- flushing --------------------------------------------------------------------------
 
@@ -288,7 +323,7 @@ class CommitLog:
         ]
 
     def mark_flushed(self, until: int) -> None:
-        assert until <= self.readable, (until, self.readable)
+        assert until <= self.readable, f"flushed {until} <= readable {self.readable}"
         self.flushed = PhysicalOffset(max(self.flushed, until))
 
     # --- reading ---------------------------------------------------------------------------

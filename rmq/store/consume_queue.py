@@ -66,7 +66,7 @@ class ConsumeQueue:
         """The end of the last record that has an entry."""
         self.is_dirty = False
         self.is_watched = False
-        """Whether `Dispatcher.on_dispatched` is told of its new entries."""
+        """Whether `StoreListener.dispatched` is told of its new entries."""
         self.segments = Segments(storage, [directory], segment_bytes)
         self._storage = storage
         self._directory = directory

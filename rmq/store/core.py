@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from rmq.model.record import NewMessage
     from rmq.store.config import StoreConfig
+    from rmq.store.listener import StoreListener
     from rmq.store.segments import Segment
     from rmq.store.storage import Storage
 
@@ -135,9 +136,7 @@ class StoreCore:
         self._expired: list[Segment] = []
         self._is_raw = False
         self.keeps_from: Callable[[], int] | None = None
-        """From which offset on somebody needs the log still: nothing of that expires, unless the
-        disk is so full that segments go before their time. None needs nothing.
-        """
+        """See `StoreListener.needed_from`; None needs nothing."""
         root = config.root
         self._abort_path = root / "abort"
         self.storage.make_directory(root)
@@ -179,6 +178,12 @@ class StoreCore:
         except BaseException:
             lock.release()
             raise
+
+    def listen(self, listener: StoreListener) -> None:
+        """Tell a broker what happens here from now on (`MessageStore.listen`)."""
+        self.dispatcher.on_dispatched = listener.dispatched
+        self.dispatcher.on_read_back = listener.copied
+        self.keeps_from = listener.needed_from
 
     # --- opening and closing ---------------------------------------------------------------
 
@@ -248,6 +253,7 @@ class StoreCore:
                     storage.delete(self._abort_path)
                 raise
             report.ended_at = self.log.written
+        self._check_marks()
         if request is not None:
             if on_cut is not None:
                 on_cut(self)
@@ -294,6 +300,7 @@ class StoreCore:
                 raise
         for queue in self.queues:
             queue.assigned = queue.next_offset
+        self._check_marks()
         # Last: until the end is cut, a recovery must doubt it.
         self._mark_raw(is_raw=False)
         return cut
@@ -373,6 +380,16 @@ class StoreCore:
         """What made the store fail."""
         return self._failure
 
+    def refusal_error(self) -> StoreUnavailableError | None:
+        """Return an error that tells why messages are refused, None if they are taken."""
+        refusal = self.refusal
+        if refusal is None:
+            return None
+        cause = self._failure or self.dispatcher.error
+        if cause is None:
+            return StoreUnavailableError(refusal.value)
+        return StoreUnavailableError(f"{refusal.value}: {cause}", hint=cause.hint)
+
     def fail(self, error: StorageError) -> None:
         """Take no more messages: what the disk holds is not known any longer.
 
@@ -410,6 +427,17 @@ class StoreCore:
         elif not is_full and Refusal.DISK_FULL in self._refusals:
             _log.warning("there is room on the disk again: the store takes messages")
             self._refusals.discard(Refusal.DISK_FULL)
+
+    def _check_marks(self) -> None:
+        """Assert how the marks stand to each other, where several of them have moved."""
+        log, dispatcher, point = self.log, self.dispatcher, self._recovery_point
+        assert log.flushed <= log.readable, f"flushed {log.flushed} <= readable {log.readable}"
+        assert log.readable <= log.written, f"readable {log.readable} <= written {log.written}"
+        assert dispatcher.dispatched <= log.readable, dispatcher.marks()
+        assert point <= dispatcher.dispatched, (
+            f"recovery point {point} <= dispatched {dispatcher.dispatched}"
+        )
+        assert point <= log.flushed, f"recovery point {point} <= flushed {log.flushed}"
 
     def statistics(self) -> StoreStatistics:
         log = self.log
@@ -497,6 +525,7 @@ class StoreCore:
             if was_empty and len(self.log.segments):
                 # It begins where the master's begins: there is nothing to dispatch before.
                 self.dispatcher.dispatched = self.log.min_offset
+                self._check_marks()
 
     def _mark_raw(self, *, is_raw: bool) -> None:
         """Let the next start know, durably, whether the log is written as raw bytes."""
@@ -734,6 +763,7 @@ class StoreCore:
         if plan.topic_deletions == self._topic_deletions:
             self._recovery_point = PhysicalOffset(plan.point.physical_offset)
             self._index_name_at_point = plan.point.index_name
+        self._check_marks()
 
     def _save_point_now(self) -> None:
         self.flush()

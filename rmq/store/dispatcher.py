@@ -4,7 +4,8 @@ There is one path, `Dispatcher.dispatch`, and two ways to it: `Appender` hands o
 just written, and `catch_up` reads them back from the log: on a slave, after a failure, and in
 recovery. Both give the same bytes, because both hand over what the log says and nothing else.
 
-The watermark `dispatched` moves record by record, so that after an error the rest is done later.
+The watermark `dispatched` moves record by record, so that after an error the rest is done later. It
+never passes the log's `readable`; only a recovery, which finds out where the log ends, looks ahead.
 """
 
 from __future__ import annotations
@@ -99,17 +100,15 @@ class Dispatcher:
         self.error: StorageError | None = None
         """Why the last attempt to dispatch failed; a later `catch_up` that works clears it."""
         self.on_dispatched: Callable[[Dispatched], None] | None = None
-        """Called for each record that got an entry in a queue that is watched
-        (`ConsumeQueue.is_watched`), for instance to wake who waits for it.
-        """
+        """See `StoreListener.dispatched`."""
         self.bound: Callable[[], int] | None = None
         """Up to which offset of the log there may be entries at all; None is no bound.
 
-        What lies behind it is in the log and in no queue: nobody reads it. Who sets or moves the
-        bound sees to it that `catch_up` is called then (`MessageStore.bound_moved`).
+        What lies behind it is in the log and in no queue: no consumer reads it. When it is set or
+        moves, `catch_up` has to be called (`MessageStore.set_visible_bound`).
         """
         self.on_read_back: Callable[[int, int], None] | None = None
-        """Called with number and size of records that `catch_up` has dispatched."""
+        """See `StoreListener.copied`."""
         self.fail_on_gap = False
         """Raise `QueueGapError` where entries are missing, also before the first one of a queue.
 
@@ -125,6 +124,10 @@ class Dispatcher:
     def lag_bytes(self) -> int:
         """How much of the log has no entries yet."""
         return self._commit_log.readable - self.dispatched
+
+    def marks(self) -> str:
+        """Return how the marks should stand to each other, with their numbers, for an assert."""
+        return f"dispatched {self.dispatched} <= readable {self._commit_log.readable}"
 
     def dispatch(self, records: Sequence[WrittenRecord]) -> None:
         """Add the entries of records that follow each other in the log.
@@ -332,6 +335,7 @@ class Dispatcher:
             if self._index is not None:
                 self._index.publish()
         self.error = None
+        assert self.dispatched <= log.readable, self.marks()
         if scan.bad is not None and not has_stopped:
             raise BadLogError(scan.offset, scan.bad)
         return has_stopped and scan.offset < stop

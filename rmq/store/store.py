@@ -23,6 +23,7 @@ import msgspec
 import trio
 
 from rmq.errors import StorageError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.append import AppendResult, AppendStatus
 from rmq.store.config import MIB, FlushMode
 from rmq.store.core import DEFAULT_STORE_HOST, StoreCore
@@ -31,13 +32,15 @@ from rmq.store.flusher import Flusher, FlushOutcome, FlushWait
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from pathlib import Path
 
-    from rmq.model.offsets import PhysicalOffset
+    from rmq.errors import StoreUnavailableError
     from rmq.model.record import NewMessage
     from rmq.store.append import BatchResult
+    from rmq.store.commit_log import LogReads
     from rmq.store.config import StoreConfig
-    from rmq.store.core import StoreStatistics
-    from rmq.store.reads import MessageReads
+    from rmq.store.core import Refusal, StoreStatistics
+    from rmq.store.listener import StoreListener
     from rmq.store.recovery import Progress
     from rmq.store.storage import Storage
 
@@ -105,7 +108,14 @@ class MessageStore:
     """A running store; made by `open_store`."""
 
     def __init__(self, core: StoreCore, limiter: trio.CapacityLimiter) -> None:
-        self.core = core
+        self.config = core.config
+        self.log: LogReads = core.log
+        """The CommitLog, to be read; only the store writes to it."""
+        self.queues = core.queues
+        self.reads = core.reads
+        self.recovery = core.recovery
+        """What opening the store found and did."""
+        self._core = core
         self._limiter = limiter
         self._flusher = Flusher(core, limiter)
         self._attention = trio.Event()
@@ -114,19 +124,63 @@ class MessageStore:
         self._dispatch_wanted = trio.Event()
         self._room_wanted = trio.Event()
         core.appender.keeps_room_error = True
-        self.on_append: Callable[[], None] | None = None
-        """Called after each append, for those who pass on what was added."""
+        self._tell_appended: Callable[[], None] | None = None
 
-    @property
-    def reads(self) -> MessageReads:
-        return self.core.reads
+    def listen(self, listener: StoreListener) -> None:
+        """Tell a broker what happens here from now on; the one place where it says so."""
+        self._tell_appended = listener.appended
+        self._core.listen(listener)
+
+    # --- state -----------------------------------------------------------------------------
 
     def statistics(self) -> StoreStatistics:
-        return self.core.statistics()
+        return self._core.statistics()
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Go on with other settings; those that describe the files must stay as they are."""
-        self.core.reconfigure(config)
+        self._core.reconfigure(config)
+        self.config = config
+
+    @property
+    def dispatched(self) -> PhysicalOffset:
+        """Up to where the records of the log have their entries in queues and index."""
+        return self._core.dispatcher.dispatched
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why messages are refused, None if they are taken."""
+        return self._core.refusal
+
+    @property
+    def failure(self) -> StorageError | None:
+        """The error of the disk after which the store takes nothing until it is restarted."""
+        return self._core.failure
+
+    def refusal_error(self) -> StoreUnavailableError | None:
+        """Return an error that tells why messages are refused, None if they are taken."""
+        return self._core.refusal_error()
+
+    def set_refused(self, refusal: Refusal, is_refused: bool) -> None:
+        """Refuse or take messages for a reason that lies outside of the store."""
+        self._core.set_refused(refusal, is_refused)
+
+    def used_ratio(self, path: Path) -> float:
+        """Return how full the disk is that a folder of the store is on."""
+        return self._core.storage.used_ratio(path)
+
+    def last_indexed(self) -> tuple[int, PhysicalOffset]:
+        """Return store time and offset of the record indexed last; zeros if there is none."""
+        index = self._core.index
+        last = None if index is None else index.current
+        return (
+            (0, PhysicalOffset(0))
+            if last is None
+            else (last.end_ms, PhysicalOffset(last.end_offset))
+        )
+
+    def record_boundary(self, offset: int) -> PhysicalOffset:
+        """Return the last end of a record at or before `offset`, in the log. Blocks."""
+        return self._core.record_boundary(offset)
 
     @property
     def flush_waits(self) -> int:
@@ -142,13 +196,17 @@ class MessageStore:
 
     def append(self, messages: Sequence[NewMessage]) -> list[AppendResult]:
         """Append messages, each with its own result; nothing waits for the disk."""
-        results = self.core.append(messages)
+        results = self._core.append(messages)
+        if self._tell_appended is not None:
+            self._tell_appended()
         self._look_after_append()
         return results
 
     def append_batch(self, messages: Sequence[NewMessage]) -> list[AppendResult]:
         """Append messages of one queue as a whole, all or none; nothing waits for the disk."""
-        results = self.core.append_batch(messages)
+        results = self._core.append_batch(messages)
+        if self._tell_appended is not None:
+            self._tell_appended()
         self._look_after_append()
         return results
 
@@ -156,7 +214,9 @@ class MessageStore:
         self, shared: NewMessage, entries: Sequence[tuple[int, bytes, bytes]]
     ) -> BatchResult:
         """Append a batch as clients send it, all or none; nothing waits for the disk."""
-        result = self.core.append_entries(shared, entries)
+        result = self._core.append_entries(shared, entries)
+        if self._tell_appended is not None:
+            self._tell_appended()
         self._look_after_append()
         return result
 
@@ -169,7 +229,7 @@ class MessageStore:
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         results = self.append_batch(messages) if batch else self.append(messages)
-        config = self.core.config
+        config = self._core.config
         end = max((result.end_offset for result in results if _is_put(result)), default=None)
         if config.flush_mode is FlushMode.ASYNC or end is None:
             await trio.lowlevel.cancel_shielded_checkpoint()
@@ -186,23 +246,23 @@ class MessageStore:
 
     def append_raw(self, offset: int, data: bytes | memoryview) -> None:
         """Add bytes of the master's log; they are dispatched soon."""
-        self.core.append_raw(offset, data)
+        self._core.append_raw(offset, data)
         self._dispatch_wanted.set()
         self._look_after_append()
 
     def raw_room(self, size_max: int) -> memoryview:
         """Return where the next bytes of the master's log go; see `StoreCore.raw_room`."""
-        return self.core.raw_room(size_max)
+        return self._core.raw_room(size_max)
 
     def raw_written(self, size: int) -> None:
         """Make bytes that `raw_room` gave the place for part of the log; dispatched soon."""
-        self.core.raw_written(size)
+        self._core.raw_written(size)
         self._dispatch_wanted.set()
         self._look_after_append()
 
     def begin_raw(self, offset: int) -> None:
         """Let an empty log begin where the master's does."""
-        self.core.begin_raw(offset)
+        self._core.begin_raw(offset)
 
     async def settle_tail(self) -> int:
         """Make the log of a slave one to append to; see `StoreCore.settle_tail`.
@@ -210,20 +270,33 @@ class MessageStore:
         It takes as long as dispatching what is left takes; the rest is over at once.
         """
         self._commit()
-        while self.core.dispatch_all_step():
+        while self._core.dispatch_all_step():
             await trio.lowlevel.checkpoint()
         await self.flush()
-        return self.core.settle_tail()
+        return self._core.settle_tail()
 
-    def bound_moved(self) -> None:
-        """Dispatch what `core.dispatcher.bound` lets through by now, or all if there is none."""
+    def set_visible_bound(self, bound: Callable[[], int] | None) -> None:
+        """Let consumers read the log only up to the offset that `bound` returns; None: all of it.
+
+        What lies behind it is in the log and in no queue. Becoming a master (`settle_tail`) and
+        closing the store end the bound.
+        """
+        self._core.dispatcher.bound = bound
+        self._dispatch_wanted.set()
+
+    @property
+    def has_visible_bound(self) -> bool:
+        return self._core.dispatcher.bound is not None
+
+    def visible_bound_moved(self) -> None:
+        """Dispatch what the visible bound lets through by now."""
         self._dispatch_wanted.set()
 
     def when_flushed(
         self, offset: int, callback: Callable[[FlushOutcome], None]
     ) -> FlushWait | None:
         """Call back when the log is on disk up to `offset`, or after `syncFlushTimeout`."""
-        timeout_s = self.core.config.sync_flush_timeout_ms / 1000
+        timeout_s = self._core.config.sync_flush_timeout_ms / 1000
         return self._flusher.when_flushed(offset, timeout_s, callback)
 
     def forget(self, wait: FlushWait) -> None:
@@ -242,9 +315,23 @@ class MessageStore:
         """Flush what is appended by now and return up to where the log is on disk."""
         self._commit()
         await self._flusher.flush()
-        if self.core.failure is not None:
-            raise self.core.failure
-        return self.core.log.flushed
+        if self._core.failure is not None:
+            raise self._core.failure
+        return self._core.log.flushed
+
+    # --- deleting --------------------------------------------------------------------------
+
+    def delete_topic(self, topic: str) -> int:
+        """Remove the queues of a topic; its messages stay in the log until they expire."""
+        return self._core.delete_topic(topic)
+
+    def delete_expired_queues(self, keep: frozenset[str]) -> list[tuple[str, int]]:
+        """Remove queues, of topics not to be kept, all of whose messages are gone from the log."""
+        return self._core.delete_expired_queues(keep)
+
+    def request_cleaning(self) -> None:
+        """Delete old segments in the next rounds of cleaning, whatever the hour."""
+        self._core.retention.arm_manual_deletion()
 
     # --- tasks -----------------------------------------------------------------------------
 
@@ -257,25 +344,23 @@ class MessageStore:
             self._dispatch_log,
             self._expire_segments,
         ]
-        if self.core.config.transient_pool_enabled:
+        if self._core.config.transient_pool_enabled:
             jobs.append(self._commit_pool)
         return jobs
 
     def _look_after_append(self) -> None:
         # A few comparisons per append; the work itself is done by tasks.
-        if self.on_append is not None:
-            self.on_append()
-        if self.core.log.written >= self._attention_at:
+        if self._core.log.written >= self._attention_at:
             self._attention_at = math.inf
             self._attention.set()
-        if self.core.dispatcher.error is not None:
+        if self._core.dispatcher.error is not None:
             self._dispatch_wanted.set()
-        if self.core.appender.room_error is not None:
+        if self._core.appender.room_error is not None:
             self._room_wanted.set()
 
     async def _work_ahead(self) -> None:
         """Flush what has piled up; make the next segment and bring in pages before their time."""
-        core = self.core
+        core = self._core
         while core.failure is None:
             await self._attention.wait()
             self._attention = trio.Event()
@@ -296,7 +381,7 @@ class MessageStore:
 
     async def _save_points(self) -> None:
         """Save recovery points by time and by how much was written."""
-        core = self.core
+        core = self._core
         last = trio.current_time()
         while True:
             interval_s = core.config.recovery_point_interval_ms / 1000
@@ -327,7 +412,7 @@ class MessageStore:
 
     async def _dispatch_log(self) -> None:
         """Dispatch what did not come in by `append`: a slave's bytes, or what failed before."""
-        dispatcher = self.core.dispatcher
+        dispatcher = self._core.dispatcher
         while True:
             await self._dispatch_wanted.wait()
             self._dispatch_wanted = trio.Event()
@@ -340,10 +425,10 @@ class MessageStore:
                 self._dispatch_wanted.set()
             except BadLogError as exc:
                 # They are from outside. Whoever goes on would have messages that nobody ever sees.
-                self.core.fail(
+                self._core.fail(
                     StorageError(
                         "dispatch",
-                        str(self.core.config.commit_log_paths[0]),
+                        str(self._core.config.commit_log_paths[0]),
                         f"bytes that are no record at {exc}",
                         hint="compare this log with its master's: `rmq ha verify`, then"
                         " `rmq ha resync`",
@@ -355,19 +440,19 @@ class MessageStore:
     async def _commit_pool(self) -> None:
         """Copy what the transient pool holds into the files."""
         while True:
-            await trio.sleep(self.core.config.commit_interval_ms / 1000)
+            await trio.sleep(self._core.config.commit_interval_ms / 1000)
             self._commit()
             if self._flusher.waiting:
                 self._flusher.request()
 
     def _commit(self) -> None:
-        if self.core.log.uncommitted:
-            self.core.log.commit()
+        if self._core.log.uncommitted:
+            self._core.log.commit()
             self._dispatch_wanted.set()
 
     async def _expire_segments(self) -> None:
         """Delete what is old or in the way, and refuse messages when the disk is full."""
-        core = self.core
+        core = self._core
         while True:
             try:
                 plan = core.plan_expiry(datetime.now().hour)  # noqa: DTZ005 - hours are local

@@ -17,8 +17,10 @@ import msgspec
 import trio
 import trio.testing
 
-from rmq.broker.broker import Broker, Tables, serve_broker
+from rmq.broker.broker import Broker, serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.broker.origin import Origin
+from rmq.broker.tables.saved import Tables
 from rmq.ha.identity import HaIdentity
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
@@ -91,7 +93,7 @@ class PartBroker:
         self.clients = broker.clients
         self.pulls = broker.pulls
         self.store = broker.store
-        self.core = broker.store.core
+        self.core = broker.store._core
         self.served: Served
         self.limiter: trio.CapacityLimiter
 
@@ -257,7 +259,7 @@ async def part_broker(
     store = MessageStore(core, limiter)
     tables = Tables(live.current, clock)
     identity = HaIdentity(bytes(16))
-    broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=clock)
+    broker = Broker(live, tables, store, identity, Origin(store_host, clock))
     kit = PartBroker(broker, tables, storage, clock)
     kit.limiter = limiter
     try:
@@ -265,7 +267,7 @@ async def part_broker(
             trio.open_nursery() as nursery,
             serving(broker.table, listeners=[broker]) as kit.served,
         ):
-            for task in (*store.jobs(), broker.pulls.run, broker.creation.run):
+            for task in (*store.jobs(), broker.pulls.run, broker.tables.creation.run):
                 nursery.start_soon(task)
             for writer in (tables.topics_writer, tables.groups_writer):
                 nursery.start_soon(writer.run, None)

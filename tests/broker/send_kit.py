@@ -14,8 +14,10 @@ import msgspec
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from rmq.broker.broker import Broker, Tables
+from rmq.broker.broker import Broker
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.broker.origin import Origin
+from rmq.broker.tables.saved import Tables
 from rmq.ha.identity import HaIdentity
 from rmq.model.properties import decode_properties, encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
@@ -230,14 +232,14 @@ class SendBroker:
         self.topics = broker.topics
         self.groups = broker.groups
         self.store = broker.store
-        self.core = broker.store.core
+        self.core = broker.store._core
         self.served: Served
         self.limiter: trio.CapacityLimiter
         self.nursery: trio.Nursery
 
     def start_creation(self) -> None:
         """Begin to create topics that are sent to."""
-        self.nursery.start_soon(self.broker.creation.run)
+        self.nursery.start_soon(self.broker.tables.creation.run)
 
     def attach(self, name: str = PRODUCER) -> Peer:
         return self.served.attach(name)
@@ -322,7 +324,7 @@ async def send_broker(
     store = MessageStore(core, limiter)
     tables = Tables(live.current, clock)
     identity = HaIdentity(bytes(16))
-    broker = Broker(live, tables, store, identity, store_host=store_host, now_ms=clock)
+    broker = Broker(live, tables, store, identity, Origin(store_host, clock))
     kit = SendBroker(broker, tables, storage, clock)
     kit.limiter = limiter
     try:

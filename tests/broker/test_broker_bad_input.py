@@ -202,7 +202,7 @@ async def test_a_consumer_that_vanishes_mid_pull_leaves_nothing(tmp_path: Path) 
             await wait_all_tasks_blocked(0.001)
         assert [group.unanswered for group in statistics.groups] == [0] * len(statistics.groups)
         assert not any(
-            queue.is_watched for queue in broker.broker.store.core.queues if (queue.topic == TOPIC)
+            queue.is_watched for queue in broker.broker.store.queues if (queue.topic == TOPIC)
         )
         assert (await broker.ask(pull(0, 0))).code == ResponseCode.SUCCESS
 

@@ -273,7 +273,7 @@ async def test_topics_groups_and_offsets_of_a_stock_broker_are_taken_over(tmp_pa
         assert broker.broker.offsets.topics_of("golden_push") >= {"GoldenTopic"}
         assert await offset_of(broker, "GoldenTopic", "golden_push") > 0
         # And it goes on from there.
-        before = broker.broker.store.core.queues.by_key["GoldenTopic", 0].next_offset
+        before = broker.broker.store.queues.by_key["GoldenTopic", 0].next_offset
         sent = await broker.ask(send(b"ours", topic="GoldenTopic"))
         assert int(ext(sent)["queueOffset"]) == before
         view = await broker.ask(

@@ -249,7 +249,7 @@ def _check_size(rig: Rig, handles: int, note: Callable[[str, str], None]) -> Non
     if channels > CHANNELS_MAX:
         note("connections are kept in memory", f"{channels} ends of them")
     # Every queue may have a file or two open.
-    if (now := _handles()) > handles + 64 + 2 * len(rig.broker.store.core.queues):
+    if (now := _handles()) > handles + 64 + 2 * len(rig.broker.store.queues):
         note("files or connections are left open", f"{handles} before, {now} after")
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from rmq.broker.broker import Tables, serve_broker
+from rmq.broker.broker import serve_broker
 from rmq.broker.tables.groups import BUILT_IN_GROUPS
+from rmq.broker.tables.saved import Tables
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.kv_keeper import KvKeeper
 from rmq.remoting.client import open_client

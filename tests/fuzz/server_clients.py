@@ -86,7 +86,7 @@ async def create_topic(rig: Rig, peer: Peer, topic: str) -> None:
 
 def ends(rig: Rig, topic: str) -> dict[int, int]:
     """Return where the queues of a topic end."""
-    queues = rig.broker.store.core.queues
+    queues = rig.broker.store.queues
     return {
         queue_id: queue.next_offset
         for queue_id in range(QUEUES)

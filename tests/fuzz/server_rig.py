@@ -203,7 +203,7 @@ class Rig:
         left["queues waited for"] = broker.pulls.holds.queues
         left["watched queues"] = [
             (queue.topic, queue.queue_id)
-            for queue in broker.store.core.queues
+            for queue in broker.store.queues
             if queue.is_watched and queue.topic != _SCHEDULE_TOPIC
         ]
         return {name: value for name, value in left.items() if value}
@@ -215,7 +215,7 @@ def entries_of(broker: Broker) -> dict[tuple[str, int], list[tuple[int, int, int
         (queue.topic, queue.queue_id): [
             queue.entry(offset) for offset in range(queue.min_offset, queue.next_offset)
         ]
-        for queue in broker.store.core.queues
+        for queue in broker.store.queues
         if queue.next_offset > queue.min_offset
     }
 

@@ -83,7 +83,7 @@ async def do_what_must_not_be(rig: Rig) -> None:
     await rig.settle()
     logging.getLogger("rmq.broker").error("something is wrong")
     rig.nursery.start_soon(_burn, name="rmq that takes its time")
-    rig.broker.store.core.queues.open("FuzzA", 0).is_watched = True
+    rig.broker.store.queues.open("FuzzA", 0).is_watched = True
     rig.answers.ledger[10**9] = (1, 1)
     for other in rig.broker.server.channels:
         if other.peer.endswith(f":{peer.stream.socket.getsockname()[1]}"):

@@ -241,14 +241,14 @@ class Pair:
 
     async def equal(self, one: Broker, other: Broker) -> None:
         """Wait until two logs end at the same offset, and compare them."""
-        logs = one.store.core.log, other.store.core.log
+        logs = one.store.log, other.store.log
         await self.until(lambda: logs[0].written == logs[1].written, "logs are equally long")
         assert log_bytes(one) == log_bytes(other)
 
 
 def log_bytes(broker: Broker) -> bytes:
     """Return the whole log of a broker."""
-    log = broker.store.core.log
+    log = broker.store.log
     parts: list[bytes] = []
     offset: int = log.min_offset
     while (view := log.view_from(offset)) is not None:

@@ -87,7 +87,7 @@ class Wire:
 
     @property
     def stored(self) -> bytes:
-        log = self.store.core.log
+        log = self.store.log
         views = [
             log.view_from(offset) for offset in range(0, log.readable, log.segments.segment_bytes)
         ]
@@ -356,7 +356,7 @@ async def test_writing_ends_when_the_bytes_have_expired(tmp_path: Path) -> None:
         nursery.start_soon(write)
         await settled()
         assert ended == []
-        wire.store.core.log.segments.drop_first()
+        wire.store.log.segments.drop_first()
         while not ended:
             wire.take()
             await settled()

@@ -61,13 +61,13 @@ async def test_a_slave_begins_to_catch_up_within_a_second(tmp_path: Path) -> Non
         # Several segments of 256 KiB: the oldest is copied, too.
         for _ in range(8):
             await it.send(master, 100, size=1000)
-        assert master.store.core.log.written > 2 * 256 * 1024
+        assert master.store.log.written > 2 * 256 * 1024
         started = trio.current_time()
         slave = await it.start("two", "SLAVE")
-        await it.until(lambda: slave.store.core.log.written > 0, "the first byte is there")
+        await it.until(lambda: slave.store.log.written > 0, "the first byte is there")
         assert trio.current_time() - started < 1.0
         await it.equal(master, slave)
-        assert slave.store.core.log.min_offset == 0
+        assert slave.store.log.min_offset == 0
 
 
 async def test_a_slave_can_begin_with_the_last_file(tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ async def test_a_slave_can_begin_with_the_last_file(tmp_path: Path) -> None:
         for _ in range(8):
             await it.send(master, 100, size=1000)
         slave = await it.start("two", "SLAVE", {"haCatchUpFrom": "last"})
-        log = slave.store.core.log
-        end = master.store.core.log.written
+        log = slave.store.log
+        end = master.store.log.written
         await it.until(lambda: log.written == end, "the end is there")
         assert log.min_offset == end // (256 * 1024) * 256 * 1024
 
@@ -120,7 +120,7 @@ async def test_the_mode_changes_at_a_definite_offset_under_load(tmp_path: Path) 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(load)
             for role in ("SYNC_MASTER", "ASYNC_MASTER") * 5:
-                before = master.store.core.log.written
+                before = master.store.log.written
                 body = f"brokerRole={role}\n".encode()
                 answer = await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=body)
                 assert answer.code == OK, answer.remark
@@ -129,7 +129,7 @@ async def test_the_mode_changes_at_a_definite_offset_under_load(tmp_path: Path) 
                     assert status.waits_for or status.mode == "SYNC_MASTER"
                     status = await it.status(master)
                 assert status.mode == role
-                assert before <= status.mode_offset <= master.store.core.log.written
+                assert before <= status.mode_offset <= master.store.log.written
                 await trio.sleep(0.02)
             is_over.set()
         assert set(codes) == {OK}
@@ -140,15 +140,15 @@ async def test_too_few_slaves_refuse_messages_before_they_are_stored(tmp_path: P
     async with pair(tmp_path) as it:
         master = await it.start("one", "SYNC_MASTER", {"minInSyncReplicas": "1"})
         await it.create_topic(master)
-        end = master.store.core.log.written
+        end = master.store.log.written
         assert await it.send(master, 5) == [REFUSED] * 5
-        assert master.store.core.log.written == end
+        assert master.store.log.written == end
         assert "minInSyncReplicas" in (await it.status(master)).state
         await it.start("two", "SLAVE")
         await it.in_sync(master)
         assert await it.send(master, 5) == [OK] * 5
         await it.stop("two")
-        await it.until(lambda: master.store.core.refusal is not None, "the slave is missed")
+        await it.until(lambda: master.store.refusal is not None, "the slave is missed")
         assert await it.send(master, 5) == [REFUSED] * 5
 
 
@@ -174,7 +174,7 @@ async def test_only_what_the_slave_flushed_counts_if_so_wanted(tmp_path: Path) -
         slave = await it.start("two", "SLAVE", {"flushIntervalCommitLog": "60000"})
         await it.in_sync(master)
         assert await it.send(master, 20) == [OK] * 20
-        assert slave.store.core.log.flushed == slave.store.core.log.written
+        assert slave.store.log.flushed == slave.store.log.written
 
 
 async def test_unreplicated_messages_can_be_hidden(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ async def test_unreplicated_messages_can_be_hidden(tmp_path: Path) -> None:
         await it.equal(master, slave)
         assert await it.send(master, 4) == [OK] * 4
         await it.until(
-            lambda: master.store.core.dispatcher.lag_bytes == 0, "everything is to be seen"
+            lambda: master.store.statistics().dispatch_lag_bytes == 0, "everything is to be seen"
         )
         assert len(await it.bodies(master)) == 8
 

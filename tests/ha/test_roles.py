@@ -148,7 +148,7 @@ async def test_a_hand_over_under_load_loses_nothing_that_was_acknowledged(
 async def test_between_two_roles_the_store_refuses_what_it_refused_before(tmp_path: Path) -> None:
     async with pair(tmp_path) as it:
         master = await it.start("one", "SYNC_MASTER")
-        core = master.store.core
+        core = master.store._core
         core.set_refused(Refusal.HANDING_OVER, True)
         found: list[Refusal | None] = []
 
@@ -188,7 +188,7 @@ async def test_a_demoted_master_can_be_promoted_again(tmp_path: Path) -> None:
         assert await it.send(master, 0) == []
         answer = await _demote(it, master, force=True)
         assert answer.code == OK, answer.remark
-        assert HaDemoteBody.decode(answer.body).end == master.store.core.log.written
+        assert HaDemoteBody.decode(answer.body).end == master.store.log.written
         assert set(await it.send(master, 2)) == {REFUSED}
         answer = await _promote(it, master)
         assert answer.code == OK, answer.remark
@@ -277,7 +277,7 @@ async def test_a_slave_that_missed_too_much_begins_anew(tmp_path: Path, secret: 
         for _ in range(8):
             await it.send(master, 100, size=1000)
         # As retention does it, only at once.
-        core = master.store.core
+        core = master.store._core
         await master.store.flush()
         while core.log.segments.first < 512 * 1024:
             core.log.segments.drop_first()
@@ -296,7 +296,7 @@ async def test_a_slave_that_missed_too_much_begins_anew(tmp_path: Path, secret: 
         assert again is not None
         await it.in_sync(master)
         await it.equal(master, again)
-        assert again.store.core.log.min_offset == 512 * 1024
+        assert again.store.log.min_offset == 512 * 1024
         # What it had is beside the new log.
         (aside,) = (tmp_path / "two").glob("commitlog-set-aside-*")
         assert (aside / f"{0:020}").read_bytes()[: len(held)] == held

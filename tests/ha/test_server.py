@@ -15,7 +15,7 @@ from rmq.ha import master_channel as sending
 from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import REPORT, TRANSFER
-from rmq.ha.server import HaServer, HaServerConfig
+from rmq.ha.server import HaServer, HaServerConfig, HaServerListener
 from tests.ha.protocol.kit_master import (
     HOST,
     KIB,
@@ -289,8 +289,12 @@ async def test_those_concerned_hear_of_changes(tmp_path: Path) -> None:
         counts: list[int] = []
         visible: list[int] = []
         slaves, pending_acks = run.master.slaves, run.master.pending_acks
-        run.server.on_in_sync_changed = lambda: counts.append(slaves.in_sync_count)
-        run.server.on_replicated = lambda: visible.append(pending_acks.visible)
+        run.server.listen(
+            HaServerListener(
+                in_sync_changed=lambda: counts.append(slaves.in_sync_count),
+                visible_moved=lambda: visible.append(pending_acks.visible),
+            )
+        )
         with stranger(run) as peer:
             slave = await in_sync_native(run, peer)
             assert counts == [1]
@@ -372,7 +376,7 @@ async def test_expired_bytes_end_the_link_of_a_slave_that_needs_them(tmp_path: P
             await slave.report(0)
             offset, body = await slave.frame()
             assert (offset, run.bytes_of_log(0, len(body))) == (0, body)
-            run.store.core.retention.arm_manual_deletion()
+            run.store.request_cleaning()
             drop_first_segments(run, 4)
             assert run.log.begin > 0
             data = await slave.wait_closed()
@@ -389,7 +393,7 @@ async def test_expired_bytes_end_the_link_of_a_slave_that_needs_them(tmp_path: P
 def drop_first_segments(run: Serving, count: int) -> None:
     """Delete the oldest segments, as retention does."""
     for _ in range(count):
-        run.store.core.log.segments.drop_first()
+        run.store.log.segments.drop_first()
 
 
 # ---- the server itself --------------------------------------------------------------------------

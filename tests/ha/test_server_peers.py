@@ -218,7 +218,7 @@ async def test_a_slave_that_never_reads_does_not_keep_expired_files(
             run.put(40, size=64 * KIB)
             assert run.only_link.is_blocked
             assert [name for name in open_files() if name.startswith(str(tmp_path))]
-            segments = run.store.core.log.segments
+            segments = run.store.log.segments
             while segments.first < run.log.end - MIB:
                 segments.drop_first()
             mock_clock.jump(1.1)

@@ -10,7 +10,7 @@ import pytest
 from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import PREAMBLE, REPORT, TRANSFER
-from rmq.ha.server import REPORT_PAUSE_S
+from rmq.ha.server import REPORT_PAUSE_S, HaServerListener
 from tests.ha.protocol.kit_master import (
     KIB,
     MIB,
@@ -229,7 +229,9 @@ async def test_a_slave_that_takes_no_bytes_is_left_out_though_it_reports(
     async with serving(tmp_path, rules=rules, store={"segment_bytes": 4 * MIB}) as run:
         changes: list[int] = []
         slaves = run.master.slaves
-        run.server.on_in_sync_changed = lambda: changes.append(slaves.in_sync_count)
+        run.server.listen(
+            HaServerListener(in_sync_changed=lambda: changes.append(slaves.in_sync_count))
+        )
         with stock_slave(run) as slave:
             await slave.report(0)
             await slave.report(0)

@@ -298,7 +298,7 @@ async def test_bytes_that_expire_while_they_are_read_end_the_link(
         tls_serving(files, messages=2000) as run,
         encrypted(run, client_config(files)) as stream,
     ):
-        drop = run.store.core.log.segments.drop_first
+        drop = run.store.log.segments.drop_first
         monkeypatch.setattr(ReadAhead, "run", lambda _: trio.from_thread.run_sync(drop))
         slave = NativePeer(MemoryLog(run.log.segment_bytes))
         await stream.send_all(slave.link.take_output())

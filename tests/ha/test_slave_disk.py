@@ -295,6 +295,6 @@ async def test_reports_do_not_wait_for_queues_to_be_built(mock_clock: MockClock)
             assert master.appended == source.log.end
             assert bodies_of(copy.core) == []
             copy.core.dispatcher.bound = None
-            copy.store.bound_moved()
+            copy.store.visible_bound_moved()
             await hands.settle()
             assert bodies_of(copy.core) == bodies_of(source.core)

@@ -55,10 +55,10 @@ async def test_the_marks_are_those_of_the_store(tmp_path: Path) -> None:
         log = StoreLog(store)
         assert (log.begin, log.end, log.flushed, log.segment_bytes) == (0, 0, 0, 64 * KIB)
         fill(store, 200)
-        assert log.end == store.core.log.written > 64 * KIB
+        assert log.end == store.log.written > 64 * KIB
         await store.flush()
         assert log.flushed == log.end
-        store.core.log.segments.drop_first()
+        store.log.segments.drop_first()
         assert log.begin == 64 * KIB
 
 
@@ -67,8 +67,8 @@ async def test_nothing_behind_the_end_of_a_transient_pool_is_shown(tmp_path: Pat
     async with open_store(config) as store:
         log = StoreLog(store)
         fill(store, 3)
-        assert log.end == store.core.log.readable < store.core.log.written
-        assert log.view(0, store.core.log.written) is None
+        assert log.end == store.log.readable < store.log.written
+        assert log.view(0, store.log.written) is None
 
 
 async def test_a_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_there_is_no_file_for_bytes_that_are_not_there(tmp_path: Path) -> 
         fill(store, 300)
         assert reader.file_at(10**12) is None
         assert reader.file_at(0) is not None
-        store.core.log.segments.drop_first()
+        store.log.segments.drop_first()
         assert reader.file_at(0) is None
         assert reader.view(0, 10) is None
         reader.close()
@@ -124,7 +124,7 @@ async def test_a_segment_of_the_same_name_is_opened_anew(tmp_path: Path) -> None
         assert before is not None
         identity = os.fstat(before[0]).st_ino
         # The log is cut back and grows again.
-        store.core.log.set_end(64 * KIB, flushed=0)
+        store._core.log.set_end(64 * KIB, flushed=0)
         fill(store, 300)
         after = reader.file_at(log.end - 1)
         assert after is not None
@@ -139,7 +139,7 @@ async def test_pages_that_are_not_in_memory_are_noticed(tmp_path: Path) -> None:
     async with open_store(config) as store:
         log = StoreLog(store)
         reader = LogReader(log)
-        first = store.core.log.segments[0]
+        first = store.log.segments[0]
         evict([first])
         wanted = reader.read_ahead_for(100, 50_000)
         assert wanted == ReadAhead(first.path, 100, 100 + READ_AHEAD_BYTES)
@@ -156,7 +156,7 @@ async def test_reading_ahead_stays_within_the_segment(tmp_path: Path) -> None:
         fill(store, 2500, size=3900)
     async with open_store(config) as store:
         reader = LogReader(StoreLog(store))
-        first = store.core.log.segments[0]
+        first = store.log.segments[0]
         evict([first])
         assert reader.read_ahead_for(first.end - 4096, 4096) == ReadAhead(
             first.path, first.size - 4096, first.size
@@ -238,7 +238,7 @@ async def test_a_cold_log_reaches_a_slave_through_a_thread(
     async with open_store(store_config(tmp_path, **sizes)) as store:
         fill(store, 9, size=MIB)
     async with serving(tmp_path, store=sizes) as run:
-        evict(list(run.store.core.log.segments)[:2])
+        evict(list(run.store.log.segments)[:2])
         with stranger(run) as peer:
             slave = NativePeer(MemoryLog(run.log.segment_bytes))
             await slave.follow(peer, run.log.end)

@@ -254,12 +254,12 @@ async def test_a_running_store_shows_messages_when_it_is_told_that_the_bound_mov
         assert running.bodies_of(now.store) == []
         assert woken == []
         offset = results[1].end_offset
-        now.store.bound_moved()
+        now.store.visible_bound_moved()
         await now.settle()
         assert running.bodies_of(now.store) == [b"0", b"1"]
         assert [one.queue_offset for one in woken] == [0, 1]
         now.core.dispatcher.bound = None
-        now.store.bound_moved()
+        now.store.visible_bound_moved()
         await now.settle()
         assert running.bodies_of(now.store) == [b"0", b"1", b"2", b"3"]
         (result,) = await now.store.put([running.message(b"4")])

@@ -447,3 +447,23 @@ def test_a_disk_without_room_for_the_rest_of_the_last_segment_is_an_error() -> N
         log.set_end(4, flushed=0)
     assert caught.value.path == str(log_path(0))
     assert storage.read(log_path(0))[:4] == b"data"
+
+
+# --- the order of the watermarks ------------------------------------------------------------------
+
+
+def test_a_log_that_would_end_before_what_is_flushed_says_both_numbers() -> None:
+    log = new_log()
+    log.roll()
+    write(log, pattern(100))
+    log.mark_flushed(100)
+    with pytest.raises(AssertionError, match="flushed 100 <= readable 40 <= written 40"):
+        log.advance(40)
+
+
+def test_what_cannot_be_read_is_never_flushed() -> None:
+    log = new_log()
+    log.roll()
+    write(log, pattern(100))
+    with pytest.raises(AssertionError, match="flushed 101 <= readable 100"):
+        log.mark_flushed(101)

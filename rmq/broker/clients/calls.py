@@ -191,7 +191,7 @@ class ConsumerCalls:
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         if timestamp_ms != QUEUE_ENDS:
             return self._store.reads.offset_by_time(topic, queue_id, timestamp_ms)
-        queue = self._store.core.queues.get(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         return 0 if queue is None else queue.next_offset
 
     # ---- 223 and 221: how far consumers are ------------------------------------------------------

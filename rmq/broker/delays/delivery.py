@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
     from rmq.model.record import StoredRecord
     from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.store import MessageStore
@@ -65,14 +64,13 @@ class DelayDelivery:
         store: MessageStore,
         levels_ms: tuple[int, ...],
         stats: BrokerStats,
-        store_stats: StoreStats,
         *,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
         self._levels_ms = levels_ms
         self._stats = stats
-        self._store_stats = store_stats
+        self._store_stats = stats.store
         self._now_ms = now_ms
         self._offsets: dict[int, int] = {}
         """By level, the queue offset of the first message not yet delivered."""
@@ -155,7 +153,7 @@ class DelayDelivery:
 
     def _settle(self) -> None:
         """Note what has become durable."""
-        flushed = self._store.core.log.flushed
+        flushed = self._store.log.flushed
         changes = self._changes
         for level, done in self._undurable.items():
             while done and done[0][0] <= flushed:
@@ -194,7 +192,7 @@ class DelayDelivery:
         self._next_due_ms = None
         self.is_started = True
         for level in range(1, len(self._levels_ms) + 1):
-            self._store.core.queues.open(SCHEDULE_TOPIC, level - 1).is_watched = True
+            self._store.queues.open(SCHEDULE_TOPIC, level - 1).is_watched = True
 
     def stop(self) -> None:
         """Have done with delivering, after `run` was cancelled; only what is on disk is kept.
@@ -342,7 +340,7 @@ class DelayDelivery:
         done.append((log_end, offset))
 
     def _queue(self, level: int) -> ConsumeQueue | None:
-        return self._store.core.queues.get(SCHEDULE_TOPIC, level - 1)
+        return self._store.queues.get(SCHEDULE_TOPIC, level - 1)
 
     def _restored(self, record: StoredRecord) -> NewMessage | None:
         """Return a parked message as the one it was meant to be, None if that cannot be."""

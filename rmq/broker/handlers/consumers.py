@@ -109,7 +109,7 @@ class ConsumerHandlers:
         """
         if LOG_END_FIELD not in request.command.ext_fields:
             return {}
-        return {LOG_END_FIELD: str(self._store.core.log.readable)}
+        return {LOG_END_FIELD: str(self._store.log.readable)}
 
     # --- offsets -----------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class ConsumerHandlers:
         request.reply(body=QueryCorrectionOffsetBody(correction_offsets=lowest).encode())
 
     def _min_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._store.core.queues.get(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def clone(self, request: Request[CloneGroupOffsetRequest]) -> None:
@@ -199,7 +199,7 @@ class ConsumerHandlers:
         except ValueError as exc:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"msgId {header.msg_id}: {exc}") from None
         record = self._store.reads.record_at(offset)
-        view = None if record is None else self._store.core.log.view(offset, record.size)
+        view = None if record is None else self._store.log.view(offset, record.size)
         if view is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"there is no message {header.msg_id} here"

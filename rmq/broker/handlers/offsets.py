@@ -72,7 +72,7 @@ class OffsetHandlers:
         header = request.header
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset < 0:
-            queue = self._store.core.queues.get(header.topic, header.queue_id)
+            queue = self._store.queues.get(header.topic, header.queue_id)
             if queue is not None and (
                 queue.min_offset > 0 or self._reads.is_on_disk(header.topic, header.queue_id, 0)
             ):
@@ -141,12 +141,12 @@ class OffsetHandlers:
 
     def max_offset(self, request: Request[GetMaxOffsetRequest]) -> None:
         """30 GET_MAX_OFFSET."""
-        queue = self._store.core.queues.get(request.header.topic, request.header.queue_id)
+        queue = self._store.queues.get(request.header.topic, request.header.queue_id)
         request.reply(GetMaxOffsetResponse(offset=0 if queue is None else queue.next_offset))
 
     def min_offset(self, request: Request[GetMinOffsetRequest]) -> None:
         """31 GET_MIN_OFFSET."""
-        queue = self._store.core.queues.get(request.header.topic, request.header.queue_id)
+        queue = self._store.queues.get(request.header.topic, request.header.queue_id)
         request.reply(GetMinOffsetResponse(offset=0 if queue is None else queue.min_offset))
 
     def earliest(self, request: Request[GetEarliestMsgStoretimeRequest]) -> None:

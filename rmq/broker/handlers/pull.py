@@ -45,11 +45,9 @@ if TYPE_CHECKING:
 
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.origin import Origin
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
@@ -91,29 +89,25 @@ class PullHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
+        tables: Tables,
         clients: ClientRegistry,
-        offsets: ConsumerOffsets,
         stats: BrokerStats,
-        store_stats: StoreStats,
+        origin: Origin,
         *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
         parting: Parting | None = None,
         in_round: Callable[[], bool] = lambda: False,
     ) -> None:
         self._live = live
         self._store = store
         self._reads = store.reads
-        self._topics = topics
-        self._groups = groups
+        self._topics = tables.topics
+        self._groups = tables.groups
         self._clients = clients
-        self._offsets = offsets
+        self._offsets = tables.offsets
         self._stats = stats
-        self._store_stats = store_stats
-        self._store_host = store_host
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._store_host = origin.store_host
+        self._now_ms = origin.now_ms
         self._parting = parting or Parting(store, tuple)
         self.holds = PullHolds(self._watch)
         self._in_round = in_round
@@ -198,7 +192,7 @@ class PullHandlers:
                 hold.request.drop()
 
     def _watch(self, topic: str, queue_id: int, is_watched: bool) -> None:
-        queues = self._store.core.queues
+        queues = self._store.queues
         if is_watched:
             # Groups may have names with which no retry topic can be stored: nothing will come.
             if is_legal_topic(topic):
@@ -208,7 +202,7 @@ class PullHandlers:
             queue.is_watched = False
 
     def _max_offset(self, topic: str, queue_id: int) -> int:
-        queue = self._store.core.queues.get(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         return 0 if queue is None else queue.next_offset
 
     # --- one pull ----------------------------------------------------------------------------

@@ -49,12 +49,11 @@ class QueryHandlers:
                 remark="can not find message, maybe time range not correct",
             )
             return
-        index = self._store.core.index
-        last = None if index is None else index.current
+        indexed_ms, indexed_offset = self._store.last_indexed()
         request.reply(
             QueryMessageResponse(
-                index_last_update_timestamp=0 if last is None else last.end_ms,
-                index_last_update_phyoffset=0 if last is None else last.end_offset,
+                index_last_update_timestamp=indexed_ms,
+                index_last_update_phyoffset=indexed_offset,
             ),
             body=tuple(records),
         )
@@ -65,7 +64,7 @@ class QueryHandlers:
         reads = self._store.reads
         # Only a sound record counts: an offset may come from another broker, or from anywhere.
         record = reads.record_at(offset) if offset >= 0 else None
-        view = None if record is None else self._store.core.log.view(offset, record.size)
+        view = None if record is None else self._store.log.view(offset, record.size)
         if view is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"

@@ -38,16 +38,13 @@ from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
+    from rmq.broker.origin import Origin
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.sending.preparation import SendHeader
-    from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.headers import SendMessageErrorResponse
@@ -74,26 +71,22 @@ class ReplyHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
+        tables: Tables,
         clients: ClientRegistry,
-        creation: TopicCreation,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        store_stats: StoreStats,
-        *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
+        origin: Origin,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
+        self._topics = tables.topics
         self._clients = clients
-        self._send_topics = SendTopics(topics, creation)
+        self._send_topics = SendTopics(tables.topics, tables.creation)
         self._acknowledger = acknowledger
         self._stats = stats
-        self._store_stats = store_stats
-        self._store_host = store_host
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._store_host = origin.store_host
+        self._now_ms = origin.now_ms
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(Requests.SEND_REPLY_MESSAGE, self.reply, group=REPLY)

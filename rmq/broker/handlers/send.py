@@ -38,13 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.origin import Origin
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.sending.preparation import PreparedSend
-    from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.bodies import TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
@@ -85,31 +83,27 @@ class SendHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        creation: TopicCreation,
+        tables: Tables,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        store_stats: StoreStats,
+        origin: Origin,
         *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
         clock: Callable[[], float] = time.perf_counter,
         master_address: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`master_address` tells who is master, if this broker is none and knows it."""
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._send_topics = SendTopics(topics, creation)
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._send_topics = SendTopics(tables.topics, tables.creation)
         self._acknowledger = acknowledger
         self._stats = stats
-        self._store_stats = store_stats
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._now_ms = origin.now_ms
         self._clock = clock
         self._master_address = master_address
-        self._id_prefix = store_host.hex().upper()
+        self._id_prefix = origin.store_host.hex().upper()
         self._targets: dict[str, _Target] = {}
         self._targets_at = -1
         self._busy_until = 0.0

@@ -27,11 +27,8 @@ from rmq.store.append import AppendStatus
 if TYPE_CHECKING:
     from rmq.broker.config import LiveConfig
     from rmq.broker.sending.acknowledgement import Acknowledger
-    from rmq.broker.sending.topic_creation import TopicCreation
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import SubscriptionGroupConfig
     from rmq.remoting.dispatch import HandlerTable
@@ -53,21 +50,18 @@ class SendBackHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        creation: TopicCreation,
+        tables: Tables,
         acknowledger: Acknowledger,
         stats: BrokerStats,
-        store_stats: StoreStats,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._send_topics = SendTopics(topics, creation)
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._send_topics = SendTopics(tables.topics, tables.creation)
         self._acknowledger = acknowledger
         self._stats = stats
-        self._store_stats = store_stats
+        self._store_stats = stats.store
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(Requests.CONSUMER_SEND_MSG_BACK, self.send_back, group=SEND)

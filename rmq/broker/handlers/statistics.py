@@ -39,10 +39,7 @@ if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.bodies.base import Body
     from rmq.remoting.bodies.topics import TopicConfig
     from rmq.remoting.dispatch import HandlerTable
@@ -89,12 +86,9 @@ class StatisticsHandlers:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
+        tables: Tables,
         clients: ClientRegistry,
         stats: BrokerStats,
-        store_stats: StoreStats,
         *,
         now_ms: Callable[[], int],
         loads: Callable[[], Iterable[GroupStatistics]],
@@ -105,12 +99,12 @@ class StatisticsHandlers:
         """
         self._live = live
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clients = clients
         self._stats = stats
-        self._store_stats = store_stats
+        self._store_stats = stats.store
         self._now_ms = now_ms
         self._loads = loads
         self._delay_progress = delay_progress
@@ -139,7 +133,7 @@ class StatisticsHandlers:
 
         table = runtime_info(
             stats=self._store_stats,
-            store=store_facts(self._store.core),
+            store=store_facts(self._store),
             now_ms=self._now_ms(),
             send=of(SEND.name, config.send_queue_capacity),
             pull=of(PULL.name, config.pull_queue_capacity),
@@ -303,7 +297,7 @@ class StatisticsHandlers:
         ]
 
     def _ends(self, queue: MessageQueue) -> _Ends:
-        stored = self._store.core.queues.get(queue.topic, queue.queue_id)
+        stored = self._store.queues.get(queue.topic, queue.queue_id)
         return _Ends(0, 0) if stored is None else _Ends(stored.min_offset, stored.next_offset)
 
     def _stored_ms(self, queue: MessageQueue, offset: int) -> int:

@@ -156,7 +156,7 @@ class TopicHandlers:
             )
 
     def _delete_queues(self, topic: str) -> None:
-        self._store.core.delete_topic(topic)
+        self._store.delete_topic(topic)
         self._on_deleted(topic)
         if self._live.current.delete_unused_stats:
             self._stats.remove_topic(topic)
@@ -173,7 +173,7 @@ class TopicHandlers:
 
     def clean_expired_queues(self, request: Request[EmptyHeader]) -> None:
         """306 CLEAN_EXPIRED_CONSUMEQUEUE: queues all of whose messages are gone from the log."""
-        deleted = self._store.core.delete_expired_queues(keep=frozenset({SCHEDULE_TOPIC}))
+        deleted = self._store.delete_expired_queues(keep=frozenset({SCHEDULE_TOPIC}))
         for topic, queue_id in deleted:
             logger.info("queue %d of %s deleted: its messages have expired", queue_id, topic)
         for topic in {topic for topic, _ in deleted}:
@@ -183,7 +183,7 @@ class TopicHandlers:
 
     def clean_unused(self, request: Request[EmptyHeader]) -> None:
         """316 CLEAN_UNUSED_TOPIC: queues of topics that were deleted."""
-        stored = {queue.topic for queue in self._store.core.queues}
+        stored = {queue.topic for queue in self._store.queues}
         for topic in sorted(stored.difference(self._topics.names())):
             # Some of the broker's own have messages and no settings.
             if not self._topics.is_system(topic):
@@ -193,7 +193,7 @@ class TopicHandlers:
 
     def delete_expired_log(self, request: Request[EmptyHeader]) -> None:
         """329 DELETE_EXPIRED_COMMITLOG: expired files go in the next rounds, at whatever hour."""
-        self._store.core.retention.arm_manual_deletion()
+        self._store.request_cleaning()
         request.reply()
 
     # --- a look inside -----------------------------------------------------------------------
@@ -201,7 +201,7 @@ class TopicHandlers:
     def show_queue(self, request: Request[QueryConsumeQueueRequest]) -> None:
         """321 QUERY_CONSUME_QUEUE: raw entries of a queue."""
         header = request.header
-        queue = self._store.core.queues.get(header.topic, header.queue_id)
+        queue = self._store.queues.get(header.topic, header.queue_id)
         if queue is None:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"{header.queue_id}@{header.topic} is not exist!"

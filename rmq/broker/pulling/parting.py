@@ -55,7 +55,7 @@ class Parting:
         """`partings` are the physical offsets where epochs began, but for the first one, in order:
         from each on the log may be another one than that of the master before.
         """
-        self._queues = store.core.queues
+        self._queues = store.queues
         self._reads = store.reads
         self._partings = partings
         self._now_ms = now_ms

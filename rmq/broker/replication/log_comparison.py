@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmq.broker.replication.log_digests import DigestedLog
     from rmq.remoting.bodies import HaDigestsBody
-    from rmq.store.commit_log import CommitLog
+    from rmq.store.commit_log import LogReads
 
 Ask: TypeAlias = "Callable[[int, int, int], Awaitable[HaDigestsBody]]"
 """Asks another broker for digests: from where, to where, and for how many bytes each."""
@@ -25,7 +25,7 @@ STEPS: Final = (16 * 1024**2, 64 * 1024, 4096)
 _RANGES_PER_QUESTION: Final = 16
 
 
-def record_ends(log: CommitLog, start: int, stop: int) -> list[int]:
+def record_ends(log: LogReads, start: int, stop: int) -> list[int]:
     """Return where the messages end that begin before `stop`, from `start` on. Blocks."""
     scan = LogScan(log.segments, start, log.readable, verify_crc=False)
     ends: list[int] = []
@@ -53,7 +53,7 @@ async def common_records(
     return ends[low - 1] if low else start
 
 
-def count_records(log: CommitLog, start: int, stop: int) -> int:
+def count_records(log: LogReads, start: int, stop: int) -> int:
     """Return how many messages lie in a range of the log that begins with one. Blocks."""
     return sum(1 for _ in LogScan(log.segments, start, stop, verify_crc=False))
 

@@ -59,7 +59,7 @@ class MasterTasks:
     def take_over(self) -> None:
         """Prepare a former slave to be master; its log is fully dispatched by now."""
         self._metadata.take_reached()
-        self._offsets.clamp(self._store.core.queues.end_of)
+        self._offsets.clamp(self._store.queues.end_of)
         self._name_unknown_topics()
         self._parting.begin()
 
@@ -68,7 +68,7 @@ class MasterTasks:
         and its slave got the messages, but before the slave copied the topic itself.
         """
         queues_of: dict[str, int] = {}
-        for queue in self._store.core.queues:
+        for queue in self._store.queues:
             queues_of[queue.topic] = max(queue.queue_id + 1, queues_of.get(queue.topic, 0))
         for topic, queues in sorted(queues_of.items()):
             if self._topics.get(topic) is None:

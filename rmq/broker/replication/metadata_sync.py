@@ -117,8 +117,8 @@ class MetadataSync:
         client: RemotingClient,
     ) -> None:
         self._live = live
-        self._core = store.core
-        self._log = store.core.log
+        self._store = store
+        self._log = store.log
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
@@ -202,7 +202,7 @@ class MetadataSync:
         this broker was started, may have been of another log.
         """
         self._has_joined = True
-        self._offsets.lower(self._core.queues.end_of)
+        self._offsets.lower(self._store.queues.end_of)
 
     def _choose(self) -> None:
         """Choose the broker to copy from, and start at once if it has changed."""
@@ -444,14 +444,14 @@ class MetadataSync:
         return _shown(odd)
 
     async def _merge_possible(self, offsets: SharedOffsets, log_end: int | None) -> SharedOffsets:
-        bounds = OffsetBounds(self._core, log_end)
+        bounds = OffsetBounds(self._store, log_end)
         odd = SharedOffsets()
         with trio.CancelScope(shield=True):  # all of it, now that it has begun
             odd = await in_steps(self._offsets.merging(offsets, is_possible=bounds.allows))
         return odd
 
     def _remove_impossible(self, offsets: SharedOffsets, log_end: int) -> list[str]:
-        bounds = OffsetBounds(self._core, log_end)
+        bounds = OffsetBounds(self._store, log_end)
         odd = {
             key: {q: offset for q, offset in table.items() if not bounds.allows(key, q, offset)}
             for key, table in offsets.offset_table.items()
@@ -466,7 +466,7 @@ class MetadataSync:
         answer = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)
         offsets = (await _decoded(DelayOffsetSerializeWrapper, answer.body)).offset_table
         log_end = await self._log_end(master, answer)
-        bounds = OffsetBounds(self._core, log_end)
+        bounds = OffsetBounds(self._store, log_end)
         impossible = [
             f"level {level}: {offset}"
             for level, offset in offsets.items()

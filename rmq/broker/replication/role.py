@@ -9,13 +9,13 @@ with the role. Nothing is decided here: `rmq.ha` decides who is in sync and when
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from rmq.broker.config import BrokerRole
 from rmq.broker.replication.peers import free_id
+from rmq.broker.replication.pump import Pump
 from rmq.broker.replication.record_keeping import RecordKeeping, take_back
 from rmq.errors import RmqError, StorageError, StoreError
 from rmq.ha.identity import (
@@ -35,7 +35,7 @@ from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveSettings
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import CatchUp
-from rmq.ha.server import HaServer, HaServerConfig, ReplicationWait
+from rmq.ha.server import HaServer, HaServerConfig, HaServerListener, ReplicationWait
 from rmq.ha.slave import SlaveRunner
 from rmq.ha.slave_status import SlaveState
 from rmq.ha.store_log import StoreLog
@@ -70,14 +70,6 @@ SEARCH_S: Final = 1.0
 SEARCH_S_MAX: Final = 10.0
 HA_PORT_DISTANCE: Final = 1
 """The port for slaves is this far above a broker's own, here and in RocketMQ 4.9.8."""
-PUMP_PAUSE_S: Final = 0.003
-"""In async mode new bytes are sent to slaves at once, but then not again for this long: sending and
-receiving cost as much for one message as for many.
-"""
-PUMP_LATEST_S: Final = 0.006
-"""After this long bytes are sent even without another round of requests. Longer than the pause, so
-that under a steady load the rounds send them and no timer has to wake a task.
-"""
 NEWS_S: Final = 0.2
 """How often the tables are checked for changes that slaves should copy."""
 _CONNECTED: Final = (SlaveState.CATCHING_UP, SlaveState.STREAMING)
@@ -111,6 +103,8 @@ class Replication:
         in_one_round: Callable[[Callable[[], None]], None],
     ) -> None:
         self.log = StoreLog(store)
+        self.pump = Pump(acknowledger, in_round)
+        """Decides when slaves are sent what was appended."""
         self.identity = identity
         self.master: Master[ReplicationWait] | None = None
         self.server: HaServer | None = None
@@ -150,15 +144,10 @@ class Replication:
         """The mode at the last check; None while a master starts."""
         self._request_reopen = request_reopen
         self._now_ms = now_ms
-        self._in_round = in_round
         self._in_one_round = in_one_round
         self._role_changed = trio.Event()
         self._role_taken = trio.Event()
         self._prepare: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
-        self._is_pump_planned = False
-        self._pump_scope = trio.CancelScope()
-        self._pumped_at = -math.inf
-        self._token: trio.lowlevel.TrioToken | None = None
 
     # --- roles -------------------------------------------------------------------------------
 
@@ -168,7 +157,6 @@ class Replication:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the configured role until cancelled; `started` when slaves can connect."""
-        self._token = trio.lowlevel.current_trio_token()
         await self._take_up_role()
         has_started = False
         while True:
@@ -325,15 +313,19 @@ class Replication:
             on_brought=self._registration.retry,
             on_overtaken=self._overtaken,
         )
-        server.on_in_sync_changed = self._in_sync_changed
-        server.on_recorded = records.told
-        server.in_one_round = self._in_one_round
-        if config.hide_unreplicated:
+        hides = config.hide_unreplicated
+        server.listen(
+            HaServerListener(
+                in_sync_changed=self._in_sync_changed,
+                recorded=records.told,
+                visible_moved=self._store.visible_bound_moved if hides else None,
+                in_one_round=self._in_one_round,
+            )
+        )
+        if hides:
             self._hidden_from = None
-            self._store.core.dispatcher.bound = self._visible_end
-            server.on_replicated = self._store.bound_moved
-        self._store.core.keeps_from = self._kept_for_slaves
-        self._store.on_append = self._plan_pump
+            self._store.set_visible_bound(self._visible_end)
+        self.pump.begin(server)
         self._mode = None
         self._was_pending = self.is_pending
         self._follow_mode()
@@ -351,13 +343,12 @@ class Replication:
                 self._mode = master.pending_acks.mode
                 nursery.start_soon(self._master_tasks.run)
                 nursery.start_soon(self._announce_changes, master)
-                nursery.start_soon(self._pump_later)
+                nursery.start_soon(self.pump.run)
                 task_status.started()
         finally:
-            self._acknowledger.replicator = None
-            self._store.on_append = None
-            self._store.core.keeps_from = None
-            if self._store.core.dispatcher.bound is not None:
+            self._acknowledger.wait_for_slaves(None)
+            self.pump.end()
+            if self._store.has_visible_bound:
                 self._hidden_from = self._visible_end()
             # The store goes on refusing until the next role runs: a message accepted now would wait
             # for no slave and belong to no role.
@@ -463,18 +454,20 @@ class Replication:
         if self._mode is not None and switch.mode is not self._mode:
             logger.warning("replication is %s from offset %d on", switch.mode.value, switch.offset)
             self._mode = switch.mode
-        self._acknowledger.replicator = self.server if self.master.pending_acks.is_sync else None
-        self.pump()
+        self._acknowledger.wait_for_slaves(
+            self.server if self.master.pending_acks.is_sync else None
+        )
+        self.pump.now()
 
     def _update_refusal(self) -> None:
         if self.master is None or self.records is None:
             return
-        core, has_lease = self._store.core, self.records.has_lease
-        core.set_refused(Refusal.TOO_FEW_SLAVES, self.master.pending_acks.refuses())
+        store, has_lease = self._store, self.records.has_lease
+        store.set_refused(Refusal.TOO_FEW_SLAVES, self.master.pending_acks.refuses())
         if has_lease is self._has_lease:
             return
         self._has_lease = has_lease
-        core.set_refused(Refusal.NO_LEASE, not has_lease)
+        store.set_refused(Refusal.NO_LEASE, not has_lease)
         if has_lease:
             logger.warning("this master has its lease again and takes messages")
         else:
@@ -486,7 +479,7 @@ class Replication:
         A former master goes on hiding the rest until its next master has it, too
         (`_show_hidden`), or it was cut off.
         """
-        log = self._store.core.log
+        log = self._store.log
         if self.master is not None:
             return self.master.pending_acks.advance_visible(log.written)
         return log.readable if self._hidden_from is None else self._hidden_from
@@ -494,63 +487,16 @@ class Replication:
     def _show_hidden(self) -> None:
         """Let consumers read everything: the log is equal to the master's."""
         if self._hidden_from is not None:
-            self._hidden_from = self._store.core.dispatcher.bound = None
-            self._store.bound_moved()
+            self._hidden_from = None
+            self._store.set_visible_bound(None)
 
-    def _kept_for_slaves(self) -> int:
-        """Return the lowest offset that slaves in sync still need."""
-        end = self._store.core.log.written
+    def needed_from(self) -> int:
+        """Return from where on slaves in sync still need the log (`StoreListener`)."""
+        end = self._store.log.written
         if self.master is None:
             return end
         held = [slave.appended for slave in self.master.slaves if slave.in_sync]
         return min(held, default=end)
-
-    def pump(self) -> None:
-        """Send new bytes to slaves, as far as possible without waiting."""
-        self._is_pump_planned = False
-        self._pumped_at = trio.current_time()
-        self._pump_scope.deadline = math.inf
-        if self.server is not None:
-            self.server.pump()
-
-    def _plan_pump(self) -> None:
-        """Pump soon after an append, unless the end of the round will do it."""
-        if self.master is None:
-            return
-        if self._acknowledger.replicator is not None and not len(self.master.pending_acks):
-            # No send waits, so slaves are idle: send at once.
-            self.pump()
-            return
-        if not self._is_pump_planned and len(self.master.slaves):
-            self._is_pump_planned = True
-            if self._in_round():
-                return
-            assert self._token is not None
-            self._token.run_sync_soon(self._pump_when_due, idempotent=True)
-
-    def end_round(self) -> None:
-        """Pump at the end of a round of requests, if planned."""
-        if self._is_pump_planned:
-            self._pump_when_due()
-
-    def _pump_when_due(self) -> None:
-        if not self._is_pump_planned:
-            return
-        if (
-            self._acknowledger.replicator is not None
-            or trio.current_time() >= self._pumped_at + PUMP_PAUSE_S
-        ):
-            self.pump()
-        else:
-            self._pump_scope.deadline = self._pumped_at + PUMP_LATEST_S
-
-    async def _pump_later(self) -> None:
-        """Send planned bytes on a timer when no round of requests does it."""
-        while True:
-            with trio.CancelScope() as self._pump_scope:
-                await trio.sleep_forever()
-            if self._is_pump_planned:
-                self.pump()
 
     async def _announce_changes(self, master: Master[ReplicationWait]) -> None:
         """Announce changed tables to slaves."""
@@ -559,7 +505,7 @@ class Replication:
             await trio.sleep(NEWS_S)
             if changes != (changes := self._master_tasks.changes()) and len(master.slaves):
                 master.announce()
-                self.pump()
+                self.pump.now()
 
     def _master_settings(self, config: BrokerConfig) -> MasterSettings:
         return MasterSettings(
@@ -605,7 +551,7 @@ class Replication:
             Refusal.HANDING_OVER,
             Refusal.NO_LEASE,
         ):
-            self._store.core.set_refused(refusal, False)
+            self._store.set_refused(refusal, False)
         self._has_lease = True
         self.slave = SlaveRunner(
             self._store,
@@ -623,8 +569,6 @@ class Replication:
             cut=self._cut,
         )
         self._point()
-        # Replicated messages count as stored, as on a stock slave.
-        self._store.core.dispatcher.on_read_back = self._store_stats.put
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.slave.run)
@@ -633,8 +577,14 @@ class Replication:
                 nursery.start_soon(self._take_back)
                 task_status.started()
         finally:
-            self._store.core.dispatcher.on_read_back = None
             self.slave = None
+
+    def copied(self, count: int, size: int) -> None:
+        """Records were read back from the log (`StoreListener`): a slave's count as stored, as on a
+        stock slave; a master's were counted when they were sent.
+        """
+        if self.slave is not None:
+            self._store_stats.put(count, size)
 
     def _slave_settings(self, config: BrokerConfig) -> SlaveSettings:
         return SlaveSettings(
@@ -748,7 +698,7 @@ class Replication:
 
     def _cut(self, offset: int, reason: str) -> None:
         """Cut the log behind the last message that ends at `offset` or before."""
-        boundary = self._store.core.record_boundary(offset)
+        boundary = self._store.record_boundary(offset)
         self._request_reopen(boundary, reason)
 
     # --- notices -----------------------------------------------------------------------------
@@ -787,7 +737,7 @@ class Replication:
             logger.warning("the fence is lifted, this broker is master again")
         self.fenced = reason
         if self.is_master:
-            self._store.core.set_refused(Refusal.FENCED, reason is not None)
+            self._store.set_refused(Refusal.FENCED, reason is not None)
 
     def config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
         """Apply settings that were changed while the broker runs."""
@@ -799,4 +749,4 @@ class Replication:
                 self.master.want_mode(mode_of(new.role))
                 self._follow_mode()
             self._in_sync_changed()
-            self.pump()
+            self.pump.now()

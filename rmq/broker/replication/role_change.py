@@ -191,7 +191,7 @@ class RoleChange:
         async def prepare() -> None:
             nonlocal cut_bytes
             # The store refuses messages until everything is in place, whatever the role is.
-            self._store.core.set_refused(Refusal.HANDING_OVER, True)
+            self._store.set_refused(Refusal.HANDING_OVER, True)
             cut_bytes = await replication.begin_epoch(
                 epoch, role, knowledge.records, is_forced=not is_safe
             )
@@ -210,7 +210,7 @@ class RoleChange:
                 " when that is repaired"
             )
         finally:
-            self._store.core.set_refused(Refusal.HANDING_OVER, False)
+            self._store.set_refused(Refusal.HANDING_OVER, False)
         if replication.overtaken:
             with trio.move_on_after(HAND_OVER_S):
                 while replication.is_master:  # noqa: ASYNC110 - rare, and short
@@ -651,18 +651,18 @@ class RoleChange:
 
     async def _give_up(self, *, must_be_held: bool) -> int:
         """Stop writing, wait for slaves in sync, become a slave; return where the log ends."""
-        replication, core = self._replication, self._store.core
+        replication, store = self._replication, self._store
         master = replication.master
-        if core.config.transient_pool_enabled:
+        if store.config.transient_pool_enabled:
             _refuse(
                 "a slave writes no transient pool, and it is open here: set brokerRole=SLAVE and a"
                 " brokerId above 0, and restart"
             )
-        core.set_refused(Refusal.HANDING_OVER, True)
+        store.set_refused(Refusal.HANDING_OVER, True)
         try:
-            end = int(core.log.written)
+            end = int(store.log.written)
             if master is not None:
-                replication.pump()
+                replication.pump.now()
                 with trio.move_on_after(HAND_OVER_S):
                     while not master.is_held_by_all(end):  # noqa: ASYNC110 - rare, and short
                         await trio.sleep(0.01)
@@ -680,7 +680,7 @@ class RoleChange:
 
             await replication.change_role(prepare)
         finally:
-            core.set_refused(Refusal.HANDING_OVER, False)
+            store.set_refused(Refusal.HANDING_OVER, False)
         replication.set_fenced(None)
         self._gave_up = (replication.identity.epoch, end)
         logger.warning(
@@ -712,7 +712,7 @@ class RoleChange:
             is_reseed = common_end <= begin
             cut_from = begin if is_reseed else common_end
             cut_messages = await trio.to_thread.run_sync(
-                count_records, self._store.core.log, cut_from, local_end
+                count_records, self._store.log, cut_from, local_end
             )
             answer = HaResyncBody(
                 common_end=common_end,
@@ -756,12 +756,12 @@ class RoleChange:
                 _refuse(str(exc))
             return HaDigestsBody.decode(answer.body)
 
-        log, core = self._replication.log, self._store.core
+        log, store = self._replication.log, self._store
         same_until, master_end = await common_prefix(log, ask)
-        boundary = await trio.to_thread.run_sync(core.record_boundary, same_until)
+        boundary = await trio.to_thread.run_sync(store.record_boundary, same_until)
         # The ranges are coarser than messages: some of the next messages may be equal still.
         ends = await trio.to_thread.run_sync(
-            record_ends, core.log, boundary, same_until + STEPS[-1]
+            record_ends, store.log, boundary, same_until + STEPS[-1]
         )
         return await common_records(log, ask, boundary, ends, master_end), master_end
 

@@ -35,7 +35,7 @@ def replication_status(
 
     With `gave_up` this broker was the last master, with `is_promoting` it is being promoted.
     """
-    log, identity = store.core.log, replication.identity
+    log, identity = store.log, replication.identity
     master = replication.master
     common: dict[str, Any] = {
         "epoch": identity.epoch,
@@ -63,7 +63,7 @@ def replication_status(
     visible = int(log.written)
     if config.hide_unreplicated:
         visible = master.pending_acks.advance_visible(log.written)
-    refusal = store.core.refusal
+    refusal = store.refusal
     return HaStatusBody(
         role="MASTER",
         mode=config.role.value,

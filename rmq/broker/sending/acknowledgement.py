@@ -47,12 +47,16 @@ class Acknowledger:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
         self.replicator: Replicator | None = None
-        """Whom to ask about slaves; None: nobody waits for them."""
+        """Knows what slaves hold; None: acknowledgements do not wait for slaves."""
+
+    def wait_for_slaves(self, replicator: Replicator | None) -> None:
+        """Let acknowledgements wait for slaves from now on; None: for the disk at most."""
+        self.replicator = replicator
 
     @property
     def is_immediate(self) -> bool:
         """Whether what is appended may be acknowledged without waiting."""
-        return self.replicator is None and self._store.core.config.flush_mode is FlushMode.ASYNC
+        return self.replicator is None and self._store.config.flush_mode is FlushMode.ASYNC
 
     def when_safe(
         self, end_offset: int, callback: Callable[[AppendStatus], None], sends: int = 1
@@ -64,7 +68,7 @@ class Acknowledger:
         replicator = self.replicator
         if replicator is None:
             self._store.when_flushed(end_offset, lambda outcome: callback(_of_disk(outcome)))
-        elif self._store.core.config.flush_mode is FlushMode.ASYNC:
+        elif self._store.config.flush_mode is FlushMode.ASYNC:
             replicator.when_replicated(
                 end_offset, lambda outcome: callback(_OF_SLAVES[outcome]), sends
             )

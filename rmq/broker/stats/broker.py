@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from rmq.broker.stats.store import StoreStats
 from rmq.broker.stats.window import DAY, HOUR, MINUTE, SPANS, Column, Figures, Meter, Span
 from rmq.model.names import SCHEDULE_TOPIC
 from rmq.remoting.bodies.stats import BrokerStatsData, BrokerStatsItem
@@ -51,11 +52,17 @@ class Fall(NamedTuple):
 
 @final
 class BrokerStats:
-    """The meters of one broker."""
+    """The meters of one broker, and what its store has taken and given (`store`)."""
 
     def __init__(
-        self, cluster_name: str, *, detailed: bool = True, meters_max: int = METERS_MAX
+        self,
+        cluster_name: str,
+        *,
+        boot_ms: int = 0,
+        detailed: bool = True,
+        meters_max: int = METERS_MAX,
     ) -> None:
+        self.store = StoreStats(boot_ms)
         self.lost = 0
         """How often a key found no place."""
         self._cluster_name = cluster_name

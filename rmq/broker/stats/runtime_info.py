@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmq.broker.stats.store import RatesPerSecond, StoreStats
-    from rmq.store.core import StoreCore
+    from rmq.store.store import MessageStore
 
 NO_POOL: Final = 2**31 - 1
 """What is said of the buffers left when there is no transient pool."""
@@ -108,9 +108,9 @@ def runtime_info(
     }
 
 
-def store_facts(core: StoreCore) -> StoreFacts:
+def store_facts(store: MessageStore) -> StoreFacts:
     """Ask a store where it stands; asks the file system too, which is quick but no pure call."""
-    config, log = core.config, core.log
+    config, log = store.config, store.log
     has_pool = config.transient_pool_enabled
     # Each segment that is not wholly in the files yet occupies a buffer.
     in_pool = len(log.segments.from_offset(log.readable)) if has_pool else 0
@@ -123,15 +123,13 @@ def store_facts(core: StoreCore) -> StoreFacts:
     return StoreFacts(
         min_offset=log.min_offset,
         max_offset=log.readable,
-        dispatch_lag_bytes=log.readable - core.dispatcher.dispatched,
+        dispatch_lag_bytes=log.readable - store.dispatched,
         flush_lag_bytes=log.readable - log.flushed,
         commit_lag_bytes=log.uncommitted if has_pool else None,
         pool_buffers_left=max(0, config.transient_pool_size - in_pool) if has_pool else NO_POOL,
-        earliest_ms=core.reads.earliest_store_time_of_log(),
-        log_used_ratios={
-            str(path): core.storage.used_ratio(path) for path in config.commit_log_paths
-        },
-        queues_used_ratio=core.storage.used_ratio(config.queues_path),
+        earliest_ms=store.reads.earliest_store_time_of_log(),
+        log_used_ratios={str(path): store.used_ratio(path) for path in config.commit_log_paths},
+        queues_used_ratio=store.used_ratio(config.queues_path),
         disk_bytes=disk_bytes,
     )
 

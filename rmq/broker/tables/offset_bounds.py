@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.model.record_layout import RECORD_BYTES_MIN
 
 if TYPE_CHECKING:
-    from rmq.store.core import StoreCore
+    from rmq.store.store import MessageStore
 
 SPARE: Final = 100_000
 
@@ -26,19 +26,19 @@ SPARE: Final = 100_000
 class OffsetBounds:
     """The bounds as they are while something is taken over."""
 
-    def __init__(self, core: StoreCore, log_end: int | None) -> None:
+    def __init__(self, store: MessageStore, log_end: int | None) -> None:
         """`log_end` is where the log of the master ends; None: not known yet."""
-        self._core = core
+        self._store = store
         self._log_end = log_end
 
     def bound(self, topic: str, queue_id: int) -> int:
         """Return the largest offset that is possible."""
-        queue = self._core.queues.get(topic, queue_id)
+        queue = self._store.queues.get(topic, queue_id)
         log_end = 0 if self._log_end is None else self._log_end
         if queue is None:
             # This log may begin behind the messages of the queue: it counts from the first byte.
             return log_end // RECORD_BYTES_MIN + SPARE
-        missing = max(0, log_end - self._core.dispatcher.dispatched)
+        missing = max(0, log_end - self._store.dispatched)
         return queue.next_offset + missing // RECORD_BYTES_MIN + SPARE
 
     def allows(self, key: str, queue_id: int, offset: int) -> bool:

@@ -24,15 +24,14 @@ from rmq.store.append import AppendStatus
 from rmq.store.flusher import FlushOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
-    from rmq.broker.sending.topic_creation import TopicCreation
+    from rmq.broker.origin import Origin
     from rmq.broker.stats.broker import BrokerStats
     from rmq.broker.stats.store import StoreStats
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
     from rmq.model.record import NewMessage
@@ -54,28 +53,23 @@ class TransactionChecks:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        creation: TopicCreation,
+        tables: Tables,
         clients: ClientRegistry,
-        offsets: ConsumerOffsets,
         copies: HalfCopies,
         stats: BrokerStats,
-        store_stats: StoreStats,
-        *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
+        origin: Origin,
     ) -> None:
         self._live = live
         self._store = store
-        self._topics = topics
-        self._creation = creation
+        self._topics = tables.topics
+        self._creation = tables.creation
         self._clients = clients
-        self._offsets = offsets
+        self._offsets = tables.offsets
         self._copies = copies
         self._stats = stats
-        self._store_stats = store_stats
-        self._store_host = store_host
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._store_host = origin.store_host
+        self._now_ms = origin.now_ms
         self._last_start = 0
         """Where the last round began in the half queue."""
         self._unasked: Counter[str] = Counter()
@@ -125,7 +119,7 @@ class TransactionChecks:
             while checking.step(self._now_ms()) or await self._make_room(checking):
                 await trio.lowlevel.checkpoint()
             if checking.progress != start:
-                await self._store.wait_flushed(self._store.core.log.written)
+                await self._store.wait_flushed(self._store.log.written)
         finally:
             # Also when the broker stops: who was asked should not be asked again at the next start.
             with trio.move_on_after(STOP_SAVE_S, shield=True):
@@ -173,14 +167,14 @@ class TransactionChecks:
         offset = self._offsets.query(half.GROUP, topic, half.QUEUE_ID)
         if offset != NO_OFFSET:
             return offset
-        queue = self._store.core.queues.get(topic, half.QUEUE_ID)
+        queue = self._store.queues.get(topic, half.QUEUE_ID)
         return 0 if queue is None else queue.min_offset
 
     async def _save(self, start: Progress, reached: Progress) -> None:
         """Move the consumer offsets once the disk has what they rest on."""
         if reached == start:
             return
-        log_end = self._store.core.log.written
+        log_end = self._store.log.written
         outcome = await self._store.wait_flushed(log_end)
         if outcome is not FlushOutcome.FLUSHED:
             logger.error("how far transactions were checked is not kept: the disk has failed")

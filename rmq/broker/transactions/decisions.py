@@ -18,11 +18,9 @@ from rmq.remoting.codes import ResponseCode
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rmq.broker.config import LiveConfig
+    from rmq.broker.origin import Origin
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.stats.store import StoreStats
     from rmq.broker.transactions.check_round import Store
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.model.record import StoredRecord
@@ -59,18 +57,15 @@ class Decisions:
         store: Store,
         copies: HalfCopies,
         stats: BrokerStats,
-        store_stats: StoreStats,
-        *,
-        store_host: bytes,
-        now_ms: Callable[[], int],
+        origin: Origin,
     ) -> None:
         self._live = live
         self._store = store
         self._copies = copies
         self._stats = stats
-        self._store_stats = store_stats
-        self._store_host = store_host
-        self._now_ms = now_ms
+        self._store_stats = stats.store
+        self._store_host = origin.store_host
+        self._now_ms = origin.now_ms
 
     def commit(self, header: EndTransactionRequest) -> None:
         """Give a half message to consumers; raise `RefusedError`."""

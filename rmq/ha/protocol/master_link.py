@@ -225,6 +225,7 @@ class MasterLink:
         elif self.slave is not None:
             # Nothing is known of its disk.
             self._master.slaves.holds(self.slave, offset, NOTHING, now)
+            assert self.slave.appended <= self._offered, self._marks()
 
     def _ack(self, header: UpHeader, now: float) -> None:
         appended, flushed, epoch = header.appended, header.flushed, header.epoch
@@ -238,6 +239,11 @@ class MasterLink:
             self.slave.has_answered = True
             self.slave.lacks_tables = header.flags & _LACKS_TABLES != 0
             self._master.slaves.holds(self.slave, appended, flushed, now)
+            assert self.slave.appended <= self._offered, self._marks()
+
+    def _marks(self) -> str:
+        appended = NOTHING if self.slave is None else self.slave.appended
+        return f"appended {appended} <= sent {self._offered} <= log's end {self._master.log.end}"
 
     def _recorded(self, order: tuple[int, int]) -> None:
         if order > self._told_record:
@@ -290,6 +296,7 @@ class MasterLink:
             # slave counts the same, or it could not be in sync before more is appended.
             flushed = min(hello.flushed, start) if hello.end else start
             master.slaves.holds(slave, start, flushed, now)
+            assert slave.appended <= self._offered, self._marks()
         elif verdict is Verdict.RESEED:
             master.counters.reseeded += 1
             name = f"{hello.broker_name}:{hello.broker_id}"
@@ -450,6 +457,7 @@ class MasterLink:
         else:
             header = TRANSFER.pack(position, size)
         self._offered = max(self._offered, position + size)
+        assert self._offered <= log.end, self._marks()
         return Chunk(header, position, size)
 
     def sealed(self, chunk: Chunk, content: bytes | memoryview) -> bytes:

@@ -49,8 +49,9 @@ class InSyncRules:
 class SlaveProgress:
     """One connection of a slave, and how much of the log the slave holds.
 
-    `flushed <= appended <= end` of the log. A slave that reaches `mark_end` had caught up at
-    `mark_at`, when the log ended there; only then is a new mark set.
+    `flushed <= appended <=` the end of what its link has sent, and neither goes back on one
+    connection: a report of more is refused before it gets here (`MasterLink`). A slave that reaches
+    `mark_end` had caught up at `mark_at`, when the log ended there; only then is a new mark set.
     """
 
     __slots__ = (
@@ -108,6 +109,7 @@ class SlaveProgress:
         self.appended = NOTHING
         """End of what it holds, verified; `NOTHING` before its first report."""
         self.flushed = NOTHING
+        """What of that is on its disk; `NOTHING` if it does not say."""
         self.in_sync = False
         self.caught_up_at = -math.inf
         """When it last held the whole log."""
@@ -226,6 +228,9 @@ class SlaveSet:
             slave.appended = appended
         if flushed > slave.flushed:
             slave.flushed = flushed
+        assert slave.flushed <= slave.appended, (
+            f"flushed {slave.flushed} <= appended {slave.appended} of slave {slave.name}"
+        )
         if slave.appended >= slave.mark_end:
             # The mark is in the past; a slave that holds the whole log has caught up just now.
             slave.caught_up_at = now if slave.appended >= self.end else slave.mark_at

@@ -10,7 +10,6 @@ import trio
 from rmq.broker.delays.delivery import DelayDelivery
 from rmq.broker.sending import properties as inbound
 from rmq.broker.stats.broker import BrokerStats
-from rmq.broker.stats.store import StoreStats
 from rmq.model.names import SCHEDULE_TOPIC
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records
@@ -56,13 +55,11 @@ class Delays:
             now_ms=self.clock,
         )
         self.store = MessageStore(self.core, trio.CapacityLimiter(THREADS))
-        self.stats = BrokerStats("c")
-        self.store_stats = StoreStats(START_MS)
+        self.stats = BrokerStats("c", boot_ms=START_MS)
         self.delivery = DelayDelivery(
             self.store,
             self.core.config.delay_levels_ms,
             self.stats,
-            self.store_stats,
             now_ms=self.clock,
         )
         self.core.dispatcher.on_dispatched = lambda message: self.delivery.message_arrived(

@@ -394,7 +394,7 @@ def test_deliveries_are_counted() -> None:
     written = delays.core.log.written
     delays.at(5_000)
     size = delays.core.log.written - written
-    assert (delays.store_stats.put_count, delays.store_stats.put_size) == (4, size)
+    assert (delays.stats.store.put_count, delays.stats.store.put_size) == (4, size)
     delays.stats.sample(START_MS)
 
     def total(name: str, key: str) -> int:

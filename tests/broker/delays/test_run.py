@@ -114,7 +114,7 @@ async def test_refused_deliveries_are_tried_every_100_ms(autojump_clock: MockClo
         delays.park(b"a")
         delays.core.set_disk_full(True)
         await trio.sleep(5.05)
-        assert 39 <= delays.store_stats.put_failures <= 42
+        assert 39 <= delays.stats.store.put_failures <= 42
         delays.core.set_disk_full(False)
         await trio.sleep(0.1)
         assert delays.delivered() == [b"a"]

@@ -10,10 +10,7 @@ import trio
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.stats.broker import BrokerStats
-from rmq.broker.stats.store import StoreStats
-from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-from rmq.broker.tables.groups import GroupTable
-from rmq.broker.tables.topics import TopicTable
+from rmq.broker.tables.saved import Tables
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import TopicConfig
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
@@ -57,23 +54,18 @@ class StatisticsBroker:
         self.core = open_core(
             MemoryStorage(), small_config(segment_bytes=1 << 20), clock=self.clock
         )
-        self.topics = TopicTable(self.live.current, self.clock)
-        self.groups = GroupTable(self.live.current, self.clock)
-        self.offsets = ConsumerOffsets()
+        tables = Tables(self.live.current, self.clock)
+        self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
         self.clients = Clients()
-        self.stats = BrokerStats("cluster")
-        self.store_stats = StoreStats(START_MS)
+        self.stats = BrokerStats("cluster", boot_ms=START_MS)
         self.loads: list[GroupStatistics] = []
         self.delays: dict[int, tuple[int, int]] = {}
         self.handlers = StatisticsHandlers(
             self.live,
             MessageStore(self.core, trio.CapacityLimiter(1)),
-            self.topics,
-            self.groups,
-            self.offsets,
+            tables,
             self.clients.registry,
             self.stats,
-            self.store_stats,
             now_ms=self.clock,
             loads=lambda: self.loads,
             delay_progress=lambda: self.delays,

@@ -159,7 +159,7 @@ async def test_an_offset_below_what_a_slave_has_is_left_to_the_master(tmp_path: 
         await linked.replicate()
         await linked.copy()
         linked.slave.expire_log()
-        first = linked.slave.pulls._store.core.queues.get(TOPIC, 0)
+        first = linked.slave.pulls._store.queues.get(TOPIC, 0)
         assert first is not None
         assert first.min_offset > 0
         answer = await linked.slave.ask(pull(0, 0))

@@ -289,7 +289,7 @@ async def test_stored_replies_are_counted(tmp_path: Path) -> None:
         await read_push(asker)
         await sender.read()
         assert broker.broker.stats.view("TOPIC_PUT_NUMS", REPLY_TOPIC) is not None
-        assert broker.broker.store_stats.put_count == 1
+        assert broker.broker.stats.store.put_count == 1
 
 
 # --- what goes wrong on the way --------------------------------------------------------------

@@ -256,8 +256,8 @@ async def test_what_is_stored_is_counted(tmp_path: Path) -> None:
         await peer.send(*(send_frame(queue_id=number % 2, opaque=number) for number in range(6)))
         await peer.read_many(6)
         await broker.send(send_frame(queue_id=99))
-        assert broker.broker.store_stats.put_count == 6
-        assert broker.broker.store_stats.put_size == broker.core.log.written
+        assert broker.broker.stats.store.put_count == 6
+        assert broker.broker.stats.store.put_size == broker.core.log.written
         stats = broker.broker.stats
         stats.sample(START_MS)
         view = stats.view("TOPIC_PUT_NUMS", TOPIC)

@@ -344,7 +344,7 @@ async def test_what_came_back_is_counted(tmp_path: Path) -> None:
         assert total("SNDBCK_PUT_NUMS", f"{TOPIC}@group") == 3
         assert total("TOPIC_PUT_NUMS", SCHEDULE_TOPIC) == 2
         assert stats.view("TOPIC_PUT_NUMS", DEAD) is None
-        assert broker.broker.store_stats.put_count == 3
+        assert broker.broker.stats.store.put_count == 3
 
 
 async def test_a_message_may_come_back_to_several_groups(tmp_path: Path) -> None:

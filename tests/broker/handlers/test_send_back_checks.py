@@ -94,7 +94,7 @@ async def test_a_store_that_takes_nothing_takes_nothing_back(tmp_path: Path, lev
             ResponseCode.SYSTEM_ERROR,
             "SERVICE_NOT_AVAILABLE the disk is full",
         )
-        assert broker.broker.store_stats.put_failures == 1
+        assert broker.broker.stats.store.put_failures == 1
 
 
 async def test_a_slave_takes_nothing_back(tmp_path: Path) -> None:

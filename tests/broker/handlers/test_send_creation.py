@@ -173,7 +173,7 @@ async def test_a_producer_that_never_stops_gets_to_the_short_way(tmp_path: Path)
             await peer.send(send_frame("New", b"%d" % sent, opaque=sent))
             sent += 1
             await trio.lowlevel.checkpoint()
-        assert not broker.broker.creation.is_under_way("New")
+        assert not broker.broker.tables.creation.is_under_way("New")
         assert broker.topics.version.counter == saved_before + 1
         answers = await peer.read_many(sent)
         assert [answer.opaque for answer in answers] == list(range(sent))

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from rmq.broker.handlers.send import SendHandlers
+from rmq.broker.origin import Origin
 from rmq.errors import StorageError
 from rmq.remoting.bodies import BatchMessage, encode_batch
 from rmq.remoting.codes import ResponseCode, Serialization
@@ -72,7 +73,7 @@ async def test_a_full_disk_refuses_sends_until_there_is_room(tmp_path: Path, sen
             UNAVAILABLE + "the disk is full",
         )
         assert broker.core.log.written == 0
-        assert broker.broker.store_stats.put_failures == 1
+        assert broker.broker.stats.store.put_failures == 1
         broker.core.set_disk_full(False)
         assert (await broker.send(sent)).code == 0
 
@@ -230,8 +231,8 @@ async def test_one_large_message_among_others_is_refused_alone(tmp_path: Path) -
         codes = {answer.opaque: answer.code for answer in await peer.read_many(5)}
         assert codes == {10: 0, 2000: 13, 20: 0, 3000: 13, 30: 0}
         assert [len(body) for body in broker.bodies()] == [10, 20, 30]
-        assert broker.broker.store_stats.put_failures == 2
-        assert broker.broker.store_stats.put_count == 3
+        assert broker.broker.stats.store.put_failures == 2
+        assert broker.broker.stats.store.put_count == 3
 
 
 # --- a store that is too slow ----------------------------------------------------------------
@@ -255,14 +256,10 @@ class SlowStore:
         SendHandlers(
             parts.live,
             parts.store,
-            parts.topics,
-            parts.groups,
-            parts.creation,
+            parts.tables,
             parts.acknowledger,
             parts.stats,
-            parts.store_stats,
-            store_host=STORE_HOST,
-            now_ms=broker.clock,
+            Origin(STORE_HOST, broker.clock),
             clock=lambda: self.now,
         ).add_to(self.table)
 
@@ -294,7 +291,7 @@ async def test_sends_are_refused_for_a_while_after_one_that_took_too_long(
             slow.now += 0.002
             assert (await peer.request(sent)).code == 0
             assert broker.bodies(TOPIC) == [b"body"] * 4
-            assert broker.broker.store_stats.put_ms_max == 5000
+            assert broker.broker.stats.store.put_ms_max == 5000
 
 
 async def test_nothing_is_answered_to_a_one_way_send_that_is_refused(tmp_path: Path) -> None:

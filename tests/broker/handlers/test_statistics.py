@@ -44,7 +44,7 @@ async def test_runtime_info_tells_of_all_parts(tmp_path: Path) -> None:
     async with statistics_broker(tmp_path) as broker:
         broker.topic("orders")
         broker.store("orders", 0, 3)
-        broker.store_stats.put(3, 300)
+        broker.stats.store.put(3, 300)
         broker.loads = [
             GroupStatistics("send", unanswered=9, waiting=2, running=1, refused=0),
             GroupStatistics("send", unanswered=9, waiting=3, running=1, refused=0),

@@ -191,7 +191,7 @@ async def test_a_delay_that_is_no_number_does_not_keep_a_message_from_consumers(
 async def test_committed_messages_are_counted_for_their_topic(tmp_path: Path) -> None:
     async with send_broker(tmp_path) as broker:
         half = await send_half(broker)
-        stats, store_stats = broker.broker.stats, broker.broker.store_stats
+        stats, store_stats = broker.broker.stats, broker.broker.stats.store
         assert stats.view("TOPIC_PUT_NUMS", TOPIC) is None
         before = store_stats.put_count
         await end(broker, end_header(half, COMMIT))

@@ -51,12 +51,12 @@ async def test_a_pair_shows_its_replication_and_what_is_missing_without_it(tmp_p
         assert await it.send(master, 20) == [ResponseCode.SUCCESS] * 20
         await it.equal(master, slave)
         await it.until(
-            lambda: master.role_change.status().replicated == master.store.core.log.written,
+            lambda: master.role_change.status().replicated == master.store.log.written,
             "all is confirmed",
         )
 
         of_master, of_slave = await scrape(master), await scrape(slave)
-        end = int(master.store.core.log.written)
+        end = int(master.store.log.written)
         assert end > 0
         assert ones(of_master, "rocketmq_broker_role", "role") == ["sync_master"]
         assert ones(of_slave, "rocketmq_broker_role", "role") == ["slave"]
@@ -82,7 +82,7 @@ async def test_a_pair_shows_its_replication_and_what_is_missing_without_it(tmp_p
         found = await scrape(master)
         assert only(found, "rocketmq_ha_in_sync_slaves") == 0
         assert only(found, "rocketmq_ha_slave_connected", address=slave.address) == 0
-        behind = int(master.store.core.log.written) - end
+        behind = int(master.store.log.written) - end
         assert only(found, "rocketmq_ha_unprotected_bytes") == behind > 0
         assert (
             only(found, "rocketmq_ha_unreplicated_sends_total", status="SLAVE_NOT_AVAILABLE") == 3

@@ -114,7 +114,7 @@ async def test_a_sync_master_waits_for_its_slaves_only_if_the_disk_does_not_matt
     async with running(flush_mode=FlushMode.ASYNC) as it:
         outcomes: list[AppendStatus] = []
         acknowledger, slaves = Acknowledger(it.store), _Slaves()
-        acknowledger.replicator = slaves
+        acknowledger.wait_for_slaves(slaves)
         assert not acknowledger.is_immediate
         (result,) = it.store.append([message()])
         acknowledger.when_safe(result.end_offset, outcomes.append, 7)
@@ -141,7 +141,7 @@ async def test_with_sync_flush_both_are_waited_for_and_answered_once(
     async with running() as it:
         outcomes: list[AppendStatus] = []
         acknowledger, slaves = Acknowledger(it.store), _Slaves()
-        acknowledger.replicator = slaves
+        acknowledger.wait_for_slaves(slaves)
         (result,) = it.store.append([message()])
         if disk_fails:
             it.storage.faults.fail("sync", errno.EIO, on=is_of_log)

@@ -105,7 +105,7 @@ async def test_a_master_that_takes_no_messages_for_other_reasons_names_nobody(
 ) -> None:
     async with pair(tmp_path) as it:
         master, _ = await _pair(it)
-        master.store.core.set_refused(Refusal.DISK_FULL, True)
+        master.store.set_refused(Refusal.DISK_FULL, True)
         answer = await _send(it, master)
         assert _names(answer, None), answer
         assert "the disk is full" in (answer.remark or "")

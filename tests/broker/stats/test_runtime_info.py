@@ -8,12 +8,14 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import trio
 
 from rmq.broker.stats.runtime_info import NO_POOL, Load, StoreFacts, runtime_info, store_facts
 from rmq.broker.stats.store import StoreStats
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.codes import RequestCode
 from rmq.store.storage import DiskStorage
+from rmq.store.store import MessageStore
 from rmq.testing.storage import MemoryStorage
 from tests.remoting.bodies.captures import CapturedBody, captured_bodies
 from tests.store.store_kit import (
@@ -27,6 +29,8 @@ from tests.store.store_kit import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rmq.store.core import StoreCore
 
 BOOT_MS: Final = 1_794_797_222_423
 TODAY: Final = date(2026, 11, 16)
@@ -307,6 +311,10 @@ def test_what_only_some_brokers_can_tell_is_left_out_by_others() -> None:
 # --- a store asked ------------------------------------------------------------------------------
 
 
+def facts_of(core: StoreCore) -> StoreFacts:
+    return store_facts(MessageStore(core, trio.CapacityLimiter(1)))
+
+
 def test_a_store_is_asked_for_its_state() -> None:
     storage = MemoryStorage()
     storage.reported_used_ratio = 0.42
@@ -315,7 +323,7 @@ def test_a_store_is_asked_for_its_state() -> None:
     core.flush()
     flushed = core.log.written
     put_numbered(core, [1, 2])
-    facts = store_facts(core)
+    facts = facts_of(core)
     assert facts.min_offset == 0
     assert facts.max_offset == core.log.written > 2 * SEGMENT_BYTES
     assert facts.flush_lag_bytes == core.log.written - flushed > 0
@@ -332,7 +340,7 @@ def test_a_store_is_asked_for_its_state() -> None:
 
 def test_an_empty_store_has_no_first_message() -> None:
     core = open_core(MemoryStorage())
-    facts = store_facts(core)
+    facts = facts_of(core)
     assert (facts.min_offset, facts.max_offset, facts.earliest_ms) == (0, 0, -1)
     core.close()
 
@@ -341,12 +349,12 @@ def test_a_store_with_a_pool_tells_what_is_in_it_only() -> None:
     config = small_config(transient_pool_enabled=True, transient_pool_size=5)
     core = open_core(MemoryStorage(), config)
     put_numbered(core, range(3))
-    facts = store_facts(core)
+    facts = facts_of(core)
     assert facts.commit_lag_bytes == core.log.written > 0
     assert facts.max_offset == 0
     assert facts.pool_buffers_left == 4
     core.log.commit()
-    facts = store_facts(core)
+    facts = facts_of(core)
     assert facts.commit_lag_bytes == 0
     assert facts.max_offset == core.log.written
     core.close()
@@ -355,9 +363,9 @@ def test_a_store_with_a_pool_tells_what_is_in_it_only() -> None:
 def test_the_disk_of_a_real_store_is_measured(tmp_path: Path) -> None:
     core = open_core(DiskStorage(), small_config(tmp_path))
     # Before the first message there is no directory to measure, and stock brokers say so as well.
-    assert store_facts(core).log_used_ratios == {str(tmp_path / "commitlog"): -1.0}
+    assert facts_of(core).log_used_ratios == {str(tmp_path / "commitlog"): -1.0}
     put_numbered(core, [1])
-    facts = store_facts(core)
+    facts = facts_of(core)
     assert facts.disk_bytes is not None
     total, free = facts.disk_bytes
     assert 0 < free <= total

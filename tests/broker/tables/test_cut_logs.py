@@ -69,7 +69,7 @@ def _checked(broker: Broker) -> tuple[int, int]:
 
 
 def _end(broker: Broker, queue_id: int = 0, topic: str = TOPIC) -> int:
-    return broker.store.core.queues.end_of(topic, queue_id)
+    return broker.store.queues.end_of(topic, queue_id)
 
 
 async def _order(
@@ -196,14 +196,14 @@ async def test_a_delayed_message_whose_delivery_was_cut_off_is_delivered_again(
         _put_delayed(broker, b"first")
         await it.until(lambda: _end(broker) == 1, "the first one is delivered")
         _put_delayed(broker, b"second")
-        end = broker.store.core.log.written
+        end = broker.store.log.written
         await broker.store.flush()
         await broker.delay_writer.save_now()
         await it.until(lambda: _end(broker) == 2, "the second one is delivered")
         await it.stop("one")
         request_truncation(tmp_path / "one", Truncation(end, "a test wants it", 0))
         broker = await it.start("one", "SLAVE")
-        assert broker.store.core.log.written == end
+        assert broker.store.log.written == end
         assert broker.delay.progress()[1] == (1, 2)
         await it.stop("one")
         broker = await it.start("one", "ASYNC_MASTER")
@@ -330,7 +330,7 @@ async def test_what_a_master_has_hidden_stays_hidden_until_it_is_known_what_beco
         new = await _slave(it, old, {"hideUnreplicated": "true"})
         assert await it.send(old, 4) == [OK] * 4
         await it.equal(old, new)
-        await it.until(lambda: old.store.core.dispatcher.lag_bytes == 0, "all is to be seen")
+        await it.until(lambda: old.store.statistics().dispatch_lag_bytes == 0, "all is to be seen")
         await it.stop("two")
         assert await it.send(old, 6) == [ResponseCode.SLAVE_NOT_AVAILABLE] * 6
         assert len(await it.bodies(old)) == 4
@@ -344,7 +344,9 @@ async def test_what_a_master_has_hidden_stays_hidden_until_it_is_known_what_beco
         assert len(await it.bodies(old)) == 4
         parted = Parted(it, old, new)
         await parted.cut()
-        await it.until(lambda: parted.old.store.core.dispatcher.lag_bytes == 0, "all is to be seen")
+        await it.until(
+            lambda: parted.old.store.statistics().dispatch_lag_bytes == 0, "all is to be seen"
+        )
         assert await it.bodies(parted.old) == await it.bodies(new)
 
 
@@ -358,5 +360,5 @@ async def test_what_a_master_has_hidden_is_seen_when_the_next_one_has_it(tmp_pat
         assert await it.bodies(old) == set()
         await _promote(it, new, accept_loss=True)
         await _follows(it, old, "streaming")
-        await it.until(lambda: old.store.core.dispatcher.lag_bytes == 0, "all is to be seen")
+        await it.until(lambda: old.store.statistics().dispatch_lag_bytes == 0, "all is to be seen")
         assert len(await it.bodies(old)) == 6

@@ -232,18 +232,18 @@ async def test_what_cannot_be_stored_is_counted_as_such(tmp_path: Path) -> None:
         await send_half(broker)
         broker.core.set_disk_full(True)
         await check_later(broker)
-        assert broker.broker.store_stats.put_failures == 1
+        assert broker.broker.stats.store.put_failures == 1
         assert saved(broker) == (-1, -1)
 
 
 async def test_what_a_round_reads_and_stores_is_counted(tmp_path: Path) -> None:
     async with send_broker(tmp_path) as broker:
         await send_half(broker)
-        stored = broker.broker.store_stats.put_count
+        stored = broker.broker.stats.store.put_count
         await check_later(broker)
         stats = broker.broker.stats
         assert stats.view("GROUP_GET_NUMS", f"{HALF_TOPIC}@{GROUP}") is not None
-        assert broker.broker.store_stats.put_count == stored + 1
+        assert broker.broker.stats.store.put_count == stored + 1
 
 
 # --- progress --------------------------------------------------------------------------------

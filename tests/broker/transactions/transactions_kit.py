@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.broker.origin import Origin
 from rmq.broker.sending import properties as inbound
 from rmq.broker.stats.broker import BrokerStats
-from rmq.broker.stats.store import StoreStats
 from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress, RoundCounts
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
@@ -81,9 +81,7 @@ class Transactions:
             self.core,
             self.copies,
             self.stats,
-            StoreStats(0),
-            store_host=STORE_HOST,
-            now_ms=self.clock,
+            Origin(STORE_HOST, self.clock),
         )
         self.rules = RULES
         self.can_give_up = True

@@ -109,6 +109,13 @@ def test_marks_never_fall() -> None:
     assert (a.appended, a.flushed) == (500, 500)
 
 
+def test_a_slave_that_has_flushed_more_than_it_holds_is_a_mistake_of_ours() -> None:
+    slaves = SlaveSet(RULES, 500)
+    (a,) = joined(slaves, ("a", 300))
+    with pytest.raises(AssertionError, match="flushed 400 <= appended 300"):
+        slaves.holds(a, 300, 400, 1.0)
+
+
 def test_only_what_is_flushed_counts_if_the_rules_say_so() -> None:
     slaves = SlaveSet(replace(RULES, counts_flushed=True), 500)
     (a,) = joined(slaves, ("a", 0))

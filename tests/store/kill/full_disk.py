@@ -92,14 +92,14 @@ class Filler:
                 refusals += bool(await self._put(store, next(steps)))
             if dies:
                 os.kill(os.getpid(), signal.SIGKILL)
-            assert store.core.failure is None, store.core.failure
+            assert store.failure is None, store.failure
             found = store.reads.get("topic-0", 0, 0, 1)
             assert found.count == 1, found
             self._ballast.unlink()
             with trio.fail_after(_GOES_ON_WITHIN_S):
                 while (  # noqa: ASYNC110 - nobody tells of it
                     store.statistics().refusal is not None
-                    or store.core.appender.room_error is not None
+                    or store._core.appender.room_error is not None
                 ):
                     await trio.sleep(0.01)
             for _ in range(_STEPS_AFTER):
