@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+MASTER_ID: Final = 0
+"""The brokerId of the master of a name."""
+
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
@@ -38,6 +41,7 @@ ALWAYS_SYSTEM_TOPICS: Final = frozenset(
 """What is a system topic on every broker; each adds those named after it and its cluster."""
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """Every client has a producer of this group, by which it sends messages back."""
 

@@ -23,6 +23,12 @@ KEYS: Final = "KEYS"
 TAGS: Final = "TAGS"
 DELAY: Final = "DELAY"
 UNIQ_KEY: Final = "UNIQ_KEY"
+WAIT: Final = "WAIT"
+CLUSTER: Final = "CLUSTER"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+TRAN_MSG: Final = "TRAN_MSG"
 
 KEY_SEPARATOR: Final = " "
 

@@ -38,10 +38,10 @@ NOTHING_WRITTEN: Final = "nothing was written here"
 """What `BadRecordError` says of zeros: the natural end of a log."""
 
 _READ_HEADS: Final = {bits: head.unpack_from for bits, head in RECORD_HEADS.items()}
-_HEAD_SIZES: Final = {bits: head.size for bits, head in RECORD_HEADS.items()}
+HEAD_SIZES: Final = {bits: head.size for bits, head in RECORD_HEADS.items()}
 _read_prefix = RECORD_PREFIX.unpack_from
 _read_properties_length = PROPERTIES_LENGTH.unpack_from
-_SYS_FLAG_AT: Final = 36
+SYS_FLAG_AT: Final = 36
 _read_sys_flag = struct.Struct(">i").unpack_from
 
 
@@ -140,9 +140,9 @@ def read_head(data: bytes, position: int, limit: int, room: int, verify_crc: boo
         raise BadRecordError(f"size {size} with {room} bytes left in the segment")
     if size > left:
         raise NeedMoreDataError(size)
-    (sys_flag,) = _read_sys_flag(data, position + _SYS_FLAG_AT)
+    (sys_flag,) = _read_sys_flag(data, position + SYS_FLAG_AT)
     hosts = sys_flag & HOST_FLAGS
-    body_start = position + _HEAD_SIZES[hosts]
+    body_start = position + HEAD_SIZES[hosts]
     end = position + size
     if body_start > end:
         raise BadRecordError(f"size {size} is less than its fixed part")
@@ -205,7 +205,7 @@ def decode_record(data: bytes | memoryview) -> StoredRecord:
         raise BadRecordError(f"size {head.size} in {len(content)} bytes")
     hosts = head.sys_flag & HOST_FLAGS
     fields = _READ_HEADS[hosts](content, 0)
-    body_start = _HEAD_SIZES[hosts]
+    body_start = HEAD_SIZES[hosts]
     return StoredRecord(
         physical_offset=PhysicalOffset(head.physical_offset),
         size=head.size,

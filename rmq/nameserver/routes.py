@@ -36,11 +36,12 @@ No tasks, no clock (`now` is passed in), no bytes. A connection is any hashable 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Generic, final
+from typing import TYPE_CHECKING, Generic, final
 
 import msgspec
 
 from rmq.model.java import hash_map_order
+from rmq.model.names import MASTER_ID
 from rmq.model.topic_flags import (
     PERM_READ,
     PERM_WRITE,
@@ -63,8 +64,6 @@ if TYPE_CHECKING:
 
     from rmq.nameserver.registration import Registration
     from rmq.remoting.bodies.topics import DataVersion, TopicConfig
-
-MASTER_ID: Final = 0
 
 
 @dataclass(slots=True)

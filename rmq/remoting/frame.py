@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PREFIX_BYTES: Final = FRAME_PREFIX.size
 _JSON: Final = Serialization.JSON
 _SMALL_CHUNK_BYTES: Final = 4096
-_TLS_HANDSHAKE_BYTE: Final = 0x16
+TLS_HANDSHAKE_BYTE: Final = 0x16
 _unpack_prefix = FRAME_PREFIX.unpack_from
 
 
@@ -190,7 +190,7 @@ class FrameDecoder:
         limit = self._frame_bytes_max - 4
         if length < 4:
             return RemoteProtocolError(f"frame length {length} is below the least possible (4)")
-        if length >> 24 == _TLS_HANDSHAKE_BYTE:
+        if length >> 24 == TLS_HANDSHAKE_BYTE:
             return RemoteProtocolError("TLS bytes on a plain connection")
         if length > limit:
             return RemoteProtocolError(f"frame length {length} is over the limit ({limit})")

@@ -17,6 +17,7 @@ from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.endpoint import Endpoint
+from rmq.remoting.frame import TLS_HANDSHAKE_BYTE
 from rmq.remoting.tls_config import TlsMode
 from rmq.remoting.transport import SocketTransport
 
@@ -34,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 _ACCEPTS_PER_STEP: Final = 64
 _ACCEPT_RETRY_S: Final = 0.1
-_TLS_HANDSHAKE_BYTE: Final = 0x16
 """First byte of a TLS ClientHello. As the first byte of a length it would mean a frame of 369 MB or
 more.
 """
@@ -281,7 +281,7 @@ class RemotingServer:
             first = sock.recv(1, socket.MSG_PEEK)
             if not first:
                 return None
-            if first[0] != _TLS_HANDSHAKE_BYTE:
+            if first[0] != TLS_HANDSHAKE_BYTE:
                 if tls.mode is TlsMode.ENFORCING:
                     raise ConnectionRefusedError(errno.EPROTO, "plain bytes where TLS is enforced")
                 return SocketTransport(sock)

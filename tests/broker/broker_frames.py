@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rmq.broker.handlers.pull import FLAG_COMMIT_OFFSET, FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rmq.model.properties import encode_properties
+from rmq.model.pull_flags import FLAG_COMMIT_OFFSET, FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rmq.model.record import decode_records
 from rmq.remoting.bodies import (
     ConsumerData,

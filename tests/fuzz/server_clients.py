@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rmq.broker.handlers.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND
+from rmq.model.pull_flags import FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rmq.remoting.bodies import (
     ConsumerData,
     HeartbeatData,

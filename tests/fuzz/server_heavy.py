@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rmq.broker.handlers.pull import FLAG_SUBSCRIPTION
+from rmq.model.pull_flags import FLAG_SUBSCRIPTION
 from rmq.model.queues import MessageQueue
 from rmq.model.record import NewMessage
 from rmq.remoting.bodies import (

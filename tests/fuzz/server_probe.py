@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.broker.config import BrokerRole
-from rmq.broker.handlers.pull import FLAG_SUBSCRIPTION
 from rmq.errors import RmqError
+from rmq.model.pull_flags import FLAG_SUBSCRIPTION
 from rmq.model.record import decode_records
 from rmq.remoting.bodies import SubscriptionGroupConfig, TopicConfig, TopicRouteData
 from rmq.remoting.codes import RequestCode, ResponseCode

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
 import msgspec
 
-from rmq.broker.handlers.pull import FLAG_SUSPEND
 from rmq.errors import HeaderError, LocalProtocolError
 from rmq.model import flags
+from rmq.model.pull_flags import FLAG_SUSPEND
 from rmq.remoting.codes import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,

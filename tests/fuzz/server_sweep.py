@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import inspect
 
-from rmq.broker.handlers.pull import FLAG_SUBSCRIPTION
 from rmq.model.flags import TRANSACTION_PREPARED
+from rmq.model.pull_flags import FLAG_SUBSCRIPTION
 from rmq.remoting.codes import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,

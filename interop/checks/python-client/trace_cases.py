@@ -13,13 +13,13 @@ from interop.support.expectations import expect_once, expect_sent
 from interop.support.java_messages import Outgoing
 from interop.support.printed import table
 from interop.support.waiting import wait_until
-from rmq.client.core.config import TRACE_TOPIC
 from rmq.client.core.consuming.offsets import ConsumeFrom
 from rmq.client.core.trace import ConsumeEndTrace, ConsumeStartTrace, SendTrace
 from rmq.client.trio.admin import open_admin
 from rmq.client.trio.producer import open_producer
 from rmq.client.trio.push_consumer import open_push_consumer
 from rmq.client.trio.tracing import TraceRole, open_tracing
+from rmq.model.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from python_session import PythonSession

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.broker.delays.file import SavedDelays
-from rmq.broker.sending.properties import REAL_QUEUE_ID, REAL_TOPIC
 from rmq.broker.tables.progress_trail import ProgressTrail
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.properties import REAL_QUEUE_ID, REAL_TOPIC
 from rmq.model.record import NewMessage
 from rmq.remoting.bodies import DelayOffsetSerializeWrapper
 from rmq.store.append import AppendStatus

@@ -22,9 +22,10 @@ from rmq.broker.pulling.parting import Parting
 from rmq.broker.pulling.sql_filter import SqlSyntaxError
 from rmq.broker.sending.checks import SEE_FAQ
 from rmq.errors import RefusedError
-from rmq.model.names import OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
+from rmq.model.names import MASTER_ID, OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
 from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
+from rmq.model.pull_flags import FLAG_COMMIT_OFFSET, FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rmq.model.queues import MessageQueue
 from rmq.model.record import NewMessage
 from rmq.model.topic_flags import (
@@ -58,15 +59,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FLAG_COMMIT_OFFSET: Final = 0x1
-FLAG_SUSPEND: Final = 0x2
-FLAG_SUBSCRIPTION: Final = 0x4
 
 SWEEP_INTERVAL_S: Final = 5.0
 COLD_READERS: Final = 4
 ANSWERS_PER_STEP: Final = 256
 """After so many answers to pulls that waited, others get their turn: some 5 ms."""
-_MASTER_ID: Final = 0
 _EMPTY: Final = EmptyHeader()
 
 _CODES: Final = {
@@ -246,7 +243,7 @@ class PullHandlers:
                 if header.queue_offset
                 else ResponseCode.PULL_NOT_FOUND
             )
-        suggested = _MASTER_ID
+        suggested = MASTER_ID
         if config.slave_read_enabled:
             suggested = (
                 group.which_broker_when_consume_slowly if result.suggests_slave else group.broker_id
@@ -432,7 +429,7 @@ class PullHandlers:
             header.topic,
             header.queue_id,
             result.next_offset,
-            is_sent=suggested != _MASTER_ID,
+            is_sent=suggested != MASTER_ID,
         )
 
     def _sent_back(self, header: PullMessageRequest, result: GetResult) -> GetResult:

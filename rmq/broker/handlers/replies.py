@@ -24,7 +24,7 @@ from rmq.broker.sending.preparation import pack_peer
 from rmq.broker.sending.topics import SendTopics
 from rmq.errors import ClientError, ProtocolError, RefusedError
 from rmq.model import flags
-from rmq.model.properties import decode_properties, encode_properties
+from rmq.model.properties import REPLY_TO_CLIENT, decode_properties, encode_properties
 from rmq.model.record import NewMessage, message_id, unpack_host
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.groups import HandlerGroup
@@ -57,7 +57,6 @@ ReplyRequest: TypeAlias = "Request[SendMessageRequest] | Request[SendMessageRequ
 
 REPLY: Final = HandlerGroup(name="reply", concurrency=1, capacity=10_000, per_connection=5_000)
 PUSH_TIMEOUT_S: Final = 10.0
-REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 _NOT_STORED_ID: Final = "0"
 """What stands for a message id when there is none: clients cannot do without."""

@@ -16,7 +16,7 @@ from rmq.broker.sending import properties as inbound
 from rmq.broker.sending.topics import SendTopics
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
-from rmq.model.properties import encode_properties
+from rmq.model.properties import WAIT, encode_properties
 from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import ResponseCode
@@ -174,7 +174,7 @@ class SendBackHandlers:
         """Return the message to store in place of one that came back, and its own topic."""
         pairs = record.properties
         pairs.setdefault(RETRY_TOPIC, record.topic)
-        pairs[inbound.WAIT] = "false"
+        pairs[WAIT] = "false"
         pairs["DELAY"] = str(level)
         if not pairs.get(ORIGIN_MESSAGE_ID, "").strip():
             pairs[ORIGIN_MESSAGE_ID] = record.message_id

@@ -16,7 +16,8 @@ from rmq.broker.pulling.sql.errors import EvaluationError, SqlSyntaxError
 from rmq.broker.pulling.sql.evaluator import compile_condition
 from rmq.broker.pulling.sql.parser import parse_expression
 from rmq.model.properties import PropertyFinder, decode_properties, decode_text
-from rmq.model.record_layout import HOST_FLAGS, PROPERTIES_LENGTH, RECORD_HEADS
+from rmq.model.record import HEAD_SIZES, SYS_FLAG_AT
+from rmq.model.record_layout import HOST_FLAGS, PROPERTIES_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +32,6 @@ _NAMES_LOOKED_FOR_MAX: Final = 4
 _I32: Final = struct.Struct(">i")
 _read_i32 = _I32.unpack_from
 _read_properties_length = PROPERTIES_LENGTH.unpack_from
-_SYS_FLAG_AT: Final = 36
-_HEAD_SIZES: Final = {bits: head.size for bits, head in RECORD_HEADS.items()}
 
 
 def compile_sql(text: str) -> SqlExpression:
@@ -96,8 +95,8 @@ class SqlFilter:
 def _encoded_properties(record: memoryview) -> bytes | None:
     """Return the properties in a record, without a look at its body; None if it is not sound."""
     try:
-        (sys_flag,) = _read_i32(record, _SYS_FLAG_AT)
-        body_start = _HEAD_SIZES[sys_flag & HOST_FLAGS]
+        (sys_flag,) = _read_i32(record, SYS_FLAG_AT)
+        body_start = HEAD_SIZES[sys_flag & HOST_FLAGS]
         (body_length,) = _read_i32(record, body_start - _I32.size)
         topic_at = body_start + body_length
         if body_length < 0:

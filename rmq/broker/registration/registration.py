@@ -29,7 +29,6 @@ import trio
 
 from rmq.broker.registration.state import NameserverState, RegistrationBodies
 from rmq.broker.replication.leader_check import (
-    MASTER_ID,
     PROBE_S,
     Fence,
     ask_listed,
@@ -40,6 +39,7 @@ from rmq.broker.replication.leader_check import (
 )
 from rmq.broker.replication.peers import Peers
 from rmq.errors import ClientError, ConnectionLostError, ResponseError, RmqError
+from rmq.model.names import MASTER_ID
 from rmq.remoting.bodies import KVTable, body_crc32
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (

@@ -25,6 +25,7 @@ from rmq.broker.replication.peers import ASK_S
 from rmq.broker.replication.record_keeping import kept_record
 from rmq.errors import ProtocolError, RemoteProtocolError, RmqError
 from rmq.model.in_sync_record import NAMESPACE, read_record
+from rmq.model.names import MASTER_ID
 from rmq.remoting.bodies import ClusterInfo, HaStatusBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import DeleteKvConfigRequest, GetKvConfigRequest, GetKvConfigResponse
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MASTER_ID: Final = 0
 PROBE_S: Final = 1.0
 """How long the listed broker may take to answer."""
 LOOK_S: Final = 10.0

@@ -23,7 +23,7 @@ from rmq.broker.sending import properties as inbound
 from rmq.errors import RefusedError
 from rmq.model import flags
 from rmq.model.names import RETRY_PREFIX, dlq_topic
-from rmq.model.properties import PAIR, decode_properties, encode_properties
+from rmq.model.properties import CLUSTER, PAIR, WAIT, decode_properties, encode_properties
 from rmq.model.record import NewMessage, pack_host
 from rmq.remoting.bodies import BatchError, TopicFilterType, decode_batch
 from rmq.remoting.codes import ResponseCode
@@ -138,9 +138,9 @@ class SendPreparation:
         return (header.reconsume_times or 0) >= times_max
 
     def _dead_letter(self, message: NewMessage, group: str, pairs: dict[str, str]) -> NewMessage:
-        kept = {name: value for name, value in pairs.items() if name != inbound.WAIT}
+        kept = {name: value for name, value in pairs.items() if name != WAIT}
         kept["DELAY"] = "0"
-        kept[inbound.CLUSTER] = self._config.cluster_name
+        kept[CLUSTER] = self._config.cluster_name
         return NewMessage(
             dlq_topic(group),
             0,

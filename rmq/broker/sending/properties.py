@@ -17,8 +17,12 @@ import msgspec
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import (
+    CLUSTER,
     NAME_VALUE,
     PAIR,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    WAIT,
     decode_properties,
     decode_text,
     encode_properties,
@@ -28,10 +32,6 @@ from rmq.model.properties import (
 if TYPE_CHECKING:
     from rmq.model.record import NewMessage
 
-REAL_TOPIC: Final = "REAL_TOPIC"
-REAL_QUEUE_ID: Final = "REAL_QID"
-WAIT: Final = "WAIT"
-CLUSTER: Final = "CLUSTER"
 
 _WAIT_MARK: Final = WAIT + "\x01"
 _CLUSTER_MARK: Final = CLUSTER + "\x01"

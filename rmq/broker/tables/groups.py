@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from rmq.broker.tables.versioned import FILE_BYTES_MAX, VersionedTable
+from rmq.model.names import SYSTEM_GROUP_PREFIX
 from rmq.remoting.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ BUILT_IN_GROUPS: Final = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 GROUP_LENGTH_MAX: Final = 255
 """What stock clients check the names of their groups against."""
 

@@ -27,11 +27,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
-from rmq.broker.sending.properties import REAL_TOPIC
 from rmq.broker.transactions import half
 from rmq.broker.transactions.question import question
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
-from rmq.model.properties import find_tags
+from rmq.model.properties import REAL_TOPIC, find_tags
 from rmq.model.record import BadRecordError, decode_record, decode_records
 from rmq.store.append import AppendStatus
 from rmq.store.reads import GetStatus

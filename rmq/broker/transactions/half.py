@@ -22,7 +22,7 @@ from rmq.broker.sending import properties as inbound
 from rmq.broker.tables.topic_names import validate_topic
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
-from rmq.model.properties import TAGS, encode_properties
+from rmq.model.properties import REAL_QUEUE_ID, REAL_TOPIC, TAGS, TRAN_MSG, WAIT, encode_properties
 from rmq.model.record import NewMessage
 
 if TYPE_CHECKING:
@@ -42,11 +42,10 @@ PRODUCER_GROUP: Final = "PGROUP"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 FIRST_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
-_HALF_MARK: Final = "TRAN_MSG"
 
 DONE_TAG: Final = b"d"
 """The tag of op messages; there is no other kind."""
-_OP_PROPERTIES: Final = encode_properties({inbound.WAIT: "true", TAGS: DONE_TAG.decode()})
+_OP_PROPERTIES: Final = encode_properties({WAIT: "true", TAGS: DONE_TAG.decode()})
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _QUEUE_ID_MAX: Final = 2**31 - 1
 
@@ -60,8 +59,8 @@ class Home(NamedTuple):
 
 def home_of(properties: Mapping[str, str]) -> Home | None:
     """Return where a half message belongs, None if it does not say."""
-    topic = properties.get(inbound.REAL_TOPIC)
-    queue_id = number(properties, inbound.REAL_QUEUE_ID)
+    topic = properties.get(REAL_TOPIC)
+    queue_id = number(properties, REAL_QUEUE_ID)
     if topic is None or validate_topic(topic) is not None:
         return None
     if queue_id is None or not 0 <= queue_id <= _QUEUE_ID_MAX:
@@ -101,7 +100,7 @@ def committed(record: StoredRecord, home: Home, level_max: int) -> NewMessage:
     if level <= 0:
         return message
     pairs = record.properties
-    pairs.pop(_HALF_MARK, None)
+    pairs.pop(TRAN_MSG, None)
     return inbound.parked(message, level, level_max, encode_properties(pairs))
 
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from rmq.broker.sending import properties as inbound
 from rmq.broker.transactions.half import CHECK_TIMES, PRODUCER_GROUP
 from rmq.model.offsets import PhysicalOffset, QueueOffset
-from rmq.model.properties import UNIQ_KEY, encode_properties
+from rmq.model.properties import UNIQ_KEY, WAIT, encode_properties
 from rmq.model.record import PROPERTIES_BYTES_MAX, message_id
 from rmq.model.record_layout import HOST_FLAGS, MESSAGE_MAGIC, PROPERTIES_LENGTH, RECORD_HEADS
 from rmq.remoting.headers import CheckTransactionStateRequest
@@ -40,11 +39,11 @@ def question(
     """Return the question about a half message of which a copy was just stored."""
     pairs = record.properties
     pairs[CHECK_TIMES] = str(times)
-    pairs[inbound.WAIT] = "false"
+    pairs[WAIT] = "false"
     properties = encode_properties(pairs)
     if len(properties) > PROPERTIES_BYTES_MAX:
         # The copy, which has WAIT as it was sent, fits; nobody who is asked looks at it.
-        del pairs[inbound.WAIT]
+        del pairs[WAIT]
         properties = encode_properties(pairs)
     unique_key = pairs.get(UNIQ_KEY)
     header = CheckTransactionStateRequest(

@@ -17,13 +17,12 @@ from rmq.cli.ha.client import HaClient
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.core.routes import MASTER_ID
 from rmq.client.trio.admin import AdminClient
 from rmq.client.trio.client import open_client
 from rmq.client.trio.producer import producing
 from rmq.client.trio.pull_consumer import pulling
 from rmq.errors import NoRouteError, ResponseError
-from rmq.model.names import AUTO_CREATE_TOPIC
+from rmq.model.names import AUTO_CREATE_TOPIC, MASTER_ID
 from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:

@@ -30,11 +30,12 @@ from rmq.client.core.consuming.pulls import (
     read_pull_parts,
 )
 from rmq.client.core.flows import Answer, Ask
-from rmq.client.core.routes import MASTER_ID, broker_of
+from rmq.client.core.routes import broker_of
 from rmq.errors import (
     ClientError,
     ResponseError,
 )
+from rmq.model.names import MASTER_ID
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.expressions import is_tag_type
 

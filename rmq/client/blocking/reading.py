@@ -25,11 +25,12 @@ from rmq.client.core.consuming.pull_policy import (
     moved_text,
 )
 from rmq.client.core.consuming.pulls import PullStatus, pull
-from rmq.client.core.routes import MASTER_ID, broker_of
+from rmq.client.core.routes import broker_of
 from rmq.errors import (
     ClientError,
     ConnectionLostError,
 )
+from rmq.model.names import MASTER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,7 +25,6 @@ C = TypeVar("C")
 
 DEFAULT_INSTANCE: Final = "DEFAULT"
 _STREAM: Final = "STREAM"
-TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _BUSY_WAIT_S_MAX: Final = 0.01
 """The longest busy-wait for one answer, which uses a core to the full."""
 

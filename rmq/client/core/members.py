@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
-from rmq.client.core.routes import MASTER_ID
-from rmq.model.names import INNER_PRODUCER_GROUP
+from rmq.model.names import INNER_PRODUCER_GROUP, MASTER_ID
 from rmq.remoting.bodies import ConsumerData, HeartbeatData, ProducerData
 from rmq.remoting.headers import UnregisterClientRequest
 

@@ -13,6 +13,7 @@ import msgspec
 
 from rmq.client.core.slave_reads import SlaveReads
 from rmq.errors import ClientError, ConnectFailedError, ConnectionLostError, NoRouteError
+from rmq.model.names import MASTER_ID
 from rmq.model.queues import MessageQueue
 from rmq.model.topic_flags import PERM_READ, PERM_WRITE
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MASTER_ID: Final = 0
 QUEUES_MAX: Final = 65_536
 """Of a topic on one broker. A nameserver that tells of more is not believed."""
 

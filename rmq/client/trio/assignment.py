@@ -18,9 +18,9 @@ from rmq.client.core.consuming.group import lock_queues, unlock_queues
 from rmq.client.core.consuming.offsets import first_start
 from rmq.client.core.consuming.process_queue import ProcessQueue
 from rmq.client.core.consuming.turns import QueueTurn
-from rmq.client.core.routes import MASTER_ID
 from rmq.client.trio.services import FIRST_RENEWAL_S, RELOCK_S
 from rmq.errors import ClientError
+from rmq.model.names import MASTER_ID
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping

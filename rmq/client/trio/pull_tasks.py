@@ -25,7 +25,7 @@ from rmq.client.core.consuming.pull_policy import (
 )
 from rmq.client.core.consuming.pulls import PullResult, PullStatus, pull_request, read_pull_answer
 from rmq.client.core.flows import Answer, Ask
-from rmq.client.core.routes import MASTER_ID, broker_of
+from rmq.client.core.routes import broker_of
 from rmq.client.trio.runner import REQUEST_TYPE, STREAM
 from rmq.errors import (
     ClientError,
@@ -33,6 +33,7 @@ from rmq.errors import (
     ConnectFailedError,
     ConnectionLostError,
 )
+from rmq.model.names import MASTER_ID
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.headers import PullMessageRequest, PullMessageResponse
 

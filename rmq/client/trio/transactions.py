@@ -33,12 +33,12 @@ from rmq.client.core.messages import (
 from rmq.client.core.producing.config import ProducerConfig, ProducerOptions
 from rmq.client.core.producing.delivery import no_master
 from rmq.client.core.received import ReceivedMessage, received
-from rmq.client.core.routes import MASTER_ID
 from rmq.client.core.trace import TransactionEnded
 from rmq.client.trio.client import open_client
 from rmq.client.trio.producer import Producer
 from rmq.client.trio.tracing import TraceRole, traced
 from rmq.errors import ClientError
+from rmq.model.names import MASTER_ID
 from rmq.remoting.codes import RequestCode
 
 if TYPE_CHECKING:

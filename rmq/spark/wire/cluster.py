@@ -21,7 +21,6 @@ from rmq.client.blocking.commits import Commits
 from rmq.client.core.admin.topics import list_system_topics, list_topics
 from rmq.client.core.busy import is_busy
 from rmq.client.core.consuming import offsets
-from rmq.client.core.routes import MASTER_ID
 from rmq.errors import (
     BrokersFailedError,
     ClientError,
@@ -32,7 +31,7 @@ from rmq.errors import (
     NoRouteError,
     RequestTimeoutError,
 )
-from rmq.model.names import DLQ_PREFIX, RETRY_PREFIX, retry_topic
+from rmq.model.names import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, retry_topic
 from rmq.spark.wire.clients import PAUSE_S
 from rmq.spark.wire.places import Known, PlaceKind
 from rmq.spark.wire.planning import Span

@@ -26,7 +26,7 @@ from rmq.client.core.admin.topics import brokers_of_topic, delete_topic
 from rmq.client.core.flows import Ask, ask, expect
 from rmq.client.core.messages import check_group
 from rmq.errors import NoRouteError
-from rmq.model.names import dlq_topic, retry_topic
+from rmq.model.names import SYSTEM_GROUP_PREFIX, dlq_topic, retry_topic
 from rmq.remoting.bodies import (
     ConsumeStats,
     ConsumeStatsList,
@@ -70,7 +70,6 @@ SYSTEM_GROUPS: Final = frozenset(
     }
 )
 """Groups that brokers and stock tools have by themselves."""
-SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

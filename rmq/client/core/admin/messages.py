@@ -23,8 +23,9 @@ from rmq.client.core.admin.targets import (
 from rmq.client.core.admin.topics import brokers_of_topic
 from rmq.client.core.flows import Ask, ask, expect
 from rmq.client.core.received import received
-from rmq.client.core.routes import MASTER_ID, Address
+from rmq.client.core.routes import Address
 from rmq.errors import BadAnswerError, ClientError, IllegalMessageError, NoBrokerError
+from rmq.model.names import MASTER_ID
 from rmq.model.properties import KEY_SEPARATOR, decode_text, find_keys, find_unique_key
 from rmq.model.record import BadRecordError, decode_records, parse_message_id, unpack_host
 from rmq.remoting.addresses import format_address

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from rmq.client.core.admin.calls import AdminCall
 from rmq.client.core.admin.targets import TIMEOUT_S, change_each, read_each
 from rmq.client.core.flows import ask, expect
-from rmq.client.core.routes import MASTER_ID, Address
+from rmq.client.core.routes import Address
 from rmq.errors import BadAnswerError, ProtocolError
+from rmq.model.names import MASTER_ID
 from rmq.remoting.bodies import KVTable, format_properties, parse_properties
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from rmq.client.core.routes import MASTER_ID, Address, note_reader, read_first
+from rmq.client.core.routes import Address, note_reader, read_first
 from rmq.errors import BrokersFailedError, ClientError, ConfigError, NoBrokerError, ResponseError
+from rmq.model.names import MASTER_ID
 from rmq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from rmq.client.core.admin.targets import (
 )
 from rmq.client.core.flows import ask, expect
 from rmq.client.core.messages import check_topic
-from rmq.client.core.routes import MASTER_ID, Address
+from rmq.client.core.routes import Address
 from rmq.errors import NoBrokerError, NoRouteError
-from rmq.model.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
+from rmq.model.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, MASTER_ID, RETRY_PREFIX
 from rmq.model.topic_flags import PERM_READ_WRITE
 from rmq.remoting.bodies import (
     GroupList,

@@ -11,9 +11,9 @@ from rmq.client.core.admin.clients import consumer_connections
 from rmq.client.core.admin.groups import group_progress
 from rmq.client.core.admin.messages import messages_by_key
 from rmq.client.core.admin.topics import groups_of_topic
-from rmq.client.core.config import TRACE_TOPIC
 from rmq.client.core.trace import decode_traces
 from rmq.errors import ClientError
+from rmq.model.names import TRACE_TOPIC
 from rmq.remoting.bodies import ConsumeType
 from rmq.remoting.expressions import is_tag_type
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.client.core.flows import Ask, Flow, Tell, ask, expect
-from rmq.client.core.routes import MASTER_ID
 from rmq.errors import ClientError, NoRouteError
+from rmq.model.names import MASTER_ID
 from rmq.remoting.bodies import (
     CheckClientRequestBody,
     GetConsumerListByGroupResponseBody,

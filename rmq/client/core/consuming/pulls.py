@@ -13,8 +13,10 @@ import msgspec
 
 from rmq.client.core.flows import Answer, Ask, Flow
 from rmq.client.core.received import BadMessagesError, ReceivedMessage, decode_messages
-from rmq.client.core.routes import MASTER_ID, broker_of
+from rmq.client.core.routes import broker_of
 from rmq.errors import BadAnswerError
+from rmq.model.names import MASTER_ID
+from rmq.model.pull_flags import FLAG_COMMIT_OFFSET, FLAG_LITE_PULL, FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.expressions import is_tag_type
 from rmq.remoting.headers import PullMessageRequest, PullMessageResponse
@@ -24,10 +26,6 @@ if TYPE_CHECKING:
     from rmq.model.queues import MessageQueue
     from rmq.remoting.bodies import SubscriptionData
 
-FLAG_COMMIT_OFFSET: Final = 0x1
-FLAG_SUSPEND: Final = 0x2
-FLAG_SUBSCRIPTION: Final = 0x4
-FLAG_LITE_PULL: Final = 0x10
 
 SUSPEND_S: Final = 15.0
 """How long a push consumer lets the broker wait for messages."""

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.client.core.flows import Ask, Flow, ask, expect
 from rmq.client.core.messages import DELAY_LEVEL_MAX
-from rmq.client.core.routes import MASTER_ID
 from rmq.errors import ClientError, NoRouteError
 from rmq.model import flags
 from rmq.model.compression import COMPRESSION_MASK
-from rmq.model.names import AUTO_CREATE_TOPIC, INNER_PRODUCER_GROUP, retry_topic
+from rmq.model.names import AUTO_CREATE_TOPIC, INNER_PRODUCER_GROUP, MASTER_ID, retry_topic
 from rmq.model.properties import DELAY, encode_properties
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import ConsumerSendMsgBackRequest, SendMessageRequestV2

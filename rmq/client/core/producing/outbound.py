@@ -26,7 +26,7 @@ from rmq.model.names import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
 )
-from rmq.model.properties import DELAY, KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from rmq.model.properties import DELAY, KEY_SEPARATOR, KEYS, TAGS, TRAN_MSG, UNIQ_KEY, WAIT
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies.batch import BatchMessage, encode_batch
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from rmq.client.core.producing.unique_keys import UniqueKeys
     from rmq.remoting.command import Command
 
-WAIT: Final = "WAIT"
-TRAN_MSG: Final = "TRAN_MSG"
 PGROUP: Final = "PGROUP"
 
 COMPRESSED_BY_ZLIB: Final = COMPRESSED | 0x300

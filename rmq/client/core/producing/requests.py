@@ -18,7 +18,7 @@ from rmq.errors import ConfigError, IllegalMessageError, TooManyRequestsError
 from rmq.model.crc import crc32
 from rmq.model.flags import BORN_HOST_V6, STORE_HOST_V6
 from rmq.model.offsets import PhysicalOffset, QueueOffset
-from rmq.model.properties import UNIQ_KEY, PropertyFinder, decode_text
+from rmq.model.properties import CLUSTER, REPLY_TO_CLIENT, UNIQ_KEY, PropertyFinder, decode_text
 from rmq.model.record import StoredRecord, pack_host
 from rmq.remoting.addresses import parse_address
 from rmq.remoting.codes import RequestCode
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CORRELATION_ID: Final = "CORRELATION_ID"
-REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
 TTL: Final = "TTL"
-CLUSTER: Final = "CLUSTER"
 MSG_TYPE: Final = "MSG_TYPE"
 ARRIVE_TIME: Final = "ARRIVE_TIME"
 REPLY: Final = "reply"

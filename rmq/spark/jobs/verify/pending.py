@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.errors import CorruptStoreError
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
-from rmq.model.properties import UNIQ_KEY
+from rmq.model.properties import REAL_TOPIC, UNIQ_KEY
 from rmq.model.words import ms_text
 from rmq.spark.jobs.store_offsets import delay_offsets, group_offsets
 from rmq.store.reader.queue import is_gone, is_written
@@ -34,7 +34,6 @@ ENTRIES_MAX: Final = 1_000_000
 """How many messages of a queue are looked at."""
 OVERDUE_MAX: Final = 10_000
 """How many overdue messages are kept; the others are counted."""
-_REAL_TOPIC: Final = "REAL_TOPIC"
 
 
 class Overdue(NamedTuple):
@@ -150,7 +149,7 @@ class _Look:
             if entry.queue_offset in decided:
                 last.pop(name, None)
                 continue
-            topic = properties.get(_REAL_TOPIC, "an unknown topic")
+            topic = properties.get(REAL_TOPIC, "an unknown topic")
             last[name] = Half(entry, record.born_ms, topics.setdefault(topic, topic))
         return list(last.values())
 
