@@ -74,10 +74,11 @@ async def pumped(root: Path, mode: ReplicationMode) -> AsyncIterator[Pumped]:
                 await slave.report(run.log.end)
                 await trio.sleep(2 * REPORT_PAUSE_S)
             assert run.only_link.in_sync
-            slave.take()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(pump.run)
                 await settled()
+                # The answer to the last report may come late.
+                slave.take()
                 yield it
                 nursery.cancel_scope.cancel()
 
