@@ -342,7 +342,10 @@ class World:
     def _account(self, node: Node, found: tuple[InSyncRecord, ...], *, is_safe: bool) -> None:
         """See which acknowledged messages a new master lacks, and whether that may be."""
         for message in list(self.kept.values()):
-            if message.start < node.log.begin or node.log.holds(message.start, message.content):
+            if node.log.holds(message.start, message.content):
+                continue
+            if message.start < node.log.begin and is_safe:
+                # It has expired here. After an accepted loss nobody can tell whether it ever was.
                 continue
             del self.kept[message.number]
             if not is_safe:
