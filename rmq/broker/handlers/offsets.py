@@ -120,9 +120,12 @@ class OffsetHandlers:
         # Whoever says so: consumers commit before this broker has heard that they are any.
         if parting.is_other(topic, queue_id, header.commit_offset):
             return True
-        if not parting.has_begun or not (parting.is_recent or self._is_consumer(request)):
-            return False
         stored = self._offsets.query(group, topic, queue_id)
+        if not parting.has_begun:
+            # Consumers may take a slave for the master that it was.
+            return parting.is_unsure(topic, queue_id, header.commit_offset, stored)
+        if not (parting.is_recent or self._is_consumer(request)):
+            return False
         return parting.is_foreign(
             request.channel.peer, group, topic, queue_id, header.commit_offset, stored
         )

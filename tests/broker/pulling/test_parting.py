@@ -212,6 +212,17 @@ async def test_a_slave_of_a_new_master_leaves_doubtful_positions_to_it(
         assert len(bodies_of(await broker.ask(flagged(0, 8)))) == 2
 
 
+async def test_a_slave_stores_no_doubtful_offsets(tmp_path: Path) -> None:
+    async with new_slave(tmp_path) as broker:
+        await commit(broker.attach(), 8)
+        assert stored(broker) == -1
+        await commit(broker.attach(), BEGIN)
+        assert stored(broker) == BEGIN
+        broker.clock.ms += int(YOUNG_S * 1000)
+        await commit(broker.attach(), 8)
+        assert stored(broker) == 8
+
+
 async def test_a_slave_serves_what_the_group_has_stored(tmp_path: Path) -> None:
     async with new_slave(tmp_path) as broker:
         broker.offsets.commit("consumer", GROUP, TOPIC, 0, 8)
