@@ -53,7 +53,10 @@ _VERSION: Final = DataVersion(timestamp=1, counter=77)
 
 def wire_of(code: Path) -> Any:  # noqa: ANN401 - a module
     """Load the layouts of the replication link from a checkout."""
-    path = code / "rmq" / "ha" / "wire.py"
+    folder = code / "rmq" / "ha"
+    # Older checkouts have no folder for the protocol.
+    places = (folder / "protocol" / "wire.py", folder / "wire.py")
+    path = next(place for place in places if place.exists())
     spec = importlib.util.spec_from_file_location("wire_under_trial", path)
     assert spec is not None
     assert spec.loader is not None
