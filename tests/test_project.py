@@ -197,9 +197,8 @@ def test_the_maps_say_which_modules_know_trio() -> None:
     assert wrong == []
 
 
-FOLDER_FILES_MAX = 32
-"""A folder of rmq/ is to have at most 26 modules. Only `rmq/client/trio` has more (32): lower this
-when it is there."""
+FOLDER_FILES_MAX = 26
+"""A folder of rmq/ has at most this many modules."""
 
 
 def test_no_folder_has_more_modules_than_can_be_read_at_a_glance() -> None:

@@ -27,11 +27,11 @@ from rmq.errors import (
 from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import pack_host
 from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
-from rmq.store.boundaries import boundary_before
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
 from rmq.store.dispatcher import BadLogError, Dispatcher
 from rmq.store.index_file import Index, IndexFile, IndexState
+from rmq.store.log_scan import boundary_before
 from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan
 from rmq.store.queue_table import QueueTable
 from rmq.store.reads import MessageReads

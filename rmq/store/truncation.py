@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from rmq.errors import CorruptStoreError
-from rmq.store.boundaries import boundary_before, stored_ms
 from rmq.store.checkpoint import CheckpointTimes, Point
 from rmq.store.index_file import IndexState
+from rmq.store.log_scan import boundary_before, stored_ms
 from rmq.store.queue_table import is_legal_topic
 from rmq.store.recovery import Recovery
 from rmq.store.segments import is_segment_name
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rmq.store.boundaries import Boundary
     from rmq.store.checkpoint import Checkpoint, RecoveryPoints
     from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
     from rmq.store.dispatcher import Dispatcher
     from rmq.store.index_file import Index
+    from rmq.store.log_scan import Boundary
     from rmq.store.queue_table import QueueTable
     from rmq.store.storage import Storage
 

@@ -9,7 +9,7 @@ import pytest
 
 from rmq.errors import StoreUnavailableError
 from rmq.model import flags
-from rmq.store.boundaries import boundary_before
+from rmq.store.log_scan import boundary_before
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
     SEGMENT_BYTES,
