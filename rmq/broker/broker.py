@@ -64,6 +64,7 @@ from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
 from rmq.ha.identity import load_identity, reborn, renamed, save_identity
+from rmq.model.in_sync_record import newest
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.model.record import pack_host
 from rmq.model.topic_flags import PERM_READ_WRITE, UNIT_SUB_FLAG
@@ -230,6 +231,7 @@ class Broker:
             live,
             self.topics,
             epoch=lambda: self.replication.identity.epoch,
+            record=lambda: newest(*self.replication.identity.records),
             on_registered=self._registered,
             on_fenced=self._fenced,
             on_doubt=lambda nameserver: self.replication.nameserver_in_doubt(nameserver),

@@ -101,6 +101,8 @@ def test_no_rule_is_broken(first: int) -> None:
         91081,
         96456,
         98557,
+        158611,
+        171428,
     ],
 )
 def test_what_was_found_once_stays_mended(seed: int) -> None:

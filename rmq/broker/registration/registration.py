@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.tables.topics import TopicTable
+    from rmq.model.in_sync_record import InSyncRecord
     from rmq.remoting.bodies import TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.client import RemotingClient
@@ -92,11 +93,14 @@ class Registration:
         *,
         on_registered: Callable[[Registered], None] | None = None,
         epoch: Callable[[], int] = lambda: 0,
+        record: Callable[[], InSyncRecord | None] = lambda: None,
         on_fenced: Callable[[int, str], None] | None = None,
         on_doubt: Callable[[str], None] | None = None,
         is_pending: Callable[[], bool] = lambda: False,
     ) -> None:
         """`epoch` is asked for each registration; 0 stands for a broker that knows of none.
+
+        `record` returns the last in-sync record of this broker.
 
         `on_fenced` is called with the epoch of the master there is, and the reason, when this one
         finds that it must not be master; again only for a later epoch. `on_doubt` is called with a
@@ -108,6 +112,7 @@ class Registration:
         self._topics = topics
         self._on_registered = on_registered
         self._epoch = epoch
+        self._record = record
         self._on_fenced = on_fenced
         self._on_doubt = on_doubt
         self._is_pending = is_pending
@@ -462,7 +467,7 @@ class Registration:
             return
         self._looked_at = now
         peers = Peers(self._live, self._client)
-        answer = await is_confirmed(peers, self._client, fence, config, self._epoch)
+        answer = await is_confirmed(peers, self._client, fence, config, self._epoch, self._record())
         if self.fence is not fence:
             return
         if answer is not False:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from rmq.broker.config import BrokerConfig
     from rmq.broker.replication.peers import Peers
+    from rmq.model.in_sync_record import InSyncRecord
     from rmq.remoting.channel import Channel
     from rmq.remoting.client import RemotingClient
 
@@ -146,15 +147,25 @@ async def later_record(
     `epoch` is called after the answer: this broker may have been promoted meanwhile. Raise
     `ClientError` or `ResponseError` if there is no answer.
     """
+    record = await kept_record(peers, nameserver, config.broker_name, config.ha_secret.encode())
+    return _fence_by(record, nameserver, config, epoch(), listed)
+
+
+def _fence_by(
+    record: InSyncRecord | None,
+    nameserver: str,
+    config: BrokerConfig,
+    epoch: int,
+    listed: str | None,
+) -> Fence | None:
     name = config.broker_name
-    record = await kept_record(peers, nameserver, name, config.ha_secret.encode())
-    if record is None or record.epoch <= epoch():
+    if record is None or record.epoch <= epoch:
         return None
     where = f"; it lists {listed} as master" if listed not in (None, config.address) else ""
     return Fence(
         record.epoch,
         f"nameserver {nameserver} keeps an in-sync record of {name} of epoch {record.epoch}, this"
-        f" broker was master in epoch {epoch()}{where}",
+        f" broker was master in epoch {epoch}{where}",
     )
 
 
@@ -164,28 +175,39 @@ async def is_confirmed(
     fence: Fence,
     config: BrokerConfig,
     epoch: Callable[[], int],
+    own_record: InSyncRecord | None,
 ) -> bool | None:
     """Return whether a broker or nameserver still confirms a fence; None if too few answer.
 
-    A record that counts is kept by most nameservers, so most of them have to deny it.
+    A record that counts is kept by most nameservers, so most of them have to deny it. `own_record`
+    is the last one of this broker: a nameserver that has not even that was emptied, and denies
+    nothing.
     """
     if fence.address and await ask_listed(
         client, fence.address, config, epoch(), timeout_s=PROBE_S
     ):
         return True
-    nameservers = config.namesrv_addrs
+    nameservers, secret = config.namesrv_addrs, config.ha_secret.encode()
     answers: list[Fence | None] = []
 
     async def ask(nameserver: str) -> None:
         try:
             channel = await client.channel(nameserver)
             listed = await listed_master(channel, config.broker_name, timeout_s=ASK_S)
-            found = await later_record(peers, nameserver, config, epoch, listed)
+            record = await kept_record(peers, nameserver, config.broker_name, secret)
         except RmqError as exc:
             logger.info("cannot ask nameserver %s for the master: %s", nameserver, exc)
             return
-        if found is None and listed not in (None, config.address):
+        found = _fence_by(record, nameserver, config, epoch(), listed)
+        if found is None and listed is not None and listed != config.address:
             found = await ask_listed(client, listed, config, epoch(), timeout_s=PROBE_S)
+        if found is None and own_record is not None and _is_older(record, own_record):
+            logger.info(
+                "nameserver %s lost the in-sync record of %s, and may have known of a later epoch",
+                nameserver,
+                config.broker_name,
+            )
+            return
         answers.append(found)
 
     with trio.move_on_after(LOOK_S):
@@ -195,6 +217,10 @@ async def is_confirmed(
     if any(answers):
         return True
     return False if len(answers) > len(nameservers) // 2 else None
+
+
+def _is_older(record: InSyncRecord | None, own_record: InSyncRecord) -> bool:
+    return record is None or record.order < own_record.order
 
 
 async def delete_forged(peers: Peers, nameserver: str, config: BrokerConfig) -> None:

@@ -207,6 +207,8 @@ class RecordKeeping:
         keeper = self._keeper
         if keeper.is_confirmed:
             return ""
+        if keeper.is_fenced:
+            return "this broker is fenced: another one has a later epoch"
         if not keeper.is_known:
             return "the nameservers do not say what was recorded before"
         if keeper.overtaken_by is not None:
@@ -273,6 +275,8 @@ class RecordKeeping:
     async def _go_on(self, nursery: trio.Nursery) -> None:
         """Save what is to be saved, and start a task per nameserver that lacks the record."""
         keeper, nameservers = self._keeper, self._live.current.namesrv_addrs
+        if keeper.is_fenced:
+            return
         if not keeper.is_known:
             await self._learn(nameservers)
         self._master.want_record(nameservers, trio.current_time())
@@ -337,6 +341,8 @@ class RecordKeeping:
             self._lease.heard(nameserver, trio.current_time())
             if not keeper.met(there):
                 raise ClientError(nameserver, self._why_not_instead(there))
+            if keeper.is_fenced:
+                raise ClientError(nameserver, "this master was fenced meanwhile")
             if there is None or there.order < record.order:
                 if there is None and secret:
                     # What is kept there, if anything, is not genuine, and may claim to be later.

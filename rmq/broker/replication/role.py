@@ -359,7 +359,7 @@ class Replication:
         identity = self.identity
         found, self._found = self._found, None
         is_known = found is not None or bool(identity.records)
-        return RecordKeeper(
+        keeper = RecordKeeper(
             identity.epoch,
             identity.records if found is None else found,
             member=identity.member,
@@ -369,6 +369,8 @@ class Replication:
             # Empty if this broker was stopped without saving its log.
             renews=not identity.before,
         )
+        keeper.is_fenced = self.fenced is not None
+        return keeper
 
     def _in_sync_changed(self) -> None:
         self._update_refusal()
@@ -738,6 +740,17 @@ class Replication:
         self.fenced = reason
         if self.is_master:
             self._store.set_refused(Refusal.FENCED, reason is not None)
+        if self.master is not None and self.master.keeper.is_fenced != (reason is not None):
+            self._fence_records(reason is not None)
+
+    def _fence_records(self, is_fenced: bool) -> None:
+        """Record nothing and count no slave while this master is fenced."""
+        assert self.master is not None
+        self.master.keeper.is_fenced = is_fenced
+        if not is_fenced:
+            self.master.apply_record()
+            if self.records is not None:
+                self.records.look_again()
 
     def config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
         """Apply settings that were changed while the broker runs."""

@@ -44,7 +44,7 @@ from rmq.errors import (
 )
 from rmq.ha.identity import EPOCH_MAX
 from rmq.ha.protocol.log_view import TAIL_BYTES, tail_start
-from rmq.ha.protocol.promotion import EVERYTHING, Candidate, KeptRecords, OtherSlave, decide
+from rmq.ha.protocol.promotion import Candidate, HandOver, KeptRecords, OtherSlave, decide
 from rmq.ha.slave_status import SlaveState
 from rmq.model.in_sync_record import newest, read_record
 from rmq.remoting.bodies import (
@@ -172,17 +172,18 @@ class RoleChange:
     ) -> HaPromoteBody:
         """Decide whether this broker has everything, and begin an epoch, while it is suspended."""
         replication, config = self._replication, self._live.current
-        missing, is_safe, reason = 0, True, EVERYTHING
-        if stepped_down is None:
-            members = await self._have_renounce(members)
-        knowledge = await self._ask_around(members)
-        if stepped_down is None or knowledge.latest_epoch > replication.identity.epoch:
-            verdict = self._check_loss(knowledge, accept_loss=accept_loss)
-            missing, is_safe = self._known_missing(members), verdict.is_safe
-            reason = verdict.reason
+        hand_over = None
         if stepped_down is not None:
+            hand_over = HandOver(stepped_down.epoch, stepped_down.end)
             # The old master knows the mode that was ordered last, recorded or not.
             mode = mode or stepped_down.mode or None
+        if not self._candidate(hand_over).is_handed_over:
+            # The old master may be promoted again by now, and this slave have followed it.
+            stepped_down = None
+            members = await self._have_renounce(members)
+        knowledge = await self._ask_around(members)
+        is_safe, reason = self._check_loss(knowledge, hand_over, accept_loss=accept_loss)
+        missing = 0 if is_safe else self._known_missing(members, hand_over)
         role = self._role_of(mode, knowledge)
         _check_last_epoch(knowledge)
         epoch = knowledge.latest_epoch + 1
@@ -510,23 +511,30 @@ class RoleChange:
             await self._replication.metadata.sync_last()
         return stepped_down
 
-    def _check_loss(self, knowledge: _Knowledge, *, accept_loss: bool) -> Verdict:
-        """Raise if acknowledged messages may be missing here and loss is not accepted."""
+    def _candidate(self, hand_over: HandOver | None) -> Candidate:
+        """Return what the decision about a promotion has to know of this broker."""
         replication = self._replication
         slave = replication.slave
         view = None if slave is None else slave.status.master
-        others = list(knowledge.others)
-        if replication.known_epoch > replication.identity.epoch:
-            others.append(OtherSlave("the nameserver's last master", replication.known_epoch, None))
-        candidate = Candidate(
+        return Candidate(
             members=replication.identity.members,
             epoch=replication.identity.epoch,
             end=replication.log.end,
             record=newest(*replication.identity.records),
             follows_stock=view is not None and not view.is_native and view.end > 0,
             was_last=replication.is_master or self._was_last,
+            hand_over=hand_over,
         )
-        verdict = decide(candidate, knowledge.kept, others)
+
+    def _check_loss(
+        self, knowledge: _Knowledge, hand_over: HandOver | None, *, accept_loss: bool
+    ) -> Verdict:
+        """Raise if acknowledged messages may be missing here and loss is not accepted."""
+        replication = self._replication
+        others = list(knowledge.others)
+        if replication.known_epoch > replication.identity.epoch:
+            others.append(OtherSlave("the nameserver's last master", replication.known_epoch, None))
+        verdict = decide(self._candidate(hand_over), knowledge.kept, others)
         if not verdict.is_safe:
             if not accept_loss:
                 _refuse(f"messages that were acknowledged may be lost: {verdict.reason}")
@@ -543,10 +551,12 @@ class RoleChange:
             and self._gave_up == (replication.identity.epoch, replication.log.end)
         )
 
-    def _known_missing(self, members: list[Member]) -> int:
+    def _known_missing(self, members: list[Member], hand_over: HandOver | None) -> int:
         """Return how many bytes other brokers are known to have beyond this log."""
         slave = self._replication.slave
         ends = [member.status.end for member in members if member.status is not None]
+        if hand_over is not None:
+            ends.append(hand_over.end)
         if slave is not None:
             ends.append(slave.status.master.end)
         return max(0, max(ends, default=0) - self._replication.log.end)

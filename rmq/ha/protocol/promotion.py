@@ -13,7 +13,8 @@ and with nameservers. A slave may take over if
 
 Messages that a master acknowledged after another had taken its place are lost in any case; fencing
 is for that. A stock master records nothing, so its slave is refused. Where the master is alive, a
-hand-over (it steps down first) needs none of this; nor does a broker that was master last.
+hand-over (it steps down first) needs none of this, if the slave has followed no other master since;
+nor does a broker that was master last.
 
 Time passes between a question and the decision, and a master that hung may come back meanwhile. So
 the slave follows no master from before it asks. The others renounce: what they hold when they
@@ -37,6 +38,14 @@ if TYPE_CHECKING:
 EVERYTHING: Final = "everything that was answered SEND_OK is here"
 
 
+class HandOver(NamedTuple):
+    """What a master answered that stepped down in favour of the candidate."""
+
+    epoch: int
+    end: int
+    """Where its log ended when it stopped writing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """The slave that is to be promoted."""
@@ -50,6 +59,16 @@ class Candidate:
     follows_stock: bool = False
     was_last: bool = False
     """It was the last master of its epoch, and its log is as it was then."""
+    hand_over: HandOver | None = None
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether its master stepped down for it, and it has followed no other master since.
+
+        That can happen until the slave is suspended: the former master may be promoted again
+        meanwhile, and goes on in a later epoch.
+        """
+        return self.hand_over == (self.epoch, self.end)
 
 
 class OtherSlave(NamedTuple):
@@ -112,12 +131,14 @@ def decide(candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
                 f"{other.address} knows of a master of epoch {other.epoch}, this slave has followed"
                 f" only one of {epoch}"
             )
+    record = latest_record(candidate, kept, others)
+    if candidate.is_handed_over and (record is None or record.epoch <= epoch):
+        return Verdict(True, EVERYTHING)
     has_all = candidate.was_last or any(o.gave_way and o.epoch == epoch for o in others)
     if has_all and _is_last_epoch(candidate, kept, others):
         return Verdict(True, EVERYTHING)
     if not candidate.end:
         return _no("this slave holds nothing")
-    record = latest_record(candidate, kept, others)
     if record is None or own is None:
         if candidate.follows_stock:
             return _no("a stock master does not tell what it has acknowledged")

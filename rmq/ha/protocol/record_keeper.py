@@ -21,6 +21,9 @@ decision was taken, the former master may have come back and recorded another ru
 the first one of the new epoch both need a majority of nameservers, so one of these has seen both: a
 new master that finds a record unknown to its decision has to withdraw (`met`). Nothing has been
 acknowledged in its epoch by then.
+
+A master that is fenced records nothing and relies on nobody: on a nameserver that was emptied, its
+record would take the place of the one that fenced it.
 """
 
 from __future__ import annotations
@@ -88,6 +91,7 @@ class RecordKeeper:
         """The latest record of earlier epochs when this one began."""
         self.overtaken_by: InSyncRecord | None = None
         """A record that was unknown when this epoch began: the epoch has to be withdrawn."""
+        self._is_fenced = False
         if self._saved is not None:
             self.stored(member, self._saved.order)
         self._note_change()
@@ -120,9 +124,10 @@ class RecordKeeper:
         return record.epoch == self.epoch and record.order > self._past
 
     def _is_blocked(self) -> bool:
-        """Return whether a slave may still be promoted by a record from before this epoch."""
+        """Return whether this master is fenced, or slaves may decide by records of before."""
         return (
             self.overtaken_by is not None
+            or self._is_fenced
             or not self.is_known
             or not all(self._is_of_today(record) for record in self._chain)
         )
@@ -169,6 +174,16 @@ class RecordKeeper:
         return not self._is_blocked() and not any(record.is_sync for record in self._chain)
 
     # --- changes -----------------------------------------------------------------------------
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether another broker has a later epoch."""
+        return self._is_fenced
+
+    @is_fenced.setter
+    def is_fenced(self, value: bool) -> None:
+        self._is_fenced = value
+        self._note_change()
 
     def learned(self, records: Iterable[InSyncRecord]) -> None:
         """Add the records that nameservers keep: now all are known."""
@@ -217,7 +232,7 @@ class RecordKeeper:
         A record that is not true yet is not made: `needed` members have to hold all that was
         answered.
         """
-        if not self.is_known or self.overtaken_by is not None:
+        if not self.is_known or self._is_fenced or self.overtaken_by is not None:
             return
         wanted = InSyncRecord(
             epoch=self.epoch,

@@ -213,6 +213,8 @@ class Cluster:
         self.on_registered: Callable[[], None] | None = None
         """Called at the moment that the broker knows that it is registered."""
         self.epoch = 0
+        self.record: InSyncRecord | None = None
+        """The last in-sync record of the broker."""
         self.fenced: list[tuple[int, str]] = []
         self.doubts: list[str] = []
         """Nameservers that may have lost the in-sync record, each time that was thought."""
@@ -221,6 +223,7 @@ class Cluster:
             self.topics,
             on_registered=self._registered,
             epoch=lambda: self.epoch,
+            record=lambda: self.record,
             on_fenced=lambda epoch, reason: self.fenced.append((epoch, reason)),
             on_doubt=self.doubts.append,
         )

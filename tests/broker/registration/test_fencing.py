@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from rmq.broker.config import BrokerRole
+from rmq.model.in_sync_record import read_record
 from rmq.nameserver import handlers
 from rmq.remoting.headers import RegisterBrokerResponse
 from tests.broker.registration.registration_kit import (
@@ -417,6 +418,27 @@ async def test_a_fence_is_lifted_when_its_record_is_gone_for_a_period(
             assert (
                 "nothing confirms any longer that another broker is master" in warnings(caplog)[1]
             )
+
+
+@in_virtual_time(100_000)
+async def test_a_nameserver_that_lost_the_record_of_this_broker_lifts_no_fence(
+    tmp_path: Path,
+) -> None:
+    """It was emptied, and kept the record of the later epoch before."""
+    async with cluster(tmp_path) as it:
+        listener = await it.start_listener()
+        listener.record = record(2)
+        it.epoch, it.record = 1, read_record(record(1))
+        async with it.running():
+            assert it.registration.fence is not None
+            listener.record = None
+            await trio.sleep(10 * PERIOD_S)
+            assert it.registration.fence is not None
+            assert listener.registrations == []
+            # One that keeps the record of this broker has lost nothing.
+            listener.record = record(1)
+            await trio.sleep(3 * PERIOD_S)
+            assert it.registration.fence is None
 
 
 @in_virtual_time(100_000)

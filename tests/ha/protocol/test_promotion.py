@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.ha.protocol.promotion import Candidate, KeptRecords, OtherSlave, decide
+from rmq.ha.protocol.promotion import Candidate, HandOver, KeptRecords, OtherSlave, decide
 from rmq.model.in_sync_record import InSyncRecord, member_name
 
 # ruff: noqa: ANN401 - fields are put in by name
@@ -280,6 +280,44 @@ def test_nobody_was_master_last_where_there_may_be_a_later_one(
 def test_without_nameservers_and_members_nobody_knows_who_was_the_last(is_sync: bool) -> None:
     alone = msgspec.structs.replace(ASYNC, nameservers=(), is_sync=is_sync)
     assert not decide(replace(GOOD, record=alone, was_last=True), KeptRecords(), []).is_safe
+
+
+# --- a master that stepped down for this slave ----------------------------------------------------
+
+HANDED_OVER: Final = replace(GOOD, record=ASYNC, hand_over=HandOver(3, 500))
+
+
+@pytest.mark.parametrize("kept", [all_have(ASYNC), KeptRecords()], ids=["answer", "are silent"])
+def test_a_hand_over_needs_no_record(kept: KeptRecords) -> None:
+    assert decide(HANDED_OVER, kept, [SILENT]).is_safe
+
+
+@pytest.mark.parametrize(
+    ("candidate", "kept", "others"),
+    [
+        pytest.param(
+            replace(HANDED_OVER, epoch=4, record=msgspec.structs.replace(ASYNC, epoch=4)),
+            all_have(msgspec.structs.replace(ASYNC, epoch=4)),
+            [],
+            id="it has followed a master of the next epoch since",
+        ),
+        pytest.param(replace(HANDED_OVER, end=600), all_have(ASYNC), [], id="its log has grown"),
+        pytest.param(replace(HANDED_OVER, end=400), all_have(ASYNC), [], id="it lacks the end"),
+        pytest.param(
+            HANDED_OVER,
+            all_have(msgspec.structs.replace(ASYNC, epoch=4)),
+            [],
+            id="a later epoch is recorded",
+        ),
+        pytest.param(
+            HANDED_OVER, all_have(ASYNC), [OtherSlave("x", 4, None)], id="another knows a later one"
+        ),
+    ],
+)
+def test_a_hand_over_that_is_out_of_date_counts_for_nothing(
+    candidate: Candidate, kept: KeptRecords, others: list[OtherSlave]
+) -> None:
+    assert not decide(candidate, kept, others).is_safe
 
 
 # --- names ----------------------------------------------------------------------------------------

@@ -259,6 +259,28 @@ def test_an_emptied_nameserver_gets_it_again() -> None:
     assert keeper.places_without(NS) == [NS[1]]
 
 
+def test_a_fenced_master_records_nothing_and_counts_on_nobody() -> None:
+    keeper = keeper_of(S1)
+    assert keeper.allows(S1)
+    keeper.is_fenced = True
+    assert not keeper.allows(S1)
+    assert want(keeper, S1, S2) is None
+    assert want(keeper, is_sync=False) is None
+    keeper.is_fenced = False
+    assert keeper.allows(S1)
+    assert want(keeper, S1, S2) is not None
+
+
+def test_a_fenced_master_that_was_async_does_not_answer_by_itself() -> None:
+    keeper = keeper_of(S1)
+    record = go_async(keeper)
+    for nameserver in NS:
+        keeper.stored(nameserver, record.order)
+    assert keeper.is_async
+    keeper.is_fenced = True
+    assert not keeper.is_async
+
+
 # --- records ---------------------------------------------------------------------------------
 
 

@@ -76,7 +76,7 @@ class Recording:
         node, keeper = self._node, self._keeper
         world, master = node.world, node.master
         assert master is not None
-        if keeper.overtaken_by is not None:
+        if keeper.overtaken_by is not None or keeper.is_fenced:
             return
         names = tuple(nameserver.name for nameserver in world.nameservers)
         if not keeper.is_known and now >= self._asked_at + RETRY_S:
@@ -132,6 +132,10 @@ class Recording:
         if not self._keeper.met(nameserver.record):
             if self._keeper.overtaken_by is not None and not self._is_over():
                 world.clock.at(world.clock.now, world.overtaken, (node,), node)
+            return
+        if nameserver.record is not None and nameserver.record.epoch > self._keeper.epoch:
+            self._keeper.is_fenced = True
+        if self._keeper.is_fenced:
             return
         if nameserver.put(record):
             delay_s = world.network.draw_delay()

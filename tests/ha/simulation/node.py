@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.ha.protocol.master import Master, MasterSettings
 from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
-from rmq.ha.protocol.promotion import Candidate, OtherSlave
+from rmq.ha.protocol.promotion import Candidate, HandOver, OtherSlave
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveSettings
 from rmq.model.in_sync_record import member_name, member_names, newest
@@ -167,7 +167,7 @@ class Node:
         heard = self.slave_part.heard
         return heard is not None and heard.is_native
 
-    def candidate(self) -> Candidate:
+    def candidate(self, hand_over: HandOver | None = None) -> Candidate:
         return Candidate(
             members=self.members,
             epoch=self.epoch,
@@ -175,6 +175,7 @@ class Node:
             record=newest(*self.records),
             follows_stock=not self.hears_epochs,
             was_last=self.was_last,
+            hand_over=hand_over,
         )
 
     def as_other(self, candidate: Node) -> OtherSlave:
@@ -397,7 +398,7 @@ class Node:
         master = self.master
         assert master is not None
         pending_acks = master.pending_acks
-        if pending_acks.refuses():
+        if pending_acks.refuses() or master.keeper.is_fenced:
             self.world.count("sends refused")
             return
         start, end = self.log.append_record(number, size)

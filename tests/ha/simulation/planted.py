@@ -302,6 +302,15 @@ def _always_last(*_: object) -> bool:
     return True
 
 
+def _never_fenced(self: RecordKeeper) -> bool:
+    """A master that was replaced goes on recording."""
+    return False
+
+
+def _ignore_fence(self: RecordKeeper, value: bool) -> None:
+    pass
+
+
 _refresh = SlaveSet.refresh
 
 
@@ -535,5 +544,12 @@ BUGS: tuple[Planted, ...] = (
         _KEPT,
         60000,
         48904,
+    ),
+    Planted(
+        "a fenced master goes on recording",
+        ((RecordKeeper, "is_fenced", property(_never_fenced, _ignore_fence)),),
+        _KEPT,
+        160000,
+        158611,
     ),
 )

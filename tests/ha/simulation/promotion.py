@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.ha.protocol.promotion import EVERYTHING, KeptRecords, OtherSlave, Verdict, decide
+from rmq.ha.protocol.promotion import HandOver, KeptRecords, OtherSlave, decide
 from tests.ha.simulation.disk import common_end
 from tests.ha.simulation.nameserver import ask_all
 
@@ -44,7 +44,7 @@ class Promotion:
         self._registered: list[int] = []
         self._is_safe = False
         self._is_planned = is_planned
-        self._has_stepped_down = False
+        self._hand_over: HandOver | None = None
 
     def begin(self) -> None:
         """The master steps down, if it answers; else the slave goes on without it."""
@@ -62,8 +62,9 @@ class Promotion:
                 world.count("hand-overs refused")
                 node.promotion = None
                 return
+            epoch = old.epoch
             old.step_down(world.clock.now)
-            self._has_stepped_down = True
+            self._hand_over = HandOver(epoch, old.log.end)
         self._in(ASK_S, self._suspend)
 
     def _may_step_down(self) -> bool:
@@ -88,6 +89,11 @@ class Promotion:
 
     def _ask_others(self) -> None:
         world, node = self._world, self._node
+        is_handed_over = node.candidate(self._hand_over).is_handed_over
+
+        def ask(other: Node) -> OtherSlave:
+            return other.as_other(node) if is_handed_over else other.renounce(node)
+
         for other in world.nodes:
             # Where there are no nameservers, nobody knows the others.
             if other in (node, self._old) or other.is_stranger or not world.nameservers:
@@ -95,7 +101,7 @@ class Promotion:
             if not world.is_reachable(node, other) or other.is_master:
                 self._others.append(OtherSlave(other.name, None, None))
             else:
-                self._others.append(other.renounce(node))
+                self._others.append(ask(other))
         old = self._old
         if (
             old is not node
@@ -103,7 +109,7 @@ class Promotion:
             and world.nameservers
             and world.is_reachable(node, old)
         ):
-            self._others.append(old.renounce(node))
+            self._others.append(ask(old))
         self._in(ASK_S, self._ask_nameservers)
 
     def _ask_nameservers(self) -> None:
@@ -122,14 +128,12 @@ class Promotion:
             # Another operator made it one meanwhile.
             node.promotion = None
             return
-        candidate = node.candidate()
+        is_last = max(self._known_epochs()) == node.epoch
+        candidate = node.candidate(self._hand_over if is_last else None)
         verdict = decide(candidate, self._kept, self._others)
         world.trace(
             f"promote {node!r}: {verdict.is_safe}, {verdict.reason}; {candidate} {self._kept}"
         )
-        is_last = max(self._known_epochs()) == node.epoch
-        if self._has_stepped_down and candidate.end == self._old.log.end and is_last:
-            verdict = Verdict(True, EVERYTHING)
         if not verdict.is_safe and not self._accepts_loss:
             world.count("promotions refused")
             node.promotion = None
