@@ -99,6 +99,8 @@ STREAM_BODY: Final = 1_024
 _STREAM_RECORD: Final = 1_200
 """About what a record with such a body takes."""
 _STREAM_BATCH: Final = 32
+_STREAMED: Final = (PLAIN, NATIVE, STOCK, PLAIN_FILE, SLAVE)
+"""Who takes turns in the stream: each after the one it is compared with."""
 _COLD_MAX: Final = 0.05
 """What is read from a disk must not be in memory but for this share."""
 
@@ -124,17 +126,19 @@ class Bench:
         self._run_in_s: float | None = args.run_in
         self._log_bytes: int = args.log_mib * 1024**2
         self._stores = 0
+        self._nameserver = ""
+        """Where the nameserver of this run listens."""
 
     def run(self, only: Sequence[str]) -> None:
         """Measure the tables whose names are given, and show each; all if none is."""
         wanted = [table for table in TABLES if not only or table.name in only]
         with ExitStack() as stack:
-            nameserver = stack.enter_context(running_nameserver(self._folder))
+            self._nameserver = stack.enter_context(running_nameserver(self._folder))
             if any(table.name == "stream" for table in wanted):
-                self._stream(nameserver)
+                self._stream()
             loads = [table.name for table in wanted if table.name != "stream"]
             if loads:
-                self._load(nameserver, loads)
+                self._load(loads)
         for table in wanted:
             print(table_text(table, self.figures), flush=True)
 
@@ -147,17 +151,17 @@ class Bench:
 
     # --- the stream --------------------------------------------------------------------------
 
-    def _stream(self, nameserver: str) -> None:
+    def _stream(self) -> None:
         for kind in self._kinds:
             place = master_folder(
-                kind, self._folder / f"{kind.name}-stream", nameserver, name="bench"
+                kind, self._folder / f"{kind.name}-stream", self._nameserver, name="bench"
             )
             try:
                 self._fill(place)
                 if kind.name == "Java":
                     self._stream_java(place)
                 else:
-                    self._stream_ours(place, nameserver)
+                    self._stream_ours(place)
             finally:
                 place.remove()
 
@@ -173,40 +177,56 @@ class Bench:
             )
             master.stop()
 
-    def _stream_ours(self, place: BrokerFolder, nameserver: str) -> None:
+    def _stream_ours(self, place: BrokerFolder) -> None:
         log = place.path / "store" / "commitlog" / f"{0:020d}"
-        copied = self._folder / "copied"
         with place.running() as master:
             stop = log_end(master.port)
-            for load in (MEMORY, DISK):
-                for _ in range(self._rounds):
-                    rates: dict[str, float] = {}
-                    for who in (PLAIN, NATIVE, STOCK, PLAIN_FILE, SLAVE):
-                        _prepare(log, load, stop)
-                        if who in (PLAIN, PLAIN_FILE):
-                            into = ("--into", str(copied)) if who == PLAIN_FILE else ()
-                            outcome = run_process(
-                                "ha_stream", "copy", str(log), "--stop", str(stop), *into
-                            )
-                            copied.unlink(missing_ok=True)
-                            rates[who] = outcome.figures["gb_per_s"]
-                        elif who == SLAVE:
-                            outcome = self._catch_up(place, master, nameserver, stop)
-                            rival = rates[PLAIN_FILE]
-                            outcome.figures["of_plain"] = outcome.figures["gb_per_s"] / rival
-                        else:
-                            outcome = _follow(master, stop, "native" if who == NATIVE else "stock")
-                            rival = rates[PLAIN]
-                            outcome.figures["of_plain"] = outcome.figures["gb_per_s"] / rival
-                        self._take(Line("stream", load, who), outcome)
+            for _ in range(self._rounds):
+                rates: dict[str, float] = {}
+                for who in _STREAMED:
+                    warm(log)
+                    self._stream_turn(Line("stream", MEMORY, who), place, master, rates, stop)
+            master.stop()
+        for _ in range(self._rounds):
+            rates = {}
+            for who in _STREAMED:
+                # What a master has mapped and read stays in memory until it ends.
+                drop(log)
+                with place.running() as master:
+                    _check_cold(log, stop)
+                    self._stream_turn(Line("stream", DISK, who), place, master, rates, stop)
+                    master.stop()
 
-    def _catch_up(
-        self, master_place: BrokerFolder, master: RunningBroker, nameserver: str, stop: int
-    ) -> Outcome:
+    def _stream_turn(
+        self,
+        line: Line,
+        place: BrokerFolder,
+        master: RunningBroker,
+        rates: dict[str, float],
+        stop: int,
+    ) -> None:
+        """Measure one of those that are compared; `rates` has those before it in this round."""
+        who = line.who
+        log = place.path / "store" / "commitlog" / f"{0:020d}"
+        copied = self._folder / "copied"
+        if who in (PLAIN, PLAIN_FILE):
+            into = ("--into", str(copied)) if who == PLAIN_FILE else ()
+            outcome = run_process("ha_stream", "copy", str(log), "--stop", str(stop), *into)
+            copied.unlink(missing_ok=True)
+            rates[who] = outcome.figures["gb_per_s"]
+        elif who == SLAVE:
+            outcome = self._catch_up(place, master, stop)
+            outcome.figures["of_plain"] = outcome.figures["gb_per_s"] / rates[PLAIN_FILE]
+        else:
+            outcome = _follow(master, stop, "native" if who == NATIVE else "stock")
+            outcome.figures["of_plain"] = outcome.figures["gb_per_s"] / rates[PLAIN]
+        self._take(line, outcome)
+
+    def _catch_up(self, master_place: BrokerFolder, master: RunningBroker, stop: int) -> Outcome:
         """Start an empty slave, and see how long it takes to have everything."""
         self._stores += 1
         path = self._folder / f"slave-{self._stores}"
-        place = slave_folder(OurBroker(), path, nameserver, name="bench", master=master_place)
+        place = slave_folder(OurBroker(), path, self._nameserver, name="bench", master=master_place)
         try:
             cpu_s = master.usage.cpu_s()
             with place.running() as slave:
@@ -234,7 +254,8 @@ class Bench:
 
     # --- sends -------------------------------------------------------------------------------
 
-    def _load(self, nameserver: str, tables: Sequence[str]) -> None:
+    def _load(self, tables: Sequence[str]) -> None:
+        nameserver = self._nameserver
         with ExitStack() as stack:
             pairs = [
                 start_pair(kind, self._folder, nameserver, stack, with_slave=True)
@@ -334,11 +355,7 @@ def _turns(
         yield Turn(SYNC_PAIR, ours, SYNC)
 
 
-def _prepare(log: Path, load: str, stop: int) -> None:
-    if load == MEMORY:
-        warm(log)
-        return
-    drop(log)
+def _check_cold(log: Path, stop: int) -> None:
     share = warm_share(log, stop)
     if share > _COLD_MAX:
         raise RuntimeError(f"{share:.0%} of the log stay in memory: nothing is read from a disk")
