@@ -302,6 +302,11 @@ def _always_last(*_: object) -> bool:
     return True
 
 
+def _handed_over_for_good(self: Candidate) -> bool:
+    """A hand-over counts however long ago it was, whoever the slave has followed since."""
+    return self.hand_over is not None
+
+
 def _never_fenced(self: RecordKeeper) -> bool:
     """A master that was replaced goes on recording."""
     return False
@@ -544,6 +549,13 @@ BUGS: tuple[Planted, ...] = (
         _KEPT,
         60000,
         48904,
+    ),
+    Planted(
+        "a hand-over counts although the slave has followed another master since",
+        ((promotion.Candidate, "is_handed_over", property(_handed_over_for_good)),),
+        _KEPT,
+        20000,
+        14981,
     ),
     Planted(
         "a fenced master goes on recording",
