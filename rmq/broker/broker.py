@@ -255,18 +255,9 @@ class Broker:
             tls_context=None if config.tls_client is None else client_context(config.tls_client),
             language=LanguageCode.JAVA,
         )
-        self.metadata = MetadataSync(
-            live, store, self.topics, self.groups, self.offsets, self.delay, self._client
-        )
+        self.metadata = MetadataSync(live, store, tables, self.delay, self._client)
         self.master_tasks = MasterTasks(
-            store,
-            self.metadata,
-            self.topics,
-            self.groups,
-            self.offsets,
-            self.delay,
-            self.transaction_checks,
-            self._parting,
+            store, self.metadata, tables, self.delay, self.transaction_checks, self._parting
         )
         peers = Peers(live, self._client)
         self.replication = Replication(

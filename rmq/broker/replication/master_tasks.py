@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from rmq.broker.delays.delivery import DelayDelivery
     from rmq.broker.pulling.parting import Parting
     from rmq.broker.replication.metadata_sync import MetadataSync
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.broker.transactions.checks import TransactionChecks
     from rmq.store.store import MessageStore
 
@@ -32,18 +30,16 @@ class MasterTasks:
         self,
         store: MessageStore,
         metadata: MetadataSync,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
+        tables: Tables,
         delay: DelayDelivery,
         transaction_checks: TransactionChecks,
         parting: Parting,
     ) -> None:
         self._store = store
         self._metadata = metadata
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._delay = delay
         self._transaction_checks = transaction_checks
         self._parting = parting

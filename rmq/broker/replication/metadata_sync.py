@@ -64,9 +64,7 @@ if TYPE_CHECKING:
 
     from rmq.broker.config import LiveConfig
     from rmq.broker.delays.delivery import DelayDelivery
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.remoting.bodies import Body
     from rmq.remoting.client import RemotingClient
     from rmq.remoting.command import Command
@@ -110,18 +108,16 @@ class MetadataSync:
         self,
         live: LiveConfig,
         store: MessageStore,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: ConsumerOffsets,
+        tables: Tables,
         delay: DelayDelivery,
         client: RemotingClient,
     ) -> None:
         self._live = live
         self._store = store
         self._log = store.log
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._delay = delay
         self._client = client
         self._master: str | None = None

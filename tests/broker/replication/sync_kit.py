@@ -115,15 +115,7 @@ async def pair(folder: Path, settings: Mapping[str, str] | None = None) -> Async
 
 
 def sync_of(slave: PartBroker, client: RemotingClient) -> MetadataSync:
-    return MetadataSync(
-        slave.live,
-        slave.store,
-        slave.topics,
-        slave.groups,
-        slave.offsets,
-        slave.broker.delay,
-        client,
-    )
+    return MetadataSync(slave.live, slave.store, slave.broker.tables, slave.broker.delay, client)
 
 
 # --- a master that is played ---------------------------------------------------------------------
