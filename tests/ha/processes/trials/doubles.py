@@ -150,7 +150,9 @@ async def foreign_stock_slave_and_secret(place: Place) -> Outcome:
         codes = await it.send(MASTER, COUNT)
         lost = await it.lost_at(SLAVE)
         end = (await it.status(THIRD)).end
+        # It asks the master as clients do for the first byte of the log (rmq.ha.stock_master), if
+        # there is one by then. The link gives it nothing.
         return Outcome(
-            codes == {OK: COUNT} and not end and not lost,
-            f'{codes[OK]} of {COUNT} SEND_OK, lost {lost}; it got {end} bytes; "{its.last_error}"',
+            codes == {OK: COUNT} and end <= 1 and not lost,
+            f'{codes[OK]} of {COUNT} SEND_OK, lost {lost}; it has {end} bytes; "{its.last_error}"',
         )
