@@ -39,6 +39,7 @@ sys.path.insert(0, str(ROOT))
 import trio  # noqa: E402 - needs the path above
 
 from benchmarks.entry import heading  # noqa: E402
+from rmq.model.offsets import QueueOffset  # noqa: E402
 from rmq.model.record import NewMessage, pack_host  # noqa: E402
 from rmq.store.config import MIB, FlushMode, StoreConfig  # noqa: E402
 from rmq.store.core import StoreCore  # noqa: E402
@@ -429,7 +430,7 @@ def bench_reads(core: StoreCore, count: int) -> None:
     started = time.perf_counter()
     offset = found = 0
     while found < wanted:
-        result = core.reads.get(TOPIC, 0, offset, 32)
+        result = core.reads.get(TOPIC, 0, QueueOffset(offset), 32)
         found += result.count
         offset = result.next_offset
     show_rate("in order, 32 at a time", found, time.perf_counter() - started)
@@ -437,7 +438,7 @@ def bench_reads(core: StoreCore, count: int) -> None:
     offsets = [chooser.randrange(queue.next_offset) for _ in range(lookups)]
     started = time.perf_counter()
     for offset in offsets:
-        assert core.reads.get(TOPIC, 0, offset, 1).count == 1
+        assert core.reads.get(TOPIC, 0, QueueOffset(offset), 1).count == 1
     show_rate("one at a random offset", lookups, time.perf_counter() - started)
     queries = 20_000
     keys = [f"0A00000100002A9F18B4AAC2{chooser.randrange(count):08X}" for _ in range(queries)]
