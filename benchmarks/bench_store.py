@@ -428,17 +428,17 @@ def bench_reads(core: StoreCore, count: int) -> None:
     assert queue is not None
     wanted = min(1_000_000, queue.next_offset)
     started = time.perf_counter()
-    offset = found = 0
+    offset, found = QueueOffset(0), 0
     while found < wanted:
-        result = core.reads.get(TOPIC, 0, QueueOffset(offset), 32)
+        result = core.reads.get(TOPIC, 0, offset, 32)
         found += result.count
         offset = result.next_offset
     show_rate("in order, 32 at a time", found, time.perf_counter() - started)
     lookups = 200_000
-    offsets = [chooser.randrange(queue.next_offset) for _ in range(lookups)]
+    offsets = [QueueOffset(chooser.randrange(queue.next_offset)) for _ in range(lookups)]
     started = time.perf_counter()
     for offset in offsets:
-        assert core.reads.get(TOPIC, 0, QueueOffset(offset), 1).count == 1
+        assert core.reads.get(TOPIC, 0, offset, 1).count == 1
     show_rate("one at a random offset", lookups, time.perf_counter() - started)
     queries = 20_000
     keys = [f"0A00000100002A9F18B4AAC2{chooser.randrange(count):08X}" for _ in range(queries)]

@@ -59,8 +59,8 @@ def flip_a_bit(store: Path) -> int:
     Bodies are what records have a CRC of.
     """
     with Reader(store) as reader:
-        middle = (reader.min_offset + reader.end_offset) // 2
-        offset = reader.log.next_sound(PhysicalOffset(middle), reader.end_offset)
+        middle = PhysicalOffset((reader.min_offset + reader.end_offset) // 2)
+        offset = reader.log.next_sound(middle, reader.end_offset)
         record = None if offset is None else reader.record_at(offset)
         segment = None if offset is None else reader.log.find(offset)
     if offset is None or record is None or segment is None or not record.body:

@@ -16,7 +16,7 @@ from numbered_runs import is_batch, new_messages
 from stored_message import from_record
 
 from interop.support.cases import MismatchError, expect, expect_true
-from rmq.model.offsets import PhysicalOffset, QueueOffset
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import decode_records
 from rmq.model.record_layout import BLANK_BYTES
 from rmq.store.append import AppendStatus
@@ -77,9 +77,9 @@ def read_all(core: StoreCore) -> Readings:
     readings: Readings = {}
     for queue in core.queues:
         messages = readings.setdefault((queue.topic, queue.queue_id), [])
-        offset = int(queue.min_offset)
+        offset = queue.min_offset
         while offset < queue.next_offset:
-            result = core.reads.get(queue.topic, queue.queue_id, QueueOffset(offset), _GET_COUNT)
+            result = core.reads.get(queue.topic, queue.queue_id, offset, _GET_COUNT)
             expect_true(f"messages at {offset} of {queue.topic}", result.next_offset > offset)
             for view in result.records:
                 messages += map(from_record, decode_records(view))
