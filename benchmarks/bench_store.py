@@ -39,6 +39,7 @@ sys.path.insert(0, str(ROOT))
 import trio  # noqa: E402 - needs the path above
 
 from benchmarks.entry import heading  # noqa: E402
+from rmq.model.offsets import QueueOffset  # noqa: E402
 from rmq.model.record import NewMessage, pack_host  # noqa: E402
 from rmq.store.config import MIB, FlushMode, StoreConfig  # noqa: E402
 from rmq.store.core import StoreCore  # noqa: E402
@@ -427,14 +428,14 @@ def bench_reads(core: StoreCore, count: int) -> None:
     assert queue is not None
     wanted = min(1_000_000, queue.next_offset)
     started = time.perf_counter()
-    offset = found = 0
+    offset, found = QueueOffset(0), 0
     while found < wanted:
         result = core.reads.get(TOPIC, 0, offset, 32)
         found += result.count
         offset = result.next_offset
     show_rate("in order, 32 at a time", found, time.perf_counter() - started)
     lookups = 200_000
-    offsets = [chooser.randrange(queue.next_offset) for _ in range(lookups)]
+    offsets = [QueueOffset(chooser.randrange(queue.next_offset)) for _ in range(lookups)]
     started = time.perf_counter()
     for offset in offsets:
         assert core.reads.get(TOPIC, 0, offset, 1).count == 1

@@ -26,6 +26,7 @@ from typing import Final
 from benchmarks.broker_load.figures import Outcome, Process
 from benchmarks.broker_load.peer import NoAnswerError, connect
 from rmq.ha.protocol.slave_link import SlaveLink, SlaveSettings
+from rmq.model.offsets import PhysicalOffset
 
 READ_BYTES: Final = 1 << 20
 SEND_BYTES: Final = 1 << 19
@@ -40,14 +41,14 @@ GIB: Final = 1 << 30
 class CountedLog:
     """A log of which only the length is kept."""
 
-    begin = 0
+    begin = PhysicalOffset(0)
     segment_bytes = SEGMENT_BYTES
 
     def __init__(self) -> None:
-        self.end = 0
+        self.end = PhysicalOffset(0)
 
     @property
-    def flushed(self) -> int:
+    def flushed(self) -> PhysicalOffset:
         return self.end
 
     def digest(self, start: int, stop: int) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmq.client.blocking import BlockingConsumer
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import KEYS, TAGS, UNIQ_KEY
 from rmq.model.record import unpack_host
 from rmq.remoting.addresses import format_address
@@ -54,7 +55,9 @@ class StoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
         assert isinstance(partition, StorePartition)
         with Reader(Path(partition.root)) as reader:
-            for record in reader.records(partition.start, partition.stop):
+            for record in reader.records(
+                PhysicalOffset(partition.start), PhysicalOffset(partition.stop)
+            ):
                 properties = record.properties
                 yield (
                     record.topic,

@@ -18,6 +18,7 @@ from rmq.store.config import StoreConfig
 from tests.paths import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 # Put together here so that this file does not contain them itself.
@@ -89,6 +90,57 @@ def test_every_module_says_what_it_is() -> None:
         if not ast.get_docstring(ast.parse(module.read_text()))
     ]
     assert silent == []
+
+
+PLAIN_OFFSETS = {
+    "rmq/store/segments.py": "it serves log and queues: a byte address in either",
+    "rmq/ha/protocol/wire.py": "what a frame holds; whoever reads a frame says what it is",
+}
+"""Modules whose offsets may be plain integers, and why."""
+
+
+def public_offsets(node: ast.Module | ast.ClassDef) -> Iterator[tuple[str, ast.expr | None, int]]:
+    """Yield name, annotation and line of parameters and fields with `offset` in their names.
+
+    Of functions, methods and classes whose own names do not begin with an underscore.
+    """
+    for child in node.body:
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not child.name.startswith("_") or child.name == "__init__":
+                parameters = child.args
+                for each in (*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs):
+                    if "offset" in each.arg:
+                        yield f"{child.name}({each.arg})", each.annotation, each.lineno
+        elif isinstance(child, ast.ClassDef) and not child.name.startswith("_"):
+            yield from public_offsets(child)
+        elif isinstance(child, ast.AnnAssign) and "offset" in (name := ast.unparse(child.target)):
+            yield name, child.annotation, child.lineno
+
+
+def is_plain_number(annotation: ast.expr | None) -> bool:
+    """Tell whether it is `int`, or a union that has it."""
+    if isinstance(annotation, ast.BinOp):
+        return is_plain_number(annotation.left) or is_plain_number(annotation.right)
+    return isinstance(annotation, ast.Name) and annotation.id == "int"
+
+
+def test_offsets_say_of_which_kind_they_are() -> None:
+    """A physical offset where a queue offset belongs must not pass the checker."""
+    found, excused, count = [], set(), 0
+    for folder in ("rmq/store", "rmq/ha", "rmq/broker/tables"):
+        for module in sorted((ROOT / folder).rglob("*.py")):
+            path = str(module.relative_to(ROOT))
+            for name, annotation, line in public_offsets(ast.parse(module.read_text())):
+                count += 1
+                if not is_plain_number(annotation):
+                    continue
+                if path in PLAIN_OFFSETS:
+                    excused.add(path)
+                else:
+                    found.append(f"{path}:{line}: {name}")
+    assert found == []
+    assert count > 50
+    assert excused == set(PLAIN_OFFSETS)
 
 
 def test_the_core_of_a_running_store_is_reached_by_the_store_alone() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from interop.support.cases import MismatchError
 from interop.support.java import MissingPartError
 from rmq.errors import ConfigError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def flip_a_bit(store: Path) -> int:
     Bodies are what records have a CRC of.
     """
     with Reader(store) as reader:
-        middle = (reader.min_offset + reader.end_offset) // 2
+        middle = PhysicalOffset((reader.min_offset + reader.end_offset) // 2)
         offset = reader.log.next_sound(middle, reader.end_offset)
         record = None if offset is None else reader.record_at(offset)
         segment = None if offset is None else reader.log.find(offset)

@@ -28,9 +28,11 @@ import msgspec
 from rmq.errors import ConfigError
 from rmq.files import ConfigFile, storage_error
 from rmq.model.in_sync_record import InSyncRecord, member_name, member_names
+from rmq.model.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 STORE_ID_BYTES: Final = 16
 FIRST_EPOCH: Final = 1
@@ -50,7 +52,7 @@ class HaIdentity:
     store_id: bytes
     """16 random bytes that name the store."""
     epoch: int = FIRST_EPOCH
-    history: tuple[tuple[int, int], ...] = ((FIRST_EPOCH, 0),)
+    history: tuple[tuple[int, PhysicalOffset], ...] = ((FIRST_EPOCH, PhysicalOffset(0)),)
     """Epochs and the physical offsets at which they began, in order."""
     role: str = ""
     """The last brokerRole; empty before the first one."""
@@ -95,12 +97,12 @@ class HaIdentity:
         """All member names by which it still holds what it has confirmed."""
         return member_names(self.store_id, (*self.before, self.incarnation))
 
-    def epoch_at(self, offset: int) -> int | None:
+    def epoch_at(self, offset: PhysicalOffset) -> int | None:
         """Return the epoch in which the byte at `offset` was written; None if that is forgotten."""
         return next((epoch for epoch, start in reversed(self.history) if start <= offset), None)
 
 
-def with_epoch(identity: HaIdentity, epoch: int, start: int) -> HaIdentity:
+def with_epoch(identity: HaIdentity, epoch: int, start: PhysicalOffset) -> HaIdentity:
     """Return the state in a later epoch, which begins at `start`; the same one if it is the same.
 
     Raise ValueError for an earlier one.
@@ -143,7 +145,7 @@ def renamed(identity: HaIdentity, now_ms: int) -> HaIdentity:
 
 
 def begun(
-    identity: HaIdentity, epoch: int, start: int, records: tuple[InSyncRecord, ...]
+    identity: HaIdentity, epoch: int, start: PhysicalOffset, records: tuple[InSyncRecord, ...]
 ) -> HaIdentity:
     """Return the state of a store that begins an epoch; `records` are those before it."""
     before = identity.epoch if records else 0
@@ -221,7 +223,7 @@ def _parse(text: str) -> HaIdentity:
     return HaIdentity(
         bytes.fromhex(state.store_id),
         state.epoch,
-        state.history,
+        tuple((epoch, PhysicalOffset(start)) for epoch, start in state.history),
         state.role,
         state.incarnation,
         state.records,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rmq.ha.master_channel import Channel
     from rmq.ha.protocol.master_link import MasterLink
     from rmq.ha.protocol.slaves import SlaveProgress
+    from rmq.model.offsets import PhysicalOffset
 
 REFUSED: Final = "refused: "
 """How `MasterLink` begins the reason of a refusal."""
@@ -32,9 +33,9 @@ class LinkStatus:
     is_connected: bool
     is_secure: bool
     in_sync: bool
-    appended: int
+    appended: PhysicalOffset
     """End of what it holds; -1 before its first report."""
-    flushed: int
+    flushed: PhysicalOffset
     lag_bytes: int
     lag_ms: int
     """For how long it has not held the whole log, at most since it connected."""
@@ -47,7 +48,9 @@ class LinkStatus:
     """Why it disconnected."""
 
 
-def status_of(slave: SlaveProgress, channel: Channel | None, end: int, now: float) -> LinkStatus:
+def status_of(
+    slave: SlaveProgress, channel: Channel | None, end: PhysicalOffset, now: float
+) -> LinkStatus:
     """Return the status of a slave; without a channel it is disconnected."""
     lag_s = min(slave.lag_s(end, now), now - slave.connected_at)
     return LinkStatus(
@@ -81,7 +84,7 @@ class LinkLog:
         """Log a connection that was refused before its first byte was read."""
         self._write(logging.WARNING, host, f"refused {peer}: {why}", now)
 
-    def connected(self, host: str, link: MasterLink, end: int, now: float) -> None:
+    def connected(self, host: str, link: MasterLink, end: PhysicalOffset, now: float) -> None:
         """Log a slave whose handshake is done."""
         if link.slave is None:
             return
@@ -94,7 +97,9 @@ class LinkLog:
             now,
         )
 
-    def in_sync_changed(self, host: str, slave: SlaveProgress, end: int, now: float) -> None:
+    def in_sync_changed(
+        self, host: str, slave: SlaveProgress, end: PhysicalOffset, now: float
+    ) -> None:
         """Log that a slave got in sync or out of sync."""
         if slave.in_sync:
             line = f"slave {slave.name} is in sync at {slave.appended}"

@@ -230,7 +230,7 @@ class PlainChannel:
     def _send_file(self, chunk: Chunk) -> bool:
         """Send bytes of the log; return whether all was sent."""
         while self._left:
-            offset = chunk.offset + chunk.size - self._left
+            offset = chunk.offset + (chunk.size - self._left)
             place = self._reader.file_at(offset)
             if place is None:
                 self._failure = (

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmq.ha.protocol.slave_link import LinkEnd, SlaveLink
     from rmq.ha.slave_connection import Connection
     from rmq.model.in_sync_record import InSyncRecord
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.flusher import FlushWait
     from rmq.store.store import MessageStore
 
@@ -64,7 +65,7 @@ class Receiver:
         connection: Connection,
         *,
         epoch: int,
-        adopt_epoch: Callable[[int, int], Awaitable[None]],
+        adopt_epoch: Callable[[int, PhysicalOffset], Awaitable[None]],
         save_record: Callable[[InSyncRecord], Awaitable[None]],
         on_turn: Callable[[float], None],
         counters: ReceiverCounters,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rmq.ha.master_channel import Channel
     from rmq.ha.protocol.master import Master
     from rmq.ha.store_log import StoreLog
+    from rmq.model.offsets import PhysicalOffset
 
 REFRESH_S: Final = 1.0
 """How often it is checked which slaves are still in sync."""
@@ -164,7 +165,7 @@ class HaServer:
             self._push(connection, now)
 
     def when_replicated(
-        self, end_offset: int, callback: Callable[[AckOutcome], None], sends: int = 1
+        self, end_offset: PhysicalOffset, callback: Callable[[AckOutcome], None], sends: int = 1
     ) -> None:
         """Call back when enough slaves hold the log up to `end_offset`; at once if they do.
 

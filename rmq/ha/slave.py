@@ -34,6 +34,7 @@ from rmq.ha.protocol.wire import NONCE_BYTES, CatchUp
 from rmq.ha.receiver import Receiver, ReceiverCounters
 from rmq.ha.slave_connection import dial
 from rmq.ha.slave_status import SlaveState, SlaveStatus
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.client import open_client
 
 if TYPE_CHECKING:
@@ -100,15 +101,15 @@ class SlaveRunner:
         settings: SlaveSettings,
         *,
         epoch: Callable[[], int],
-        adopt_epoch: Callable[[int, int], Awaitable[None]],
+        adopt_epoch: Callable[[int, PhysicalOffset], Awaitable[None]],
         save_record: Callable[[InSyncRecord], Awaitable[None]],
         dialect: str = "auto",
         was_native: bool = False,
         tls_context: ssl.SSLContext | None = None,
         on_news: Callable[[], None],
         is_current: Callable[[], bool] = lambda: True,
-        reseed: Callable[[int, str], None] | None,
-        cut: Callable[[int, str], None],
+        reseed: Callable[[PhysicalOffset, str], None] | None,
+        cut: Callable[[PhysicalOffset, str], None],
         client: RemotingClient | None = None,
     ) -> None:
         """`adopt_epoch(epoch, start)` saves that a later epoch begins here at `start`,
@@ -158,14 +159,14 @@ class SlaveRunner:
         """When bytes of this master were last let in."""
         self._caught_up_at = -math.inf
         self._last_error: str | None = None
-        self._diverged_at: int | None = None
+        self._diverged_at: PhysicalOffset | None = None
         self._connects = 0
         self.counters = ReceiverCounters()
         """Totals of all connections since the start."""
         self._failure_told: str | None = None
         """The last failure of the store that was logged."""
         self._received_before = 0
-        self._waits: list[tuple[int, trio.Event]] = []
+        self._waits: list[tuple[PhysicalOffset, trio.Event]] = []
 
     # --- control and status ------------------------------------------------------------------
 
@@ -223,7 +224,7 @@ class SlaveRunner:
             diverged_at=self._diverged_at,
         )
 
-    async def wait_caught_up(self, offset: int) -> None:
+    async def wait_caught_up(self, offset: PhysicalOffset) -> None:
         """Wait until the log holds everything below `offset`."""
         if self._log.end >= offset:
             await trio.lowlevel.checkpoint()
@@ -283,7 +284,9 @@ class SlaveRunner:
             except LogGapError as exc:
                 # It was cut to nothing, and has a segment that its master no longer has.
                 reason = f"this log begins at {exc.expected}, its master's at {exc.offered}"
-                pause_s = self._act_on(LinkEnd(EndKind.RESEED, reason, exc.offered), address)
+                pause_s = self._act_on(
+                    LinkEnd(EndKind.RESEED, reason, PhysicalOffset(exc.offered)), address
+                )
             except StoreError as exc:
                 self._fail(self._refusal() or exc)
                 pause_s = DISK_RETRY_S
@@ -368,7 +371,7 @@ class SlaveRunner:
             return LinkEnd(EndKind.CLOSED, f"cannot connect to {address}: {exc.strerror or exc}")
 
     async def _follow_stock(self, address: str) -> LinkEnd:
-        end = 0
+        end = PhysicalOffset(0)
         if self._master_address is None:
             logger.log(
                 logging.DEBUG if self._warned_unasked else logging.WARNING,
@@ -413,7 +416,9 @@ class SlaveRunner:
         assert found is not None
         return found
 
-    async def _serve(self, address: str, *, is_native: bool, end: int = 0) -> LinkEnd:
+    async def _serve(
+        self, address: str, *, is_native: bool, end: PhysicalOffset = PhysicalOffset(0)
+    ) -> LinkEnd:
         """Connect in one dialect and receive; `end` is where the master's log is known to end."""
         epoch = self._epoch()
         dialled_at = trio.current_time()

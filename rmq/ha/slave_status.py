@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmq.ha.protocol.slave_link import MasterView
+    from rmq.model.offsets import PhysicalOffset
 
 
 class SlaveState(enum.Enum):
@@ -48,5 +49,5 @@ class SlaveStatus:
     last_error: str | None
     connects: int
     received_bytes: int
-    diverged_at: int | None
+    diverged_at: PhysicalOffset | None
     """Where the master's log ended when divergence was found."""

@@ -16,6 +16,7 @@ import trio
 from rmq.errors import ClientError, ProtocolError, RemoteProtocolError, ResponseError
 from rmq.ha.protocol.slave_link import EndKind, LinkEnd
 from rmq.ha.protocol.wire import CatchUp
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record_layout import BLANK, BLANK_BYTES, BLANK_MAGIC
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -37,14 +38,14 @@ _BLANK_MAGIC: Final = BLANK.pack(0, BLANK_MAGIC)[4:]
 class Extent(NamedTuple):
     """Where a log begins and ends."""
 
-    begin: int
-    end: int
+    begin: PhysicalOffset
+    end: PhysicalOffset
 
 
 class Piece(NamedTuple):
     """The bytes of one record: all of it, or as much as has been received."""
 
-    offset: int
+    offset: PhysicalOffset
     data: bytes
 
 
@@ -86,7 +87,7 @@ async def examine(
         if end < master.begin:
             start = master.begin
             if catch_up is CatchUp.LAST_FILE:
-                start = max(start, master.end - master.end % segment_bytes)
+                start = max(start, PhysicalOffset(master.end - master.end % segment_bytes))
             return LinkEnd(
                 EndKind.RESEED,
                 f"this log ends at {end}, the master's begins at {master.begin}",
@@ -115,7 +116,8 @@ async def _begin(
             store.begin_raw(master.begin)
         else:
             # A report of 0 would mean the last file, one of 1 means what it says.
-            store.append_raw(0, (await _record(client, address, 0))[:1])
+            start = PhysicalOffset(0)
+            store.append_raw(start, (await _record(client, address, start))[:1])
     return master
 
 
@@ -132,18 +134,21 @@ async def _extent(client: RemotingClient, address: str) -> Extent:
         )
     table = KVTable.decode(answer.body or b"").table
     try:
-        extent = Extent(int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"]))
+        extent = Extent(
+            PhysicalOffset(int(table["commitLogMinOffset"])),
+            PhysicalOffset(int(table["commitLogMaxOffset"])),
+        )
     except (KeyError, ValueError) as exc:
         raise RemoteProtocolError(f"the runtime info of {address} tells no extent: {exc}") from None
     if extent.begin == -1:
         # It has no file yet.
-        extent = Extent(0, extent.end)
+        extent = Extent(PhysicalOffset(0), extent.end)
     if not 0 <= extent.begin <= extent.end:
         raise RemoteProtocolError(f"the runtime info of {address} has the extent {extent}")
     return extent
 
 
-async def _record(client: RemotingClient, address: str, offset: int) -> bytes:
+async def _record(client: RemotingClient, address: str, offset: PhysicalOffset) -> bytes:
     code = RequestCode.VIEW_MESSAGE_BY_ID
     answer = await client.request(
         address, code, ViewMessageRequest(offset=offset), timeout_s=_TIMEOUT_S
@@ -179,7 +184,9 @@ async def _tail(store: MessageStore) -> list[Piece]:
     return await trio.to_thread.run_sync(lambda: list(_pieces(store, dispatched, end)))
 
 
-def _pieces(store: MessageStore, dispatched: int, end: int) -> Iterator[Piece]:
+def _pieces(
+    store: MessageStore, dispatched: PhysicalOffset, end: PhysicalOffset
+) -> Iterator[Piece]:
     last = _last_queued(store)
     scan = LogScan(store.log.segments, dispatched, end, verify_crc=False)
     for head in scan:
@@ -192,8 +199,10 @@ def _pieces(store: MessageStore, dispatched: int, end: int) -> Iterator[Piece]:
         yield Piece(scan.offset, bytes(begun[: end - scan.offset]))
 
 
-def _last_queued(store: MessageStore) -> tuple[int, int] | None:
+def _last_queued(store: MessageStore) -> tuple[PhysicalOffset, int] | None:
     """Return offset and size of the last record that is in a queue."""
     queue = max(store.queues, key=lambda queue: queue.max_physical, default=None)
-    entry = queue.entry(queue.next_offset - 1) if queue is not None and queue.next_offset else None
+    if queue is None or not queue.next_offset:
+        return None
+    entry = queue.entry(QueueOffset(queue.next_offset - 1))
     return None if entry is None else entry[:2]

@@ -11,6 +11,8 @@ import errno
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from rmq.model.offsets import PhysicalOffset
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -33,29 +35,29 @@ class StoreLog:
         self._segments = store.log.segments
 
     @property
-    def begin(self) -> int:
-        return self._segments.first
+    def begin(self) -> PhysicalOffset:
+        return PhysicalOffset(self._segments.first)
 
     @property
-    def end(self) -> int:
+    def end(self) -> PhysicalOffset:
         return self._log.readable
 
     @property
-    def flushed(self) -> int:
+    def flushed(self) -> PhysicalOffset:
         return self._log.flushed
 
     @property
     def segment_bytes(self) -> int:
         return self._segments.segment_bytes
 
-    def digest(self, start: int, stop: int) -> bytes:
+    def digest(self, start: PhysicalOffset, stop: PhysicalOffset) -> bytes:
         return self._log.digest(start, stop)
 
-    def view(self, offset: int, size: int) -> memoryview | None:
+    def view(self, offset: PhysicalOffset, size: int) -> memoryview | None:
         """Return bytes within one segment; None if they are not all there."""
         return self._log.view(offset, size)
 
-    def segment_at(self, offset: int) -> Segment | None:
+    def segment_at(self, offset: PhysicalOffset) -> Segment | None:
         return self._segments.find(offset)
 
 
@@ -104,10 +106,10 @@ class LogReader:
         """Bytes before this offset were read ahead."""
         self._probe = [bytearray(1)]
 
-    def view(self, offset: int, size: int) -> memoryview | None:
+    def view(self, offset: PhysicalOffset, size: int) -> memoryview | None:
         return self.log.view(offset, size)
 
-    def file_at(self, offset: int) -> tuple[int, int] | None:
+    def file_at(self, offset: PhysicalOffset) -> tuple[int, int] | None:
         """Return descriptor and position of a byte; None if it is not there.
 
         The descriptor is valid until the next call, or `close`.
@@ -124,7 +126,7 @@ class LogReader:
             self._segment = segment
         return self._fd, offset - segment.first
 
-    def caught_up(self, offset: int) -> None:
+    def caught_up(self, offset: PhysicalOffset) -> None:
         """Note that all up to `offset` was sent; if that is the end, what follows is in memory."""
         self._follows = offset >= self.log.end
 
@@ -132,7 +134,7 @@ class LogReader:
         """Note that the link lags: the next bytes may no longer be in memory when it gets there."""
         self._follows = False
 
-    def read_ahead_for(self, offset: int, size: int) -> ReadAhead | None:
+    def read_ahead_for(self, offset: PhysicalOffset, size: int) -> ReadAhead | None:
         """Return what to read first, in a thread; None if these bytes are in memory."""
         stop = offset + size
         if self._follows or stop <= self._warm_stop:

@@ -107,15 +107,15 @@ class RecordHead(NamedTuple):
     size: int
     """0 for a blank: the segment ends here."""
     queue_id: int
-    queue_offset: int
-    physical_offset: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
     sys_flag: int
     store_ms: int
     topic: bytes
     properties: bytes
 
 
-_BLANK_HEAD: Final = RecordHead(0, 0, 0, 0, 0, 0, b"", b"")
+_BLANK_HEAD: Final = RecordHead(0, 0, QueueOffset(0), PhysicalOffset(0), 0, 0, b"", b"")
 
 
 def read_head(data: bytes, position: int, limit: int, room: int, verify_crc: bool) -> RecordHead:
@@ -207,12 +207,12 @@ def decode_record(data: bytes | memoryview) -> StoredRecord:
     fields = _READ_HEADS[hosts](content, 0)
     body_start = HEAD_SIZES[hosts]
     return StoredRecord(
-        physical_offset=PhysicalOffset(head.physical_offset),
+        physical_offset=head.physical_offset,
         size=head.size,
         body_crc=fields[2],
         queue_id=head.queue_id,
         flag=fields[4],
-        queue_offset=QueueOffset(head.queue_offset),
+        queue_offset=head.queue_offset,
         sys_flag=head.sys_flag,
         born_ms=fields[8],
         born_host=fields[9],
@@ -245,7 +245,7 @@ def tags_code(tag: bytes) -> int:
     return string_hash(decode_text(tag)) if tag else 0
 
 
-def message_id(store_host: bytes, physical_offset: int) -> str:
+def message_id(store_host: bytes, physical_offset: PhysicalOffset) -> str:
     """Return the offset message id of a record."""
     return (store_host + physical_offset.to_bytes(8, signed=True)).hex().upper()
 

@@ -16,7 +16,7 @@ import msgspec
 from rmq.errors import DiskFullError, StorageError
 from rmq.model import flags
 from rmq.model.crc import crc32
-from rmq.model.offsets import PhysicalOffset
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import PAIR
 from rmq.model.record import PROPERTIES_BYTES_MAX, NewMessage
 from rmq.model.record_layout import (
@@ -74,14 +74,16 @@ class AppendStatus(enum.Enum):
 
 
 _PUT_OK: Final = AppendStatus.PUT_OK
+_UNQUEUED: Final = QueueOffset(0)
+"""What a record that is in no queue has in the place of its queue offset."""
 
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):
     """What became of one message; the offsets mean something when it was put."""
 
     status: AppendStatus
-    physical_offset: int = -1
-    queue_offset: int = -1
+    physical_offset: PhysicalOffset = PhysicalOffset(-1)
+    queue_offset: QueueOffset = QueueOffset(-1)
     size: int = 0
     store_ms: int = 0
     reason: str = ""
@@ -90,7 +92,7 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     @property
     def end_offset(self) -> PhysicalOffset:
         """The offset that must be flushed for this message to be on disk."""
-        return PhysicalOffset(self.physical_offset + self.size)
+        return self.physical_offset + self.size
 
 
 class _BatchRecords(NamedTuple):
@@ -113,8 +115,8 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
     """What became of a batch; the offsets mean something when it was put."""
 
     status: AppendStatus
-    physical_offsets: list[int] = []
-    queue_offset: int = -1
+    physical_offsets: list[PhysicalOffset] = []
+    queue_offset: QueueOffset = QueueOffset(-1)
     """That of the first message; the others follow."""
     size: int = 0
     store_ms: int = 0
@@ -124,7 +126,7 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
     @property
     def end_offset(self) -> PhysicalOffset:
         """The offset that must be flushed for the batch to be on disk."""
-        return PhysicalOffset(self.physical_offsets[0] + self.size)
+        return self.physical_offsets[0] + self.size
 
 
 class Appender:
@@ -210,7 +212,7 @@ class Appender:
                     capacity, base = len(log.buffer), log.segment_first
                 # Prepared and rolled back messages have this bit; they are in no queue.
                 is_queued = not sys_flag & _UNQUEUED_FLAG
-                queue_offset = queue.assigned if is_queued else 0
+                queue_offset = queue.assigned if is_queued else _UNQUEUED
                 head = _HEAD_PACKERS[hosts](
                     size,
                     MESSAGE_MAGIC,
@@ -343,14 +345,14 @@ class Appender:
         shared: NewMessage,
         entries: Sequence[tuple[int, bytes, bytes]],
         queue: ConsumeQueue,
-        physical: int,
+        physical: PhysicalOffset,
         now_ms: int,
     ) -> _BatchRecords:
         """Encode a batch for a place in the log; raise `_RefusedBatch`."""
         hosts = self._store_flag | _BORN_FLAGS[len(shared.born_host)]
         sys_flag = shared.sys_flag & _OTHER_FLAGS | hosts
         step = 0 if sys_flag & _UNQUEUED_FLAG else 1
-        queue_offset = queue.assigned if step else 0
+        queue_offset = queue.assigned if step else _UNQUEUED
         pack_head = _HEAD_PACKERS[hosts]
         topic_field = queue.topic_field
         size_fixed = _HEAD_SIZES[hosts] + len(topic_field)

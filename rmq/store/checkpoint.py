@@ -33,6 +33,7 @@ from rmq.store.layout import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.storage import MappedFile, Storage
 
 _SLOTS: Final = 2
@@ -84,7 +85,7 @@ class Checkpoint:
 class Point(NamedTuple):
     """A recovery point, see `layout.RecoveryPoint`."""
 
-    physical_offset: int
+    physical_offset: PhysicalOffset
     queue_entries: int
     times: CheckpointTimes
     index_name: str
@@ -151,7 +152,7 @@ class RecoveryPoints:
         except ConstructError:
             return False
 
-    def mark_live(self, flushed: int, *, is_raw: bool) -> None:
+    def mark_live(self, flushed: PhysicalOffset, *, is_raw: bool) -> None:
         """Tell readers in other processes up to where the log is on disk."""
         # With SYNC_FLUSH this happens for every sync: construct would take as long as ten sends.
         buffer, values_at = self._file.buffer, LIVE_MARK_AT + len(LIVE_MARK_MAGIC)

@@ -63,11 +63,11 @@ class LogReads(Protocol):
     @property
     def uncommitted(self) -> int: ...
 
-    def view(self, offset: int, size: int) -> memoryview | None: ...
+    def view(self, offset: PhysicalOffset, size: int) -> memoryview | None: ...
 
-    def view_from(self, offset: int) -> memoryview | None: ...
+    def view_from(self, offset: PhysicalOffset) -> memoryview | None: ...
 
-    def digest(self, start: int, stop: int) -> bytes: ...
+    def digest(self, start: PhysicalOffset, stop: PhysicalOffset) -> bytes: ...
 
 
 class CommitLog:
@@ -82,14 +82,14 @@ class CommitLog:
         self.readable = PhysicalOffset(0)
         self.buffer = memoryview(b"")
         """What is written into: the mapping of the last segment, or its buffer of the pool."""
-        self.segment_first = 0
+        self.segment_first = PhysicalOffset(0)
         """The offset at which `buffer` begins."""
         self.cuts = 0
         """How many times the log was given another end."""
         self._config = config
         self._storage = storage
         self._pool = pool
-        self._pooled: dict[int, memoryview] = {}
+        self._pooled: dict[PhysicalOffset, memoryview] = {}
         self._spare: Segment | None = None
         self._spare_guard = threading.Lock()
         self._touched = 0
@@ -114,7 +114,7 @@ class CommitLog:
 
     def advance(self, position: int) -> None:
         """Note that the bytes of `buffer` up to `position` are written."""
-        self.written = written = PhysicalOffset(self.segment_first + position)
+        self.written = written = self.segment_first + position
         if not self._pooled:
             self.readable = written
         assert self.flushed <= self.readable <= written, self._marks()
@@ -152,13 +152,13 @@ class CommitLog:
                     # Its buffer was used before.
                     self.buffer[position:] = bytes(room)
                 BLANK.pack_into(self.buffer, position, room, BLANK_MAGIC)
-            self.written = PhysicalOffset(next_first)
+            self.written = next_first
             full = self.segments.last
             if full is not None and self._config.warm_up:
                 full.file.unlock_memory()
             self._enter(segment)
 
-    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+    def append_raw(self, offset: PhysicalOffset, data: bytes | memoryview) -> None:
         """Add bytes of another log at `offset`, which must be the end of this one.
 
         An empty log takes the beginning of any segment: a slave begins where its master says. Not
@@ -198,26 +198,26 @@ class CommitLog:
         assert 0 <= size <= self.room(), (size, self.room())
         self.advance(self.written - self.segment_first + size)
 
-    def begin_at(self, offset: int) -> None:
+    def begin_at(self, offset: PhysicalOffset) -> None:
         """Let an empty log begin at `offset`, the beginning of a segment."""
         if self.written or len(self.segments) or offset % self.segments.segment_bytes:
             raise LogGapError(offset, self.written)
         segment = self._create(offset)
-        self.flushed = self.readable = PhysicalOffset(offset)
-        self.written = PhysicalOffset(offset)
+        self.flushed = self.readable = offset
+        self.written = offset
         self._enter(segment)
 
     def _enter(self, segment: Segment) -> None:
         if segment.first not in {known.first for known in list(self.segments)[-2:]}:
             self.segments.add(segment)
-        self.segment_first = segment.first
+        self.segment_first = first = PhysicalOffset(segment.first)
         self.buffer = segment.buffer
-        self._touched = self.written - segment.first
-        borrowed = self._pooled.get(segment.first)
-        if borrowed is None and self._pool is not None and self.written == segment.first:
+        self._touched = self.written - first
+        borrowed = self._pooled.get(first)
+        if borrowed is None and self._pool is not None and self.written == first:
             borrowed = self._pool.borrow()
         if borrowed is not None:
-            self._pooled[segment.first] = borrowed
+            self._pooled[first] = borrowed
             self.buffer = borrowed
         if not self._pooled:
             self.readable = self.written
@@ -234,11 +234,11 @@ class CommitLog:
         with self._spare_guard:
             last = self.segments.last
             if self._spare is None and last is not None:
-                self._spare = self._create(last.end)
+                self._spare = self._create(PhysicalOffset(last.end))
                 if self._config.warm_up:
                     self._warm_up(self._spare)
 
-    def _take_spare(self, first: int) -> Segment | None:
+    def _take_spare(self, first: PhysicalOffset) -> Segment | None:
         spare, self._spare = self._spare, None
         if spare is not None and spare.first != first:
             spare.delete()
@@ -252,7 +252,7 @@ class CommitLog:
         if spare is not None:
             spare.delete()
 
-    def _create(self, first: int) -> Segment:
+    def _create(self, first: PhysicalOffset) -> Segment:
         segment = self.segments.create(first)
         try:
             segment.reserve(segment.size, segment.size)
@@ -283,14 +283,14 @@ class CommitLog:
         self._touched = stop
         return segment.file, start, stop
 
-    def attention_at(self) -> int:
+    def attention_at(self) -> PhysicalOffset:
         """Return the offset from which on there is something to touch or to make ahead."""
         segment = self.segments.last
         if segment is None:
             return self.written
         if self._touched >= segment.size:
-            return segment.end
-        return segment.first + self._touched - TOUCH_LEAD_BYTES
+            return PhysicalOffset(segment.end)
+        return PhysicalOffset(segment.first + self._touched - TOUCH_LEAD_BYTES)
 
     # --- the transient pool ----------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class CommitLog:
             start = max(self.readable, first) - first
             stop = min(self.written, segment.end) - first
             segment.buffer[start:stop] = self._pooled[first][start:stop]
-            self.readable = PhysicalOffset(first + stop)
+            self.readable = first + stop
             if stop == segment.size and self._pool is not None:
                 self._pool.give_back(self._pooled.pop(first))
         if not self._pooled:
@@ -316,19 +316,19 @@ class CommitLog:
 
     # --- flushing --------------------------------------------------------------------------
 
-    def dirty_segments(self, until: int) -> list[Segment]:
+    def dirty_segments(self, until: PhysicalOffset) -> list[Segment]:
         """Return the segments with bytes below `until` that may not be on disk."""
         return [
             segment for segment in self.segments.from_offset(self.flushed) if segment.first < until
         ]
 
-    def mark_flushed(self, until: int) -> None:
+    def mark_flushed(self, until: PhysicalOffset) -> None:
         assert until <= self.readable, f"flushed {until} <= readable {self.readable}"
-        self.flushed = PhysicalOffset(max(self.flushed, until))
+        self.flushed = max(self.flushed, until)
 
     # --- reading ---------------------------------------------------------------------------
 
-    def view(self, offset: int, size: int) -> memoryview | None:
+    def view(self, offset: PhysicalOffset, size: int) -> memoryview | None:
         """Return `size` bytes from `offset` on, or None if they are not all there.
 
         The view is read-only and stays valid while it is held, also when the segment expires.
@@ -340,7 +340,7 @@ class CommitLog:
         start = offset - segment.first
         return segment.buffer[start : start + size].toreadonly()
 
-    def view_from(self, offset: int) -> memoryview | None:
+    def view_from(self, offset: PhysicalOffset) -> memoryview | None:
         """Return what is readable from `offset` to the end of its segment."""
         segment = self.segments.find(offset)
         if segment is None or offset >= self.readable:
@@ -348,7 +348,7 @@ class CommitLog:
         stop = min(segment.end, self.readable)
         return segment.buffer[offset - segment.first : stop - segment.first].toreadonly()
 
-    def digest(self, start: int, stop: int) -> bytes:
+    def digest(self, start: PhysicalOffset, stop: PhysicalOffset) -> bytes:
         """Return the SHA-256 of a range. Blocks while its pages are read; may run in a thread."""
         # The views are taken first: while they are held, no segment goes away beneath them.
         views: list[memoryview] = []
@@ -371,7 +371,7 @@ class CommitLog:
 
     # --- recovery --------------------------------------------------------------------------
 
-    def set_end(self, end: int, *, flushed: int, clear: bool = True) -> None:
+    def set_end(self, end: PhysicalOffset, *, flushed: PhysicalOffset, clear: bool = True) -> None:
         """Make `end` the end of the log: later segments go, and later bytes if `clear`.
 
         What lies below `flushed` is known to be on disk. The rest may be in the page cache only:
@@ -389,8 +389,8 @@ class CommitLog:
         if last is not None:
             # The process that created it may have been killed before it got to this.
             self._storage.sync_directory(last.path.parent)
-        self.written = self.readable = PhysicalOffset(end)
-        self.flushed = PhysicalOffset(min(flushed, end))
+        self.written = self.readable = end
+        self.flushed = min(flushed, end)
         if last is None:
             self.buffer, self.segment_first = memoryview(b""), end
             return

@@ -57,12 +57,11 @@ class ConsumeQueue:
         self.keys = TopicKeys(topic)
         self.is_schedule = topic == SCHEDULE_TOPIC
         self.min_offset = QueueOffset(0)
-        # Plain integers: making a QueueOffset takes longer than writing the entry.
-        self.next_offset: int = 0
+        self.next_offset = QueueOffset(0)
         """The queue offset of the entry to come: the max offset of the queue."""
-        self.assigned: int = 0
+        self.assigned = QueueOffset(0)
         """The queue offset that the next message appended to the log gets."""
-        self.max_physical: int = -1
+        self.max_physical = PhysicalOffset(-1)
         """The end of the last record that has an entry."""
         self.is_dirty = False
         self.is_watched = False
@@ -78,7 +77,9 @@ class ConsumeQueue:
 
     # --- writing ---------------------------------------------------------------------------
 
-    def put(self, physical: int, size: int, tags_code: int, queue_offset: int) -> PutOutcome:
+    def put(
+        self, physical: PhysicalOffset, size: int, tags_code: int, queue_offset: QueueOffset
+    ) -> PutOutcome:
         """Add the entry of a record, unless it is there already."""
         if physical + size <= self.max_physical:
             return PutOutcome.KNOWN
@@ -97,14 +98,14 @@ class ConsumeQueue:
         self.max_physical = physical + size
         return PutOutcome.PUT
 
-    def put_after_gap(self, physical: int, size: int, tags_code: int) -> None:
+    def put_after_gap(self, physical: PhysicalOffset, size: int, tags_code: int) -> None:
         """Add an entry although some before it are missing: it takes the place of the first.
 
         So does a stock broker. Its queue offset then differs from the one in the record.
         """
         self.put(physical, size, tags_code, self.next_offset)
 
-    def _begin_at(self, queue_offset: int) -> None:
+    def _begin_at(self, queue_offset: QueueOffset) -> None:
         """Begin a queue whose first messages are gone: fillers stand for them in the first file."""
         first = queue_offset * QUEUE_ENTRY_BYTES
         segment_first = first - first % self.segments.segment_bytes
@@ -116,7 +117,7 @@ class ConsumeQueue:
         self.buffer = segment.buffer
         # The room for the first entry is made when it comes.
         self.position = self.limit = position
-        self.min_offset = QueueOffset(queue_offset)
+        self.min_offset = queue_offset
         self.next_offset = queue_offset
         self.assigned = max(self.assigned, self.next_offset)
         self._synced = segment_first
@@ -158,13 +159,13 @@ class ConsumeQueue:
         """Return the segments that hold entries not yet synced."""
         return self.segments.from_offset(self._synced) if self.dirty_bytes > 0 else []
 
-    def mark_synced(self, next_offset: int) -> None:
+    def mark_synced(self, next_offset: QueueOffset) -> None:
         """Note that the entries below `next_offset` are on disk."""
         self._synced = max(self._synced, next_offset * QUEUE_ENTRY_BYTES)
 
     # --- reading ---------------------------------------------------------------------------
 
-    def entries(self, queue_offset: int, count: int) -> memoryview | None:
+    def entries(self, queue_offset: QueueOffset, count: int) -> memoryview | None:
         """Return up to `count` entries from `queue_offset` on, not beyond their segment.
 
         None if the segment is gone. The view stays valid while it is held.
@@ -181,18 +182,21 @@ class ConsumeQueue:
         )
         return segment.buffer[start:stop]
 
-    def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
+    def entry(self, queue_offset: QueueOffset) -> tuple[PhysicalOffset, int, int] | None:
         """Return physical offset, size and tags code of one entry."""
         view = self.entries(queue_offset, 1)
         return _read_entry(view) if view else None
 
-    def start_of_next_segment(self, queue_offset: int) -> QueueOffset:
+    def start_of_next_segment(self, queue_offset: QueueOffset) -> QueueOffset:
         """Return the first queue offset of the segment behind the one of `queue_offset`."""
         per_segment = self.segments.segment_bytes // QUEUE_ENTRY_BYTES
-        return QueueOffset(queue_offset + per_segment - queue_offset % per_segment)
+        return queue_offset + (per_segment - queue_offset % per_segment)
 
     def offset_by_time(
-        self, timestamp_ms: int, log_min: int, store_ms_at: Callable[[int, int], int | None]
+        self,
+        timestamp_ms: int,
+        log_min: PhysicalOffset,
+        store_ms_at: Callable[[PhysicalOffset, int], int | None],
     ) -> QueueOffset:
         """Return the entry whose record was stored nearest to a time, as 4.9.8 chooses it.
 
@@ -236,7 +240,10 @@ class ConsumeQueue:
         return QueueOffset(right[0] if is_right_nearer else left[0])
 
     def _segment_by_time(
-        self, timestamp_ms: int, log_min: int, store_ms_at: Callable[[int, int], int | None]
+        self,
+        timestamp_ms: int,
+        log_min: PhysicalOffset,
+        store_ms_at: Callable[[PhysicalOffset, int], int | None],
     ) -> Segment | None:
         """Return the first segment whose last record is not older than a time, else the last."""
         for segment in self.segments:
@@ -267,11 +274,11 @@ class ConsumeQueue:
             end += count * QUEUE_ENTRY_BYTES
             if end < segment.end:
                 break
-        self._set_end(end // QUEUE_ENTRY_BYTES)
+        self._set_end(QueueOffset(end // QUEUE_ENTRY_BYTES))
         if segments:
             self.segments.unsynced_directories.add(self._directory)
 
-    def recover_to(self, physical: int) -> None:
+    def recover_to(self, physical: PhysicalOffset) -> None:
         """Find the end by a recovery point: entries of records below `physical` are on disk.
 
         They are followed by zeros or by entries of later records, so that a binary search finds the
@@ -283,16 +290,16 @@ class ConsumeQueue:
                 break
             self.segments.drop_from(segment.first)
         if segment is None:
-            self._set_end(0)
+            self._set_end(QueueOffset(0))
             return
         count = _entries_below(segment, physical)
-        self._set_end(segment.first // QUEUE_ENTRY_BYTES + count)
+        self._set_end(QueueOffset(segment.first // QUEUE_ENTRY_BYTES + count))
         if count == 0:
             # The file came after the point, and its name may not be on disk.
             self.segments.unsynced_directories.add(self._directory)
         self.mark_synced(self.next_offset)
 
-    def end_below(self, physical: int) -> int:
+    def end_below(self, physical: PhysicalOffset) -> QueueOffset:
         """Return the queue offset behind the last entry of a record that begins below `physical`.
 
         That is where `recover_to` lets the queue end.
@@ -300,25 +307,28 @@ class ConsumeQueue:
         for segment in reversed(list(self.segments)):
             count = _entries_below(segment, physical)
             if count or segment is self.segments[0]:
-                return segment.first // QUEUE_ENTRY_BYTES + count
-        return 0
+                return QueueOffset(segment.first // QUEUE_ENTRY_BYTES + count)
+        return QueueOffset(0)
 
-    def step_back(self, physical: int, is_true: Callable[[int, int, int], bool]) -> None:
+    def step_back(
+        self, physical: PhysicalOffset, is_true: Callable[[QueueOffset, PhysicalOffset, int], bool]
+    ) -> None:
         """Find the end again by looking at every entry: they ascend, and stay below `physical`.
 
         Then forget entries at the end until one is true, by its queue offset, physical and size.
         """
         end = min(self._end_of_row(physical), self.next_offset)
         while end > self.segments.first // QUEUE_ENTRY_BYTES:
-            entry = self.entry(end - 1)
+            last = QueueOffset(end - 1)
+            entry = self.entry(last)
             assert entry is not None, end
-            if entry[1] == FILLER_SIZE or is_true(end - 1, entry[0], entry[1]):
+            if entry[1] == FILLER_SIZE or is_true(last, entry[0], entry[1]):
                 break
-            end -= 1
+            end = last
         if end != self.next_offset:
             self._set_end(end)
 
-    def _end_of_row(self, physical: int) -> int:
+    def _end_of_row(self, physical: PhysicalOffset) -> QueueOffset:
         last = -1
         for segment in self.segments:
             first = segment.first // QUEUE_ENTRY_BYTES
@@ -326,18 +336,19 @@ class ConsumeQueue:
                 if size == FILLER_SIZE:
                     continue
                 if size <= 0 or not last < found <= physical - size:
-                    return first + place
+                    return QueueOffset(first + place)
                 last = found
-        return self.segments.end // QUEUE_ENTRY_BYTES
+        return QueueOffset(self.segments.end // QUEUE_ENTRY_BYTES)
 
-    def truncate(self, physical: int) -> None:
+    def truncate(self, physical: PhysicalOffset) -> None:
         """Forget the entries of records at or behind `physical`."""
-        end = int(self.next_offset)
+        end = self.next_offset
         while end > self.segments.first // QUEUE_ENTRY_BYTES:
-            entry = self.entry(end - 1)
+            last = QueueOffset(end - 1)
+            entry = self.entry(last)
             if entry is not None and (entry[0] < physical or entry[1] == FILLER_SIZE):
                 break
-            end -= 1
+            end = last
         if end != self.next_offset:
             self._set_end(end)
 
@@ -350,26 +361,26 @@ class ConsumeQueue:
             segment.reserved = 0
             self.limit = self.position
 
-    def _set_end(self, next_offset: int) -> None:
+    def _set_end(self, next_offset: QueueOffset) -> None:
         end = next_offset * QUEUE_ENTRY_BYTES
         self.next_offset = next_offset
         self.segments.drop_from(max(end, self.segments.first + 1) if end else 0)
-        self.max_physical = -1
+        self.max_physical = PhysicalOffset(-1)
         last = self.segments.last
         if last is None:
-            self.next_offset = 0
+            self.next_offset = QueueOffset(0)
             self.buffer, self.position, self.limit = memoryview(b""), 0, 0
         else:
             self.buffer = last.buffer
             self.position = self.limit = end - last.first
             last.reserved = 0
-            entry = self.entry(next_offset - 1) if self.position else None
+            entry = self.entry(QueueOffset(next_offset - 1)) if self.position else None
             if entry is not None and entry[1] != FILLER_SIZE:
                 self.max_physical = entry[0] + entry[1]
         self.assigned = self.next_offset
         self._synced = min(self._synced, self.next_offset * QUEUE_ENTRY_BYTES)
 
-    def correct_min_offset(self, log_min: int) -> None:
+    def correct_min_offset(self, log_min: PhysicalOffset) -> None:
         """Move the min offset to the first entry whose record the log still has."""
         for segment in self.segments:
             low = 0
@@ -385,7 +396,7 @@ class ConsumeQueue:
             if low < end:
                 self.min_offset = QueueOffset(segment.first // QUEUE_ENTRY_BYTES + low)
                 return
-        self.min_offset = QueueOffset(self.next_offset)
+        self.min_offset = self.next_offset
 
     def last_entries(self) -> Iterator[tuple[int, PhysicalOffset]]:
         """Yield each segment's first offset and the physical offset of its last entry."""
@@ -397,7 +408,7 @@ class ConsumeQueue:
 
     def clear(self) -> None:
         """Remove all entries, to build them again."""
-        self._set_end(0)
+        self._set_end(QueueOffset(0))
         self.min_offset = QueueOffset(0)
 
     def delete(self) -> None:
@@ -412,7 +423,7 @@ class ConsumeQueue:
         self.segments.close()
 
 
-def _entries_below(segment: Segment, physical: int) -> int:
+def _entries_below(segment: Segment, physical: PhysicalOffset) -> int:
     """Return how many entries of records that begin below `physical` a segment begins with.
 
     Zeros or entries of later records follow them.

@@ -24,13 +24,13 @@ from rmq.errors import (
     StoreLockedError,
     StoreUnavailableError,
 )
-from rmq.model.offsets import PhysicalOffset
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import pack_host
 from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
 from rmq.store.dispatcher import BadLogError, Dispatcher
-from rmq.store.index_file import Index, IndexFile, IndexState
+from rmq.store.index_file import NO_INDEX_STATE, Index, IndexFile
 from rmq.store.log_scan import boundary_before
 from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan
 from rmq.store.queue_table import QueueTable
@@ -135,7 +135,7 @@ class StoreCore:
         self._topic_deletions = 0
         self._expired: list[Segment] = []
         self._is_raw = False
-        self.keeps_from: Callable[[], int] | None = None
+        self.keeps_from: Callable[[], PhysicalOffset] | None = None
         """See `StoreListener.needed_from`; None needs nothing."""
         root = config.root
         self._abort_path = root / "abort"
@@ -246,7 +246,9 @@ class StoreCore:
         self._save_point_now()
         if truncation is not None and truncation.end is not None:
             try:
-                report.truncated_bytes = self._cut_log(truncation.end, truncation.reason)
+                report.truncated_bytes = self._cut_log(
+                    PhysicalOffset(truncation.end), truncation.reason
+                )
             except CorruptStoreError:
                 # Refused, with nothing changed since the recovery.
                 if was_clean:
@@ -260,7 +262,7 @@ class StoreCore:
             forget_request(config.root, storage)
         return report
 
-    def _cut_log(self, end: int, reason: str) -> int:
+    def _cut_log(self, end: PhysicalOffset, reason: str) -> int:
         cut = LogCut(
             self.config,
             self.log,
@@ -319,9 +321,9 @@ class StoreCore:
                 hint="compare the store with its master; `rmq store verify` shows all damage",
             ) from exc
 
-    def record_boundary(self, offset: int) -> PhysicalOffset:
+    def record_boundary(self, offset: PhysicalOffset) -> PhysicalOffset:
         """Return the last end of a record at or before `offset`, in the log. Blocks."""
-        return PhysicalOffset(boundary_before(self.log, self.queues, offset).offset)
+        return boundary_before(self.log, self.queues, offset).offset
 
     def close(self) -> None:
         """Flush everything and leave the store as after a clean stop, if it is sound.
@@ -477,7 +479,7 @@ class StoreCore:
             return BatchResult(refusal.status, reason=refusal.reason)
         return self.appender.append_entries(shared, entries, self.now_ms())
 
-    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+    def append_raw(self, offset: PhysicalOffset, data: bytes | memoryview) -> None:
         """Add bytes of the master's log; `dispatcher.catch_up` makes them messages."""
         if self._is_raw and len(self.log.segments) and self.refusal is None:
             # The usual case, without detours: this runs for every frame.
@@ -501,7 +503,7 @@ class StoreCore:
             raise StoreUnavailableError(Refusal.CLOSED.value)
         self.log.raw_written(size)
 
-    def begin_raw(self, offset: int) -> None:
+    def begin_raw(self, offset: PhysicalOffset) -> None:
         """Let an empty log begin at `offset`, where the master's begins: a segment's beginning.
 
         Raises `LogGapError` if it is not empty, or if that is not where a segment begins.
@@ -537,7 +539,7 @@ class StoreCore:
             raise
         self._is_raw = is_raw
 
-    def digest(self, start: int, stop: int) -> bytes:
+    def digest(self, start: PhysicalOffset, stop: PhysicalOffset) -> bytes:
         """Return the SHA-256 of a range of the log. Blocks; a thread may do it for a long one."""
         return self.log.digest(start, stop)
 
@@ -611,7 +613,7 @@ class StoreCore:
         # What a recovery would read stays, whatever the disk says.
         kept_from = min(log.flushed, self.dispatcher.dispatched, self._recovery_point)
         if self.keeps_from is not None and not decision.clean_immediately:
-            kept_from = PhysicalOffset(min(kept_from, self.keeps_from()))
+            kept_from = min(kept_from, self.keeps_from())
         for first in () if gone else decision.delete:
             segment = log.segments[0]
             if segment.first != first or segment.end > kept_from:
@@ -664,7 +666,7 @@ class StoreCore:
             for queue in self.queues
             if queue.topic not in keep
             and queue.next_offset > 0
-            and (last := queue.entry(queue.next_offset - 1)) is not None
+            and (last := queue.entry(QueueOffset(queue.next_offset - 1))) is not None
             and last[0] < log_min
         ]
         for topic, queue_id in expired:
@@ -700,7 +702,7 @@ class StoreCore:
                 if not queue.is_dirty and self.queues.get(queue.topic, queue.queue_id) is queue
             ]
         index_files: list[IndexFile] = []
-        index_name, index_state = "", IndexState(0, 0, 0, 0, 0, 0)
+        index_name, index_state = "", NO_INDEX_STATE
         index_ms = self._checkpoint.index_ms
         if self.index is not None:
             index_files = list(self.index.filled)
@@ -734,8 +736,7 @@ class StoreCore:
             Point(dispatched, self.queues.entry_total, times, index_name, index_state),
             flush,
             tuple(
-                (queue, int(queue.next_offset), tuple(queue.dirty_segments()))
-                for queue in dirty_queues
+                (queue, queue.next_offset, tuple(queue.dirty_segments())) for queue in dirty_queues
             ),
             tuple(index_files),
             tuple(directories),
@@ -761,7 +762,7 @@ class StoreCore:
         checkpoint.physical_ms = max(checkpoint.physical_ms, times.physical_ms)
         checkpoint.queues_ms, checkpoint.index_ms = times.queues_ms, times.index_ms
         if plan.topic_deletions == self._topic_deletions:
-            self._recovery_point = PhysicalOffset(plan.point.physical_offset)
+            self._recovery_point = plan.point.physical_offset
             self._index_name_at_point = plan.point.index_name
         self._check_marks()
 
@@ -779,7 +780,7 @@ class StoreCore:
 
 
 def _end_offset_of(file: IndexFile) -> PhysicalOffset:
-    return PhysicalOffset(file.end_offset)
+    return file.end_offset
 
 
 def physical_memory_bytes() -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from rmq.errors import StorageError
 from rmq.model import flags
-from rmq.model.offsets import PhysicalOffset
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import (
     PAIR,
     decode_text,
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 _write_entry = QUEUE_ENTRY.pack_into
 
 
-WrittenRecord: TypeAlias = "tuple[ConsumeQueue, int, int, int, int, int, bytes]"
+WrittenRecord: TypeAlias = "tuple[ConsumeQueue, PhysicalOffset, int, QueueOffset, int, int, bytes]"
 """A record as `dispatch` takes it: its queue, physical offset, size, queue offset, sysFlag, store
 time and encoded properties. A plain tuple, because one is made for every message.
 """
@@ -70,7 +70,7 @@ class Dispatched(NamedTuple):
 
     topic: str
     queue_id: int
-    queue_offset: int
+    queue_offset: QueueOffset
     tags_code: int
     store_ms: int
     properties: bytes
@@ -79,7 +79,9 @@ class Dispatched(NamedTuple):
 class QueueGapError(Exception):
     """The entries before a record are missing from its queue."""
 
-    def __init__(self, queue: ConsumeQueue, physical: int, queue_offset: int) -> None:
+    def __init__(
+        self, queue: ConsumeQueue, physical: PhysicalOffset, queue_offset: QueueOffset
+    ) -> None:
         super().__init__(
             f"queue {queue.queue_id} of {queue.topic} ends at {queue.next_offset}, but the record"
             f" at physical offset {physical} has queue offset {queue_offset}"
@@ -101,7 +103,7 @@ class Dispatcher:
         """Why the last attempt to dispatch failed; a later `catch_up` that works clears it."""
         self.on_dispatched: Callable[[Dispatched], None] | None = None
         """See `StoreListener.dispatched`."""
-        self.bound: Callable[[], int] | None = None
+        self.bound: Callable[[], PhysicalOffset] | None = None
         """Up to which offset of the log there may be entries at all; None is no bound.
 
         What lies behind it is in the log and in no queue: no consumer reads it. When it is set or
@@ -140,7 +142,7 @@ class Dispatcher:
         index = self._index
         is_indexed = index is not None
         tag_codes = self._tag_codes
-        keyed: list[tuple[int, int, int]] = []
+        keyed: list[tuple[int, PhysicalOffset, int]] = []
         done = 0
         try:
             for queue, physical, size, queue_offset, sys_flag, store_ms, properties in records:
@@ -205,15 +207,15 @@ class Dispatcher:
                 done = count
             if done:
                 _, physical, size, _, _, store_ms, _ = records[done - 1]
-                self.dispatched = PhysicalOffset(physical + size)
+                self.dispatched = physical + size
                 self.store_ms = store_ms
 
     def _put_in_queue(
         self,
         queue: ConsumeQueue,
-        physical: int,
+        physical: PhysicalOffset,
         size: int,
-        queue_offset: int,
+        queue_offset: QueueOffset,
         store_ms: int,
         properties: bytes,
         tags_code: int,
@@ -311,7 +313,7 @@ class Dispatcher:
         self.dispatch(batch)
         if on_batch is not None:
             on_batch(count, size)
-        self.dispatched = PhysicalOffset(scan.offset)
+        self.dispatched = scan.offset
         return has_stopped
 
     def catch_up(self, bytes_max: int = CATCH_UP_STEP_BYTES) -> bool:
@@ -322,7 +324,7 @@ class Dispatcher:
         walk stops and says so: they are from outside, since what was appended here is sound.
         """
         log = self._commit_log
-        stop = int(log.readable)
+        stop = log.readable
         if self.bound is not None:
             stop = min(stop, self.bound())
         scan = LogScan(log.segments, self.dispatched, stop, verify_crc=False)
@@ -351,7 +353,12 @@ class Dispatcher:
         return store_ms + self._delays_ms[level - 1]
 
     def _close_gap(
-        self, queue: ConsumeQueue, physical: int, size: int, tags_code: int, queue_offset: int
+        self,
+        queue: ConsumeQueue,
+        physical: PhysicalOffset,
+        size: int,
+        tags_code: int,
+        queue_offset: QueueOffset,
     ) -> None:
         gap = QueueGapError(queue, physical, queue_offset)
         _log.error("%s; the entry follows the last one there is", gap)
@@ -361,7 +368,7 @@ class Dispatcher:
 class BadLogError(Exception):
     """The log has bytes that are no record before its end."""
 
-    def __init__(self, offset: int, reason: str) -> None:
+    def __init__(self, offset: PhysicalOffset, reason: str) -> None:
         super().__init__(f"physical offset {offset}: {reason}")
         self.offset = offset
         self.reason = reason

@@ -22,6 +22,7 @@ from rmq.store.waits import WatermarkWaits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.core import StoreCore
 
 
@@ -71,7 +72,7 @@ class Flusher:
     # --- waiting ---------------------------------------------------------------------------
 
     def when_flushed(
-        self, offset: int, timeout_s: float, callback: Callable[[FlushOutcome], None]
+        self, offset: PhysicalOffset, timeout_s: float, callback: Callable[[FlushOutcome], None]
     ) -> FlushWait | None:
         """Call back once the log is on disk up to `offset`, or when that fails or takes too long.
 
@@ -97,7 +98,7 @@ class Flusher:
         """Take a wait back; its callback is not called."""
         self._waits.discard(wait)
 
-    async def wait_flushed(self, offset: int, timeout_s: float) -> FlushOutcome:
+    async def wait_flushed(self, offset: PhysicalOffset, timeout_s: float) -> FlushOutcome:
         """Wait until the log is on disk up to `offset`."""
         done = trio.Event()
         outcomes: list[FlushOutcome] = []

@@ -52,10 +52,14 @@ class IndexState(NamedTuple):
 
     begin_ms: int
     end_ms: int
-    begin_offset: int
-    end_offset: int
+    begin_offset: PhysicalOffset
+    end_offset: PhysicalOffset
     slots_used: int
     entry_count: int
+
+
+NO_INDEX_STATE: Final = IndexState(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 0)
+"""The header of an index file without entries."""
 
 
 class IndexFile:
@@ -116,7 +120,7 @@ class IndexFile:
             INDEX_HEADER.pack_into(self.buffer, 0, *self.state)
             self._published = self.count
 
-    def put(self, key_hash: int, physical: int, store_ms: int) -> None:
+    def put(self, key_hash: int, physical: PhysicalOffset, store_ms: int) -> None:
         """Add an entry; the file must not be full."""
         count = self.count
         buffer = self.buffer
@@ -143,7 +147,7 @@ class IndexFile:
         if count - self._published >= PUBLISH_EVERY:
             self.publish()
 
-    def put_run(self, keyed: Sequence[tuple[int, int, int]]) -> None:
+    def put_run(self, keyed: Sequence[tuple[int, PhysicalOffset, int]]) -> None:
         """Add entries, each a hash, a physical offset and a store time; the file has room."""
         if self.count <= 1:
             self.put(*keyed[0])
@@ -193,9 +197,9 @@ class IndexFile:
         """Tell whether the file may hold entries of this time range."""
         return begin_ms <= self.end_ms and end_ms >= self.begin_ms
 
-    def find(self, key_hash: int, limit: int, begin_ms: int, end_ms: int) -> list[int]:
+    def find(self, key_hash: int, limit: int, begin_ms: int, end_ms: int) -> list[PhysicalOffset]:
         """Return physical offsets of entries with this hash and time, the newest first."""
-        found: list[int] = []
+        found: list[PhysicalOffset] = []
         if self.count <= 1:
             return found
         (number,) = _read_slot(
@@ -216,7 +220,9 @@ class IndexFile:
             number = previous
         return found
 
-    def state_below(self, physical: int, store_ms_at: Callable[[int], int | None]) -> IndexState:
+    def state_below(
+        self, physical: PhysicalOffset, store_ms_at: Callable[[PhysicalOffset], int | None]
+    ) -> IndexState:
         """Return the state with the entries of records below `physical` only; see `roll_back`.
 
         `store_ms_at` gives the store time of the record at a physical offset, if it is there.
@@ -231,7 +237,7 @@ class IndexFile:
         if low == self.count:
             return self.state
         if low == 1:
-            return IndexState(0, 0, 0, 0, 0, 0)
+            return NO_INDEX_STATE
         start, stop = (self.entries_at + n * INDEX_ENTRY_BYTES for n in (low, self.count))
         # Who found a slot empty has no link, and no one else.
         slots_later = sum(
@@ -248,7 +254,7 @@ class IndexFile:
             low,
         )
 
-    def _entry(self, number: int) -> tuple[int, int, int, int]:
+    def _entry(self, number: int) -> tuple[int, PhysicalOffset, int, int]:
         """Return hash, physical offset, seconds and link of an entry."""
         return _read_entry(self.buffer, self.entries_at + number * INDEX_ENTRY_BYTES)
 
@@ -420,7 +426,9 @@ class Index:
         file.close()
         self._storage.delete(file.path)
 
-    def put_records(self, keyed: Sequence[tuple[int, int, int]], last_physical: int) -> None:
+    def put_records(
+        self, keyed: Sequence[tuple[int, PhysicalOffset, int]], last_physical: PhysicalOffset
+    ) -> None:
         """Add the keys of records that follow each other, the last of them at `last_physical`.
 
         A key is given by its hash, the physical offset and the store time of its record. Keys that
@@ -461,7 +469,7 @@ class Index:
                 previous.end_ms, previous.end_ms, previous.end_offset, previous.end_offset, 0, 0
             )
             if previous is not None
-            else IndexState(0, 0, 0, 0, 0, 0)
+            else NO_INDEX_STATE
         )
         file = IndexFile(
             self._storage.create(path, self.file_bytes), self._slots, self._capacity, state
@@ -484,14 +492,14 @@ class Index:
         return file
 
     def state_below(
-        self, physical: int, store_ms_at: Callable[[int], int | None]
+        self, physical: PhysicalOffset, store_ms_at: Callable[[PhysicalOffset], int | None]
     ) -> tuple[str, IndexState]:
         """Return the file, and its state, with which the index ends at a physical offset."""
         for file in reversed(self.files):
             state = file.state_below(physical, store_ms_at)
             if state.entry_count or file is self.files[0]:
                 return file.path.name, state
-        return "", IndexState(0, 0, 0, 0, 0, 0)
+        return "", NO_INDEX_STATE
 
     def publish(self) -> None:
         """Write the header of the current file."""
@@ -502,7 +510,7 @@ class Index:
         self, hashes: TopicKeys, key: bytes, limit: int, begin_ms: int, end_ms: int
     ) -> list[PhysicalOffset]:
         """Return physical offsets that may carry a key, the newest first."""
-        found: list[int] = []
+        found: list[PhysicalOffset] = []
         key_hash = hashes.index_hash(key)
         for file in reversed(self.files):
             if file.overlaps(begin_ms, end_ms):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.dispatcher import Dispatched
 
 
@@ -29,7 +30,7 @@ class StoreListener:
     """So many records, of this size in all, were read back from the log and dispatched: a slave's,
     or a master's own that could not be dispatched when they were appended.
     """
-    needed_from: Callable[[], int]
+    needed_from: Callable[[], PhysicalOffset]
     """Return the offset from which on the log is still needed elsewhere, its end if it is not.
 
     Nothing behind it expires, unless the disk is so full that segments go before their time.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.errors import StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import BadRecordError, NeedMoreDataError, RecordHead, read_head
 from rmq.model.record_layout import HOST_FLAGS, MESSAGE_MAGIC, RECORD_HEADS, RECORD_PREFIX
 from rmq.store.config import MIB
@@ -38,8 +39,8 @@ class LogScan:
     def __init__(
         self,
         segments: Segments,
-        start: int,
-        stop: int | None = None,
+        start: PhysicalOffset,
+        stop: PhysicalOffset | None = None,
         *,
         verify_crc: bool,
         doubt_last: bool = False,
@@ -47,7 +48,7 @@ class LogScan:
         self.offset = start
         self.bad: str | None = None
         self._segments = segments
-        self._stop = segments.end if stop is None else stop
+        self._stop = PhysicalOffset(segments.end) if stop is None else stop
         self._verify_crc = verify_crc
         self._doubt_last = doubt_last
 
@@ -59,12 +60,14 @@ class LogScan:
                 return
             stop = min(segment.end, self._stop)
             position = self.offset - segment.first
-            yield from self._walk(segment.buffer, segment.first, position, stop - segment.first)
+            yield from self._walk(
+                segment.buffer, PhysicalOffset(segment.first), position, stop - segment.first
+            )
             if self.bad is not None or self.offset < segment.end:
                 return
 
     def _walk(
-        self, buffer: memoryview, first: int, position: int, stop: int
+        self, buffer: memoryview, first: PhysicalOffset, position: int, stop: int
     ) -> Iterator[RecordHead]:
         size = len(buffer)
         verify_crc = self._verify_crc
@@ -103,7 +106,7 @@ class LogScan:
                 return
             position = base + at
 
-    def _leave_blank(self, first: int, size: int) -> None:
+    def _leave_blank(self, first: PhysicalOffset, size: int) -> None:
         """Go on in the next segment, if all of this one counts."""
         if first + size <= self._stop:
             self.offset = first + size
@@ -115,12 +118,12 @@ class LogScan:
 class Boundary(NamedTuple):
     """The end of a record, or the beginning of the log."""
 
-    offset: int
+    offset: PhysicalOffset
     store_ms: int
     """When that record was stored; 0 if there is none, or if another one goes over the offset."""
 
 
-def boundary_before(log: CommitLog, queues: QueueTable, offset: int) -> Boundary:
+def boundary_before(log: CommitLog, queues: QueueTable, offset: PhysicalOffset) -> Boundary:
     """Return the last boundary at or before `offset`. Blocks while the log is read."""
     if not log.min_offset <= offset <= log.readable:
         raise StoreUnavailableError(
@@ -129,7 +132,7 @@ def boundary_before(log: CommitLog, queues: QueueTable, offset: int) -> Boundary
     # Behind a full last segment there is none yet.
     segment = log.segments.find(offset) or log.segments.last
     known = _last_known_record(log, queues, offset)
-    start = segment.first if segment is not None else offset
+    start = PhysicalOffset(segment.first) if segment is not None else offset
     if known is not None:
         # Also if it lies in a segment before: then nothing but blanks, and records without an
         # entry, follow it.
@@ -141,18 +144,20 @@ def boundary_before(log: CommitLog, queues: QueueTable, offset: int) -> Boundary
     return Boundary(scan.offset, store_ms)
 
 
-def _last_known_record(log: CommitLog, queues: QueueTable, offset: int) -> int | None:
+def _last_known_record(
+    log: CommitLog, queues: QueueTable, offset: PhysicalOffset
+) -> PhysicalOffset | None:
     """Return the last place before `offset` where a queue says a record begins, and one does."""
-    known = -1
+    known = PhysicalOffset(-1)
     # A list of its own, because this may run in a thread while a queue comes into being.
     for queue in list(queues):
-        entry = queue.entry(min(queue.end_below(offset), queue.next_offset) - 1)
+        entry = queue.entry(QueueOffset(min(queue.end_below(offset), queue.next_offset) - 1))
         if entry is not None and entry[1] != FILLER_SIZE:
             known = max(known, entry[0])
     return known if known >= 0 and stored_ms(log, known) is not None else None
 
 
-def stored_ms(log: CommitLog, physical: int) -> int | None:
+def stored_ms(log: CommitLog, physical: PhysicalOffset) -> int | None:
     """Return the store time of the record that begins at an offset; None if none does."""
     view = log.view_from(physical)
     if view is None or len(view) < RECORD_HEADS[0].size:

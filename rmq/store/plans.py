@@ -14,7 +14,7 @@ from rmq.errors import StorageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmq.model.offsets import PhysicalOffset
+    from rmq.model.offsets import PhysicalOffset, QueueOffset
     from rmq.store.checkpoint import Checkpoint, Point, RecoveryPoints
     from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.index_file import IndexFile
@@ -50,7 +50,7 @@ class PointPlan:
 
     point: Point
     flush: FlushPlan
-    queues: tuple[tuple[ConsumeQueue, int, tuple[Segment, ...]], ...]
+    queues: tuple[tuple[ConsumeQueue, QueueOffset, tuple[Segment, ...]], ...]
     index_files: tuple[IndexFile, ...]
     directories: tuple[Path, ...]
     """Those with files that were created since the last point."""

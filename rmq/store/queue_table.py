@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import CorruptStoreError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import TOPIC_BYTES_MAX
 from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.segments import is_segment_name
@@ -49,10 +50,10 @@ class QueueTable:
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         return self.by_key.get((topic, queue_id))
 
-    def end_of(self, topic: str, queue_id: int) -> int:
+    def end_of(self, topic: str, queue_id: int) -> QueueOffset:
         """Return where a queue ends; 0 if there is none."""
         queue = self.by_key.get((topic, queue_id))
-        return 0 if queue is None else queue.next_offset
+        return QueueOffset(0) if queue is None else queue.next_offset
 
     def open(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, a new one if there was none. Its files come with its first entry."""
@@ -137,9 +138,10 @@ class QueueTable:
         return sum(queue.next_offset for queue in self.by_key.values())
 
     @property
-    def max_physical(self) -> int:
+    def max_physical(self) -> PhysicalOffset:
         """The end of the last record that has an entry in any queue, -1 if none has."""
-        return max((queue.max_physical for queue in self.by_key.values()), default=-1)
+        ends = (queue.max_physical for queue in self.by_key.values())
+        return max(ends, default=PhysicalOffset(-1))
 
     def close(self) -> None:
         for queue in self.by_key.values():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from rmq.model.offsets import QueueOffset
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import find_keys, find_unique_key
 from rmq.model.record import BadRecordError, StoredRecord, decode_record
 from rmq.model.record_layout import HOST_FLAGS, RECORD_BYTES_MIN, RECORD_HEADS, RECORD_PREFIX
@@ -30,6 +30,7 @@ SCAN_ENTRIES_MIN: Final = 800
 
 _NOTHING: Final = memoryview(b"")
 _QUERY_ROUNDS: Final = 3
+_FIRST: Final = QueueOffset(0)
 _SYS_FLAG_FIELD: Final = 7
 _STORE_MS_FIELD: Final = 10
 _read_prefix = RECORD_PREFIX.unpack_from
@@ -110,17 +111,17 @@ class MessageReads:
         self,
         topic: str,
         queue_id: int,
-        offset: int,
+        offset: QueueOffset,
         count_max: int,
         message_filter: MessageFilter | None = None,
     ) -> GetResult:
         """Return messages of a queue from `offset` on."""
         queue = self._queues.get(topic, queue_id)
         if queue is None:
-            return self._nothing(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset, 0, 0, 0)
+            return self._nothing(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset, _FIRST, _FIRST, _FIRST)
         low, high = queue.min_offset, queue.next_offset
         if high == 0:
-            return self._nothing(GetStatus.NO_MESSAGE_IN_QUEUE, offset, 0, low, high)
+            return self._nothing(GetStatus.NO_MESSAGE_IN_QUEUE, offset, _FIRST, low, high)
         if offset < low:
             return self._nothing(GetStatus.OFFSET_TOO_SMALL, offset, low, low, high)
         if offset == high:
@@ -134,17 +135,22 @@ class MessageReads:
         return self._collect(entries, offset, low, high, count_max, message_filter)
 
     def _nothing(
-        self, status: GetStatus, offset: int, corrected: int, low: int, high: int
+        self,
+        status: GetStatus,
+        offset: QueueOffset,
+        corrected: QueueOffset,
+        low: QueueOffset,
+        high: QueueOffset,
     ) -> GetResult:
         next_offset = offset if self.keeps_offset else corrected
-        return GetResult(status, QueueOffset(next_offset), QueueOffset(low), QueueOffset(high))
+        return GetResult(status, next_offset, low, high)
 
     def _collect(
         self,
         entries: memoryview,
-        offset: int,
-        low: int,
-        high: int,
+        offset: QueueOffset,
+        low: QueueOffset,
+        high: QueueOffset,
         count_max: int,
         message_filter: MessageFilter | None,
     ) -> GetResult:
@@ -208,9 +214,9 @@ class MessageReads:
             skip_below = -1
         return GetResult(
             status,
-            QueueOffset(offset + scanned),
-            QueueOffset(low),
-            QueueOffset(high),
+            offset + scanned,
+            low,
+            high,
             tuple(runs),
             count,
             size_total,
@@ -218,7 +224,7 @@ class MessageReads:
             end - physical,
         )
 
-    def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+    def is_on_disk(self, topic: str, queue_id: int, queue_offset: QueueOffset) -> bool:
         """Tell whether the message at a queue offset is so old that it likely left memory."""
         queue = self._queues.get(topic, queue_id)
         entry = queue.entry(queue_offset) if queue is not None else None
@@ -231,7 +237,7 @@ class MessageReads:
             return QueueOffset(0)
         return queue.offset_by_time(timestamp_ms, self._log.min_offset, self._store_ms_at)
 
-    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+    def store_time(self, topic: str, queue_id: int, queue_offset: QueueOffset) -> int:
         """Return when the message at a queue offset was stored, -1 if it is not there."""
         queue = self._queues.get(topic, queue_id)
         entry = queue.entry(queue_offset) if queue is not None else None
@@ -249,7 +255,7 @@ class MessageReads:
         stored = self._store_ms_at(self._log.min_offset, size) if size else None
         return -1 if stored is None else stored
 
-    def _store_ms_at(self, physical: int, size: int) -> int | None:
+    def _store_ms_at(self, physical: PhysicalOffset, size: int) -> int | None:
         view = self._log.view(physical, size)
         if view is None or len(view) < RECORD_BYTES_MIN:
             return None
@@ -262,7 +268,7 @@ class MessageReads:
 
     # --- by physical offset ----------------------------------------------------------------
 
-    def size_at(self, physical: int) -> int:
+    def size_at(self, physical: PhysicalOffset) -> int:
         """Return the size of the record at a physical offset, 0 if none begins there."""
         view = self._log.view(physical, RECORD_PREFIX.size)
         if view is None:
@@ -270,7 +276,7 @@ class MessageReads:
         size: int = _read_prefix(view)[0]
         return size if size >= RECORD_BYTES_MIN and self._log.view(physical, size) else 0
 
-    def record_at(self, physical: int) -> StoredRecord | None:
+    def record_at(self, physical: PhysicalOffset) -> StoredRecord | None:
         """Return the record at a physical offset, None if no sound one begins there."""
         size = self.size_at(physical)
         view = self._log.view(physical, size) if size else None

@@ -24,7 +24,7 @@ import msgspec
 
 from rmq.errors import CorruptStoreError
 from rmq.model import flags
-from rmq.model.offsets import PhysicalOffset
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import decode_text
 from rmq.model.record import (
     NOTHING_WRITTEN,
@@ -69,9 +69,9 @@ class RecoveryReport(msgspec.Struct):
 
     was_clean: bool
     used_point: bool
-    started_at: int = 0
+    started_at: PhysicalOffset = PhysicalOffset(0)
     """The physical offset from which the log was read."""
-    ended_at: int = 0
+    ended_at: PhysicalOffset = PhysicalOffset(0)
     records_read: int = 0
     records_dispatched: int = 0
     reason_of_end: str = ""
@@ -108,7 +108,7 @@ class Recovery:
         point: Point | None,
         now_ms: int,
         was_raw: bool = False,
-        log_end: int | None = None,
+        log_end: PhysicalOffset | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self._log_end = log_end
@@ -125,7 +125,7 @@ class Recovery:
         self._on_progress = on_progress
         self._rebuild_queues = False
         self._rebuild_index = False
-        self._known_flushed = 0 if point is None else point.physical_offset
+        self._known_flushed = PhysicalOffset(0) if point is None else point.physical_offset
         """Below this offset everything was on disk."""
         self._next_progress = 0.0
         self.report = RecoveryReport(was_clean=was_clean, used_point=False)
@@ -181,7 +181,7 @@ class Recovery:
         self._queues.delete_all()
         if self._index is not None:
             self._index.delete_all()
-        self._log.set_end(0, flushed=0)
+        self._log.set_end(PhysicalOffset(0), flushed=PhysicalOffset(0))
         self._dispatcher.dispatched = PhysicalOffset(0)
 
     # --- from a recovery point -------------------------------------------------------------
@@ -192,9 +192,7 @@ class Recovery:
             return False
         if not point.queue_entries and not point.index_name:
             # The store was empty then; a slave's log may have begun anywhere since.
-            point = point._replace(
-                physical_offset=max(point.physical_offset, int(self._log.min_offset))
-            )
+            point = point._replace(physical_offset=max(point.physical_offset, self._log.min_offset))
         if point.physical_offset < self._log.min_offset:
             _log.error(
                 "the recovery point is at physical offset %d, the log begins at %d: it is not used",
@@ -212,10 +210,10 @@ class Recovery:
         start = point.physical_offset
         if self._must_read_all():
             # Neither queues nor index take a record twice: what one of them has is passed over.
-            start = int(self._log.min_offset)
+            start = self._log.min_offset
         else:
             self.report.used_point = True
-        self._dispatcher.dispatched = PhysicalOffset(start)
+        self._dispatcher.dispatched = start
         scan = self._scan(start, dispatch=True)
         self._end_log(scan)
         return True
@@ -256,7 +254,7 @@ class Recovery:
                     queue.clear()
 
     def _is_entry_of(
-        self, queue: ConsumeQueue, queue_offset: int, physical: int, size: int
+        self, queue: ConsumeQueue, queue_offset: QueueOffset, physical: PhysicalOffset, size: int
     ) -> bool:
         """Tell whether an entry is that of a record in the log, or of one that has expired."""
         if physical < self._log.min_offset:
@@ -314,7 +312,7 @@ class Recovery:
 
     def _recover_clean(self) -> None:
         segments = list(self._log.segments)
-        start = segments[max(len(segments) - _NORMAL_SEGMENTS, 0)].first
+        start = PhysicalOffset(segments[max(len(segments) - _NORMAL_SEGMENTS, 0)].first)
         scan = self._scan(start, dispatch=False)
         if self._rebuild_queues:
             for queue in self._queues:
@@ -349,7 +347,9 @@ class Recovery:
 
     def _recover_crashed(self) -> None:
         index = self._index
-        start = self._log.min_offset if self._must_read_all() else self._crash_start().first
+        start = self._log.min_offset
+        if not self._must_read_all():
+            start = PhysicalOffset(self._crash_start().first)
         if index is not None and not self.report.was_clean:
             # A file without entries may have some that its header does not tell of, and behind one
             # that goes none can stay.
@@ -366,8 +366,8 @@ class Recovery:
             kept_until = index.current.end_offset if index.current is not None else 0
             kept_in = self._log.segments.find(max(kept_until, self._log.min_offset))
             if kept_in is not None:
-                start = PhysicalOffset(min(start, kept_in.first))
-        self._dispatcher.dispatched = PhysicalOffset(start)
+                start = min(start, PhysicalOffset(kept_in.first))
+        self._dispatcher.dispatched = start
         scan = self._scan_closing_gaps(start)
         self._end_log(scan)
         self._queues.mark_all_dirty()
@@ -390,7 +390,7 @@ class Recovery:
                 return segment
         return segments[0]
 
-    def _scan_closing_gaps(self, start: int) -> LogScan:
+    def _scan_closing_gaps(self, start: PhysicalOffset) -> LogScan:
         """Read and dispatch; when a queue turns out to have a hole, build all of it again."""
         if start == self._log.min_offset:
             return self._scan(start, dispatch=True)
@@ -409,7 +409,7 @@ class Recovery:
 
     # --- common ----------------------------------------------------------------------------
 
-    def _scan(self, start: int, *, dispatch: bool) -> LogScan:
+    def _scan(self, start: PhysicalOffset, *, dispatch: bool) -> LogScan:
         report = self.report
         report.started_at = start
         report.records_read = report.records_dispatched = 0
@@ -438,7 +438,7 @@ class Recovery:
                 self._show_progress(start, scan.offset)
         return scan
 
-    def _show_progress(self, start: int, offset: int) -> None:
+    def _show_progress(self, start: PhysicalOffset, offset: PhysicalOffset) -> None:
         now = time.monotonic()
         if now < self._next_progress:
             return
@@ -474,7 +474,7 @@ class Recovery:
             current = self._index.current
             current.indexed_until = min(current.indexed_until, end)
 
-    def _refuse_if_cutting_loses_messages(self, end: int, reason: str) -> None:
+    def _refuse_if_cutting_loses_messages(self, end: PhysicalOffset, reason: str) -> None:
         """Raise `CorruptStoreError` if cutting the log here would lose what was on disk.
 
         After a crash it is natural that later pages reached the disk and earlier ones did not; what
@@ -543,7 +543,9 @@ class Recovery:
             self._checkpoint.queues_ms = self._dispatcher.store_ms
 
 
-def _damage(path: str, offset: int, reason: str, contradiction: str) -> CorruptStoreError:
+def _damage(
+    path: str, offset: PhysicalOffset, reason: str, contradiction: str
+) -> CorruptStoreError:
     return CorruptStoreError(
         path,
         f"damaged record ({reason}), but {contradiction}",
@@ -553,7 +555,7 @@ def _damage(path: str, offset: int, reason: str, contradiction: str) -> CorruptS
     )
 
 
-def next_sound_record(log: CommitLog, offset: int) -> RecordHead | None:
+def next_sound_record(log: CommitLog, offset: PhysicalOffset) -> RecordHead | None:
     """Return the first record at or behind `offset` that is sound and says it lies there."""
     for segment in log.segments.from_offset(offset):
         buffer = segment.buffer

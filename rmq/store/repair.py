@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.storage import Storage
 
 _COPY_BYTES: Final = 4 * 1024 * 1024
@@ -30,7 +31,7 @@ _COPY_BYTES: Final = 4 * 1024 * 1024
 class Cut:
     """What was cut off."""
 
-    offset: int
+    offset: PhysicalOffset
     saved: Path
     saved_bytes: int
     segments_removed: int
@@ -38,7 +39,7 @@ class Cut:
 
 def cut_log(
     root: Path,
-    offset: int,
+    offset: PhysicalOffset,
     save_to: Path,
     *,
     commit_log_paths: Sequence[Path] = (),
@@ -106,7 +107,7 @@ def _load(storage: Storage, directories: Sequence[Path]) -> Segments:
     return segments
 
 
-def _check_reachable(segments: Segments, offset: int) -> None:
+def _check_reachable(segments: Segments, offset: PhysicalOffset) -> None:
     """Raise `CorruptStoreError` unless the records of the segment lead to `offset`."""
     segment = segments.find(offset)
     assert segment is not None
@@ -140,7 +141,9 @@ def _check_reachable(segments: Segments, offset: int) -> None:
         )
 
 
-def _save(storage: Storage, segments: Sequence[Segment], offset: int, save_to: Path) -> int:
+def _save(
+    storage: Storage, segments: Sequence[Segment], offset: PhysicalOffset, save_to: Path
+) -> int:
     """Copy everything from `offset` on to a file of its own, durably."""
     total = segments[-1].end - offset
     file = storage.create(save_to, total)

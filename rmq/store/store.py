@@ -178,7 +178,7 @@ class MessageStore:
             else (last.end_ms, PhysicalOffset(last.end_offset))
         )
 
-    def record_boundary(self, offset: int) -> PhysicalOffset:
+    def record_boundary(self, offset: PhysicalOffset) -> PhysicalOffset:
         """Return the last end of a record at or before `offset`, in the log. Blocks."""
         return self._core.record_boundary(offset)
 
@@ -244,7 +244,7 @@ class MessageStore:
             for result in results
         ]
 
-    def append_raw(self, offset: int, data: bytes | memoryview) -> None:
+    def append_raw(self, offset: PhysicalOffset, data: bytes | memoryview) -> None:
         """Add bytes of the master's log; they are dispatched soon."""
         self._core.append_raw(offset, data)
         self._dispatch_wanted.set()
@@ -260,7 +260,7 @@ class MessageStore:
         self._dispatch_wanted.set()
         self._look_after_append()
 
-    def begin_raw(self, offset: int) -> None:
+    def begin_raw(self, offset: PhysicalOffset) -> None:
         """Let an empty log begin where the master's does."""
         self._core.begin_raw(offset)
 
@@ -275,7 +275,7 @@ class MessageStore:
         await self.flush()
         return self._core.settle_tail()
 
-    def set_visible_bound(self, bound: Callable[[], int] | None) -> None:
+    def set_visible_bound(self, bound: Callable[[], PhysicalOffset] | None) -> None:
         """Let consumers read the log only up to the offset that `bound` returns; None: all of it.
 
         What lies behind it is in the log and in no queue. Becoming a master (`settle_tail`) and
@@ -293,7 +293,7 @@ class MessageStore:
         self._dispatch_wanted.set()
 
     def when_flushed(
-        self, offset: int, callback: Callable[[FlushOutcome], None]
+        self, offset: PhysicalOffset, callback: Callable[[FlushOutcome], None]
     ) -> FlushWait | None:
         """Call back when the log is on disk up to `offset`, or after `syncFlushTimeout`."""
         timeout_s = self._core.config.sync_flush_timeout_ms / 1000
@@ -303,7 +303,9 @@ class MessageStore:
         """Take back what `when_flushed` returned."""
         self._flusher.forget(wait)
 
-    async def wait_flushed(self, offset: int, timeout_s: float = math.inf) -> FlushOutcome:
+    async def wait_flushed(
+        self, offset: PhysicalOffset, timeout_s: float = math.inf
+    ) -> FlushOutcome:
         """Wait until the log is on disk up to `offset`."""
         return await self._flusher.wait_flushed(offset, timeout_s)
 

@@ -33,7 +33,7 @@ import msgspec
 
 from rmq.errors import CorruptStoreError
 from rmq.store.checkpoint import CheckpointTimes, Point
-from rmq.store.index_file import IndexState
+from rmq.store.index_file import NO_INDEX_STATE
 from rmq.store.log_scan import boundary_before, stored_ms
 from rmq.store.queue_table import is_legal_topic
 from rmq.store.recovery import Recovery
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.checkpoint import Checkpoint, RecoveryPoints
     from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
@@ -149,7 +150,7 @@ class LogCut:
         self._checkpoint = checkpoint
         self._points = points
 
-    def run(self, end: int, now_ms: int) -> int:
+    def run(self, end: PhysicalOffset, now_ms: int) -> int:
         """End the log at `end`, which must be the end of a record; return how much is cut off."""
         log = self._log
         if end >= log.written:
@@ -178,7 +179,7 @@ class LogCut:
             _log.warning("queues or index did not return to physical offset %d as they were", end)
         return cut
 
-    def _boundary(self, end: int) -> Boundary:
+    def _boundary(self, end: PhysicalOffset) -> Boundary:
         log = self._log
         path = str(log.segments.directories[0])
         if end < log.min_offset:
@@ -202,7 +203,7 @@ class LogCut:
 
     def _point_at(self, boundary: Boundary) -> Point:
         end = boundary.offset
-        index_name, index_state = "", IndexState(0, 0, 0, 0, 0, 0)
+        index_name, index_state = "", NO_INDEX_STATE
         index_ms = 0
         if self._index is not None:
             index_name, index_state = self._index.state_below(

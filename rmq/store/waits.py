@@ -18,14 +18,17 @@ import heapq
 from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from rmq.model.offsets import PhysicalOffset
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
+
 
 # So few leftovers are not worth a sweep.
 _LEFTOVERS_MIN: Final = 64
 
 T = TypeVar("T", bound="Hashable")
-K = TypeVar("K", int, float)
+K = TypeVar("K", PhysicalOffset, float)
 
 
 class WatermarkWaits(Generic[T]):
@@ -36,14 +39,14 @@ class WatermarkWaits(Generic[T]):
     def __init__(self) -> None:
         self._waiting: dict[T, int] = {}
         """Each token with the number of its `add`, as it may come back after it was discarded."""
-        self._by_offset: _Lane[int, T] = _Lane()
+        self._by_offset: _Lane[PhysicalOffset, T] = _Lane()
         self._by_deadline: _Lane[float, T] = _Lane()
         self._sequence = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, offset: int, deadline: float, token: T) -> None:
+    def add(self, offset: PhysicalOffset, deadline: float, token: T) -> None:
         """Let `token` wait until the watermark is at `offset` or beyond."""
         assert token not in self._waiting, f"{token!r} is waiting already"
         self._sequence = sequence = self._sequence + 1
@@ -51,7 +54,7 @@ class WatermarkWaits(Generic[T]):
         self._by_offset.add((offset, sequence, token))
         self._by_deadline.add((deadline, sequence, token))
 
-    def advance(self, mark: int) -> list[T]:
+    def advance(self, mark: PhysicalOffset) -> list[T]:
         """Remove and return those whose offset is reached, by offset, equal ones as added."""
         return self._take(self._by_offset.pop_through(mark))
 
@@ -75,7 +78,9 @@ class WatermarkWaits(Generic[T]):
         self._sweep()
         return tokens
 
-    def _take(self, entries: list[tuple[int, int, T]] | list[tuple[float, int, T]]) -> list[T]:
+    def _take(
+        self, entries: list[tuple[PhysicalOffset, int, T]] | list[tuple[float, int, T]]
+    ) -> list[T]:
         waiting = self._waiting
         taken: list[T] = []
         for _, sequence, token in entries:

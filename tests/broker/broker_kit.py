@@ -22,6 +22,7 @@ from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.origin import Origin
 from rmq.broker.tables.saved import Tables
 from rmq.ha.identity import HaIdentity
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.remoting.bodies import TopicConfig
@@ -216,7 +217,7 @@ class PartBroker:
     def records(self, topic: str = TOPIC, queue_id: int = 0) -> list[StoredRecord]:
         """Return all messages of a queue."""
         found: list[StoredRecord] = []
-        while views := self.store.reads.get(topic, queue_id, len(found), 32).records:
+        while views := self.store.reads.get(topic, queue_id, QueueOffset(len(found)), 32).records:
             found += (record for view in views for record in decode_records(view))
         return found
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.codes import FLAG_RESPONSE
 from tests.broker.broker_kit import part_broker
 from tests.remoting.frames import WIRE
@@ -97,7 +98,7 @@ async def golden_broker(
     async with part_broker(folder, {**SETTINGS, **(settings or {})}, has_topic=False) as broker:
         found = golden.records(golden.CLEAN_MASTER)[:records]
         core = broker.core
-        core.append_raw(0, b"".join(record.data for record in found))
+        core.append_raw(PhysicalOffset(0), b"".join(record.data for record in found))
         while core.dispatcher.catch_up():
             pass
         files = golden.files(golden.CLEAN_MASTER)

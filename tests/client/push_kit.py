@@ -98,7 +98,7 @@ def committed(
     it: Cluster, topic: str = "Orders", group: str = GROUP, broker: str = "broker-a"
 ) -> dict[int, int]:
     """Return the offsets of a group by queue, as a broker knows them."""
-    return it.brokers[broker].offsets.offsets(group, topic)
+    return dict(it.brokers[broker].offsets.offsets(group, topic))
 
 
 async def wait_shared(queues: int, *consumers: PushConsumer) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq.model.offsets import ConsumerOffset
 from rmq.model.pull_flags import FLAG_SUBSCRIPTION
 from rmq.model.queues import MessageQueue
 from rmq.model.record import NewMessage
@@ -55,7 +56,7 @@ def prepare(rig: Rig, *, queues: int, groups: int, topics: int, messages: int) -
     broker = rig.broker
     broker.topics.put(_topic(WIDE, queues))
     for queue_id in range(queues):
-        broker.offsets.commit("", GROUPS[0], WIDE, queue_id, queue_id)
+        broker.offsets.commit("", GROUPS[0], WIDE, queue_id, ConsumerOffset(queue_id))
     for number in range(topics):
         broker.topics.put(_topic(f"FuzzMany{number}", 4))
     for number in range(groups):
@@ -63,7 +64,7 @@ def prepare(rig: Rig, *, queues: int, groups: int, topics: int, messages: int) -
         broker.groups.find(group)
         for topic in range(4):
             for queue_id in range(4):
-                broker.offsets.commit("", group, f"FuzzMany{topic}", queue_id, 1)
+                broker.offsets.commit("", group, f"FuzzMany{topic}", queue_id, ConsumerOffset(1))
     broker.topics.put(_topic(KEYED, 1))
     properties = b"KEYS\x01k k1 k2\x02UNIQ_KEY\x01u\x02a\x01" + b"x" * 200
     row = [NewMessage(KEYED, 0, b"x" * 100, properties) for _ in range(100)]

@@ -15,6 +15,7 @@ import trio.testing
 
 from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.model.offsets import QueueOffset
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
 from rmq.remoting.codes import RequestCode
@@ -213,7 +214,8 @@ def entries_of(broker: Broker) -> dict[tuple[str, int], list[tuple[int, int, int
     """Return the entries of all queues of a broker."""
     return {
         (queue.topic, queue.queue_id): [
-            queue.entry(offset) for offset in range(queue.min_offset, queue.next_offset)
+            queue.entry(QueueOffset(offset))
+            for offset in range(queue.min_offset, queue.next_offset)
         ]
         for queue in broker.store.queues
         if queue.next_offset > queue.min_offset

@@ -17,6 +17,7 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.ha.protocol.slave_link import SlaveSettings
 from rmq.ha.slave import SlaveRunner
 from rmq.ha.store_log import StoreLog
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.core import StoreCore
 from rmq.store.store import THREADS, MessageStore
 from rmq.testing.storage import MemoryStorage
@@ -64,7 +65,7 @@ class Node:
 def bytes_of(core: StoreCore) -> bytes:
     found = b""
     offset = int(core.log.min_offset)
-    while (view := core.log.view_from(offset)) is not None:
+    while (view := core.log.view_from(PhysicalOffset(offset))) is not None:
         found += view
         offset += len(view)
     return found

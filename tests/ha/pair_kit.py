@@ -20,6 +20,7 @@ import trio
 
 from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import decode_records
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
@@ -251,7 +252,7 @@ def log_bytes(broker: Broker) -> bytes:
     log = broker.store.log
     parts: list[bytes] = []
     offset: int = log.min_offset
-    while (view := log.view_from(offset)) is not None:
+    while (view := log.view_from(PhysicalOffset(offset))) is not None:
         parts.append(bytes(view))
         offset += len(view)
     return b"".join(parts)

@@ -18,6 +18,7 @@ from rmq.errors import RefusedError
 from rmq.ha.protocol.master import Master, MasterSettings
 from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import ReplicationMode
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.dispatch import HandlerTable
@@ -283,7 +284,7 @@ class StockMaster(Listener):
         if position == 0:
             position = log.readable - log.readable % self.node.log.segment_bytes
         while True:
-            view = log.view_from(position) if position >= 0 else None
+            view = log.view_from(PhysicalOffset(position)) if position >= 0 else None
             if view is not None:
                 body = bytes(view[: self.FRAME_BYTES])
                 await self.send(number, stream, HEADER.pack(position, len(body)) + body)
@@ -314,9 +315,13 @@ def stock_questions(node: Node, *, shows_only_records: bool = False) -> HandlerT
 
     def view_message(request: Request[ViewMessageRequest]) -> None:
         offset = request.header.offset
-        size = core.log.view(offset, 4)
-        record = None if size is None else core.log.view(offset, int.from_bytes(size, "big"))
-        is_sound = offset >= 0 and core.reads.record_at(offset) is not None
+        size = core.log.view(PhysicalOffset(offset), 4)
+        record = (
+            None
+            if size is None
+            else core.log.view(PhysicalOffset(offset), int.from_bytes(size, "big"))
+        )
+        is_sound = offset >= 0 and core.reads.record_at(PhysicalOffset(offset)) is not None
         if record is None or (shows_only_records and not is_sound):
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"

@@ -29,6 +29,7 @@ from rmq.ha.identity import (
     withdrawn,
 )
 from rmq.model.in_sync_record import InSyncRecord, member_name
+from rmq.model.offsets import PhysicalOffset
 from tests.store.file_steps import Killed, Steps, power_cuts
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "haState.json"
 STORE_ID: Final = bytes(range(16))
-OLD: Final = HaIdentity(STORE_ID, 3, ((1, 0), (3, 500)), "SLAVE")
-NEW: Final = with_role(with_epoch(OLD, 4, 900), "SYNC_MASTER")
+OLD: Final = HaIdentity(STORE_ID, 3, ((1, PhysicalOffset(0)), (3, PhysicalOffset(500))), "SLAVE")
+NEW: Final = with_role(with_epoch(OLD, 4, PhysicalOffset(900)), "SYNC_MASTER")
 
 
 # --- the file --------------------------------------------------------------------------------
@@ -180,46 +181,46 @@ def test_a_power_cut_at_any_step_leaves_the_old_state_or_once_it_is_saved_the_ne
 
 
 def test_a_later_epoch_is_remembered_with_its_beginning() -> None:
-    later = with_epoch(OLD, 5, 900)
+    later = with_epoch(OLD, 5, PhysicalOffset(900))
     assert (later.epoch, later.history) == (5, ((1, 0), (3, 500), (5, 900)))
     assert (later.store_id, later.role) == (OLD.store_id, OLD.role)
 
 
 def test_an_epoch_never_goes_back() -> None:
     with pytest.raises(ValueError, match="epoch 2 after 3"):
-        with_epoch(OLD, 2, 900)
+        with_epoch(OLD, 2, PhysicalOffset(900))
 
 
 def test_the_same_epoch_changes_nothing() -> None:
-    assert with_epoch(OLD, 3, 900) == OLD
+    assert with_epoch(OLD, 3, PhysicalOffset(900)) == OLD
 
 
 def test_an_epoch_in_which_nothing_was_written_is_not_remembered() -> None:
-    assert with_epoch(OLD, 4, 500).history == ((1, 0), (4, 500))
+    assert with_epoch(OLD, 4, PhysicalOffset(500)).history == ((1, 0), (4, 500))
 
 
 def test_an_epoch_after_the_log_was_cut_forgets_those_that_began_behind_the_cut() -> None:
-    assert with_epoch(OLD, 4, 200).history == ((1, 0), (4, 200))
+    assert with_epoch(OLD, 4, PhysicalOffset(200)).history == ((1, 0), (4, 200))
 
 
 def test_the_oldest_epochs_are_forgotten() -> None:
     identity = HaIdentity(STORE_ID)
     for epoch in range(2, 2 * HISTORY_MAX):
-        identity = with_epoch(identity, epoch, epoch)
+        identity = with_epoch(identity, epoch, PhysicalOffset(epoch))
     assert len(identity.history) == HISTORY_MAX
     assert identity.history[-1] == (2 * HISTORY_MAX - 1, 2 * HISTORY_MAX - 1)
-    assert identity.epoch_at(0) is None
+    assert identity.epoch_at(PhysicalOffset(0)) is None
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(0, 1), (499, 1), (500, 3), (10_000, 3)], ids=str)
 def test_which_epoch_a_byte_was_written_in(offset: int, epoch: int) -> None:
-    assert OLD.epoch_at(offset) == epoch
+    assert OLD.epoch_at(PhysicalOffset(offset)) == epoch
 
 
 def test_an_epoch_has_the_size_of_a_java_long() -> None:
-    assert with_epoch(OLD, EPOCH_MAX, 900).epoch == EPOCH_MAX
+    assert with_epoch(OLD, EPOCH_MAX, PhysicalOffset(900)).epoch == EPOCH_MAX
     with pytest.raises(ValueError, match="epoch"):
-        with_epoch(OLD, EPOCH_MAX + 1, 900)
+        with_epoch(OLD, EPOCH_MAX + 1, PhysicalOffset(900))
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 100)), max_size=12))
@@ -229,14 +230,16 @@ def test_any_history_stays_in_order_and_never_goes_back(steps: list[tuple[int, i
         before = identity
         if epoch < identity.epoch:
             with pytest.raises(ValueError, match="after"):
-                with_epoch(identity, epoch, start)
+                with_epoch(identity, epoch, PhysicalOffset(start))
             continue
-        identity = with_epoch(identity, epoch, start)
+        identity = with_epoch(identity, epoch, PhysicalOffset(start))
         assert identity.epoch == epoch >= before.epoch
         if epoch > before.epoch:
             assert identity.history[-1] == (epoch, start)
             for offset in range(start):
-                assert identity.epoch_at(offset) == before.epoch_at(offset)
+                assert identity.epoch_at(PhysicalOffset(offset)) == before.epoch_at(
+                    PhysicalOffset(offset)
+                )
 
 
 # --- names and epochs that do not begin -----------------------------------------------------------
@@ -279,18 +282,18 @@ def test_a_file_from_before_names_were_kept_has_one(tmp_path: Path) -> None:
 def test_an_epoch_that_does_not_begin_leaves_no_trace(start: int) -> None:
     record = InSyncRecord(epoch=3, version=1, is_sync=True)
     old = with_records(OLD, (record,))
-    new = begun(old, 4, start, (record,))
+    new = begun(old, 4, PhysicalOffset(start), (record,))
     first = with_records(new, (record, InSyncRecord(epoch=4, version=1, is_sync=True)))
     assert first.epoch_before == 3
     back = withdrawn(first)
     assert (back.epoch, back.records, back.epoch_before) == (3, (record,), 0)
-    assert back.epoch_at(400) == 1
+    assert back.epoch_at(PhysicalOffset(400)) == 1
     # Once its first record counts, there is no way back.
     assert with_records(first, first.records[1:]).epoch_before == 0
 
 
 def test_an_epoch_that_nothing_came_before_begins_at_once() -> None:
-    assert begun(OLD, 4, 900, ()).epoch_before == 0
+    assert begun(OLD, 4, PhysicalOffset(900), ()).epoch_before == 0
 
 
 @pytest.mark.parametrize("state", [{"before": [2, 1]}, {"before": [0]}, {"epoch_before": 3}])

@@ -26,6 +26,7 @@ from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import ReplicationMode
 from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.store_log import LogReader, StoreLog
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import NewMessage
 from rmq.store.store import MessageStore, open_store
 from tests.ha.protocol.kit_master import HOST, KIB, MIB, master_settings, settled, store_config
@@ -89,7 +90,8 @@ class Wire:
     def stored(self) -> bytes:
         log = self.store.log
         views = [
-            log.view_from(offset) for offset in range(0, log.readable, log.segments.segment_bytes)
+            log.view_from(PhysicalOffset(offset))
+            for offset in range(0, log.readable, log.segments.segment_bytes)
         ]
         return b"".join(view for view in views if view is not None)
 

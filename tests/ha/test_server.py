@@ -16,6 +16,7 @@ from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.server import HaServer, HaServerConfig, HaServerListener
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.protocol.kit_master import (
     HOST,
     KIB,
@@ -345,7 +346,7 @@ async def test_close_links_takes_back_what_is_on_its_way(tmp_path: Path) -> None
                 with pytest.raises(ConnectionResetError):
                     await peer.read_to_the_end()
             await settled()
-            run.master.slaves.shrank(0)
+            run.master.slaves.shrank(PhysicalOffset(0))
 
 
 async def test_a_new_link_works_after_close_links(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.ha.protocol.wire import REPORT, TRANSFER, CatchUp
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.protocol.kit_master import serving, settled, stock_slave
 from tests.paths import DATA
 
@@ -80,7 +81,7 @@ async def test_a_captured_slave_gets_the_bytes_of_the_captured_master(
                     await slave.say(event.from_slave)
                 offset, data = event.appended
                 if data:
-                    run.store.append_raw(offset, data)
+                    run.store.append_raw(PhysicalOffset(offset), data)
                     run.server.pump()
                     await settled()
                 got += slave.take()

@@ -9,6 +9,7 @@ import trio
 
 from rmq.ha.protocol.wire import CatchUp
 from rmq.ha.slave_status import SlaveState
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.following import Hands, following, node
 from tests.ha.scripted_masters import CoreMaster
 from tests.store.running import bodies_of
@@ -211,7 +212,7 @@ async def test_who_waits_for_an_offset_is_woken_when_it_is_there(mock_clock: Moc
         async with following(copy, master) as slave, trio.open_nursery() as nursery:
 
             async def wait(offset: int, name: str) -> None:
-                await slave.runner.wait_caught_up(offset)
+                await slave.runner.wait_caught_up(PhysicalOffset(offset))
                 woken.append(name)
 
             nursery.start_soon(wait, wanted, "now")

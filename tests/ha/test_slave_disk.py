@@ -12,6 +12,7 @@ import trio
 from rmq.errors import StorageError
 from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.slave_status import SlaveState
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.config import FlushMode
 from rmq.testing.storage import MemoryStorage
 from tests.ha.following import Hands, following, node
@@ -226,7 +227,7 @@ async def test_an_epoch_is_on_disk_before_a_byte_of_it_is_taken_or_reported(
     async with node() as source, node() as copy:
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         source.put(10)
-        copy.core.append_raw(0, source.bytes[:300])
+        copy.core.append_raw(PhysicalOffset(0), source.bytes[:300])
         master = CoreMaster(source, epoch=5)
         written = trio.Event()
         async with following(copy, None, epoch=4) as slave, trio.open_nursery() as nursery:
@@ -289,7 +290,7 @@ async def test_reports_do_not_wait_for_queues_to_be_built(mock_clock: MockClock)
         source.put(300)
         master = CoreMaster(source)
         # As slow as dispatch can be.
-        copy.core.dispatcher.bound = lambda: 0
+        copy.core.dispatcher.bound = lambda: PhysicalOffset(0)
         async with following(copy, master):
             await hands.settle()
             assert master.appended == source.log.end

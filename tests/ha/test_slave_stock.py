@@ -10,6 +10,7 @@ import trio
 
 from rmq.ha.protocol.wire import PREAMBLE
 from rmq.ha.slave_status import SlaveState
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import decode_records
 from rmq.remoting.client import open_client
 from rmq.remoting.protocol import Requests
@@ -292,7 +293,7 @@ async def test_a_slave_of_a_stock_master_that_needs_what_has_expired_is_seeded_a
     async with node() as source, node() as copy:
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         source.put(1000)
-        copy.core.append_raw(0, source.bytes[:5000])
+        copy.core.append_raw(PhysicalOffset(0), source.bytes[:5000])
         source.core.log.segments.drop_first()
         master = StockMaster(source)
         async with (

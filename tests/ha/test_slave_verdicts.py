@@ -11,6 +11,7 @@ from rmq.errors import ConfigError
 from rmq.ha.protocol.slave_link import FRAME_BYTES_MAX
 from rmq.ha.protocol.wire import DownHeader, DownKind, pack_down
 from rmq.ha.slave_status import SlaveState
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.following import Hands, Node, Slave, following, node
 from tests.ha.scripted_masters import HEADER, CoreMaster, StockMaster
 from tests.store.running import message
@@ -69,7 +70,7 @@ async def test_a_slave_follows_again_when_the_master_is_the_right_one(
     async with node() as wrong, node() as source, node() as copy:
         hands = Hands(mock_clock, [source.limiter, copy.limiter, wrong.limiter])
         source.put(5)
-        copy.core.append_raw(0, source.bytes)
+        copy.core.append_raw(PhysicalOffset(0), source.bytes)
         wrong.put(1)
         master = CoreMaster(wrong)
         async with following(copy, master) as slave:
@@ -102,7 +103,7 @@ async def test_a_slave_that_needs_what_has_expired_is_seeded_anew(mock_clock: Mo
     async with node() as source, node() as copy:
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         source.put(1000)
-        copy.core.append_raw(0, source.bytes[:5000])
+        copy.core.append_raw(PhysicalOffset(0), source.bytes[:5000])
         source.core.log.segments.drop_first()
         async with following(copy, CoreMaster(source)) as slave:
             await hands.settle()
@@ -125,7 +126,7 @@ async def test_a_slave_that_was_cut_to_nothing_is_seeded_anew_where_its_master_b
         source.put(1000)
         async with node() as copy:
             # The beginning of a record: a clean stop cuts it off, and the segment stays.
-            copy.core.append_raw(0, source.bytes[:50])
+            copy.core.append_raw(PhysicalOffset(0), source.bytes[:50])
         source.core.log.segments.drop_first()
         async with node(storage=copy.storage) as again:
             assert (again.log.end, len(again.core.log.segments)) == (0, 1)
@@ -260,7 +261,7 @@ async def test_a_master_that_is_at_another_offset_is_not_followed(
     async with node() as source, node() as copy:
         hands = Hands(mock_clock, [source.limiter, copy.limiter])
         source.put(5)
-        copy.core.append_raw(0, source.bytes)
+        copy.core.append_raw(PhysicalOffset(0), source.bytes)
         slave = await follow_frames(hands, source, copy, [HEADER.pack(offset, 10), bytes(10)])
         assert slave.last_status is not None
         assert slave.last_status.state is SlaveState.DIVERGED
@@ -269,7 +270,21 @@ async def test_a_master_that_is_at_another_offset_is_not_followed(
 
 
 def down(kind: int = DownKind.DATA, *, size: int = 0, offset: int = 0, epoch: int = 1) -> bytes:
-    return pack_down(DownHeader(kind, 0, 0, 0, size, offset, epoch, 0, 0, 0, 1))
+    return pack_down(
+        DownHeader(
+            kind,
+            0,
+            0,
+            0,
+            size,
+            PhysicalOffset(offset),
+            epoch,
+            0,
+            PhysicalOffset(0),
+            PhysicalOffset(0),
+            1,
+        )
+    )
 
 
 @pytest.mark.parametrize(

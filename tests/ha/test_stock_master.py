@@ -11,6 +11,7 @@ from rmq.errors import DiskFullError, LogGapError
 from rmq.ha.protocol.slave_link import EndKind, LinkEnd
 from rmq.ha.protocol.wire import CatchUp
 from rmq.ha.stock_master import Extent, examine
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.client import open_client
 from rmq.remoting.dispatch import HandlerTable
@@ -49,7 +50,7 @@ async def pair(copied: int | None = None, count: int = 300) -> AsyncIterator[tup
     async with node() as source, node() as copy:
         source.put(count)
         if copied is not None:
-            copy.core.append_raw(0, source.bytes[:copied])
+            copy.core.append_raw(PhysicalOffset(0), source.bytes[:copied])
             while copy.core.dispatcher.catch_up():
                 pass
         yield source, copy
@@ -82,29 +83,29 @@ async def test_a_slave_that_has_the_beginning_follows_wherever_it_ends(
                 while copy.core.dispatcher.catch_up():
                     pass
                 table = stock_questions(source, shows_only_records=shows_only_records)
-                assert await ask(source, copy, table=table) == Extent(0, end), place
+                assert await ask(source, copy, table=table) == Extent(PhysicalOffset(0), end), place
 
 
 async def test_a_slave_is_compared_also_before_its_queues_are_built() -> None:
     async with pair() as (source, copy):
-        copy.core.dispatcher.bound = lambda: 0
-        copy.core.append_raw(0, source.bytes)
-        assert await ask(source, copy) == Extent(0, source.log.end)
+        copy.core.dispatcher.bound = lambda: PhysicalOffset(0)
+        copy.core.append_raw(PhysicalOffset(0), source.bytes)
+        assert await ask(source, copy) == Extent(PhysicalOffset(0), source.log.end)
         assert copy.core.dispatcher.dispatched == 0
 
 
 async def test_a_slave_with_much_to_dispatch_is_compared_in_a_thread() -> None:
     async with node(segment_bytes=1024**2) as source, node(segment_bytes=1024**2) as copy:
         source.put(1200, size=400)
-        copy.core.dispatcher.bound = lambda: 0
-        copy.core.append_raw(0, source.bytes)
+        copy.core.dispatcher.bound = lambda: PhysicalOffset(0)
+        copy.core.append_raw(PhysicalOffset(0), source.bytes)
         assert copy.log.end > 512 * 1024
-        assert await ask(source, copy) == Extent(0, source.log.end)
+        assert await ask(source, copy) == Extent(PhysicalOffset(0), source.log.end)
 
 
 async def test_a_slave_that_is_ahead_has_diverged() -> None:
     async with pair() as (source, copy):
-        copy.core.append_raw(0, source.bytes)
+        copy.core.append_raw(PhysicalOffset(0), source.bytes)
         copy.core.append_raw(copy.log.end, source.bytes[:1])
         found = await ask(source, copy)
         assert isinstance(found, LinkEnd)
@@ -119,14 +120,14 @@ async def test_a_slave_whose_end_is_another_has_diverged(place: int) -> None:
     async with pair() as (source, copy):
         whole = source.core.queues.get("T", 0)
         assert whole is not None
-        entry = whole.entry(100)
+        entry = whole.entry(QueueOffset(100))
         assert entry is not None
         end = entry[0] + entry[1]
         data = bytearray(source.bytes[: end + 50])
         # A byte of a body, or of the beginning of the next record that is no length.
         changed = end - 60 if place < 0 else end + place
         data[changed] ^= 0xFF
-        copy.core.append_raw(0, bytes(data))
+        copy.core.append_raw(PhysicalOffset(0), bytes(data))
         while copy.core.dispatcher.catch_up():
             pass
         found = await ask(source, copy)
@@ -147,8 +148,8 @@ async def test_a_slave_with_records_of_its_own_has_diverged() -> None:
 
 async def test_a_slave_whose_end_is_no_record_has_diverged() -> None:
     async with pair(0) as (source, copy):
-        copy.core.dispatcher.bound = lambda: 0
-        copy.core.append_raw(0, b"no record, whatever it may be" * 5)
+        copy.core.dispatcher.bound = lambda: PhysicalOffset(0)
+        copy.core.append_raw(PhysicalOffset(0), b"no record, whatever it may be" * 5)
         found = await ask(source, copy)
         assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.DIVERGED
@@ -158,7 +159,7 @@ async def test_a_slave_whose_end_is_no_record_has_diverged() -> None:
 async def test_what_the_master_no_longer_has_is_not_compared() -> None:
     async with pair(SEGMENT_BYTES) as (source, copy):
         source.core.log.segments.drop_first()
-        assert await ask(source, copy) == Extent(SEGMENT_BYTES, source.log.end)
+        assert await ask(source, copy) == Extent(PhysicalOffset(SEGMENT_BYTES), source.log.end)
 
 
 @pytest.mark.parametrize(
@@ -186,26 +187,28 @@ async def test_a_slave_that_ends_before_the_master_begins_is_seeded_anew(
 
 async def test_an_empty_slave_gets_one_byte_so_that_its_report_is_no_zero() -> None:
     async with pair() as (source, copy):
-        assert await ask(source, copy) == Extent(0, source.log.end)
+        assert await ask(source, copy) == Extent(PhysicalOffset(0), source.log.end)
         assert (copy.log.begin, copy.bytes) == (0, source.bytes[:1])
 
 
 async def test_an_empty_slave_begins_where_the_master_begins() -> None:
     async with pair() as (source, copy):
         source.core.log.segments.drop_first()
-        assert await ask(source, copy) == Extent(SEGMENT_BYTES, source.log.end)
+        assert await ask(source, copy) == Extent(PhysicalOffset(SEGMENT_BYTES), source.log.end)
         assert (copy.log.begin, copy.log.end) == (SEGMENT_BYTES, SEGMENT_BYTES)
 
 
 async def test_an_empty_slave_that_wants_the_last_file_stays_empty() -> None:
     async with pair() as (source, copy):
-        assert await ask(source, copy, CatchUp.LAST_FILE) == Extent(0, source.log.end)
+        assert await ask(source, copy, CatchUp.LAST_FILE) == Extent(
+            PhysicalOffset(0), source.log.end
+        )
         assert copy.log.end == 0
 
 
 async def test_an_empty_slave_of_an_empty_master_stays_empty() -> None:
     async with node() as source, node() as copy:
-        assert await ask(source, copy) == Extent(0, 0)
+        assert await ask(source, copy) == Extent(PhysicalOffset(0), PhysicalOffset(0))
         assert (copy.log.end, len(copy.core.log.segments)) == (0, 0)
 
 
@@ -221,9 +224,9 @@ async def test_a_disk_without_room_for_the_first_segment_is_an_error() -> None:
 
 async def test_a_log_that_was_begun_elsewhere_does_not_begin_twice() -> None:
     async with pair(0) as (source, copy):
-        copy.core.begin_raw(SEGMENT_BYTES * 4)
+        copy.core.begin_raw(PhysicalOffset(SEGMENT_BYTES * 4))
         with pytest.raises(LogGapError):
-            copy.core.begin_raw(SEGMENT_BYTES)
+            copy.core.begin_raw(PhysicalOffset(SEGMENT_BYTES))
         found = await ask(source, copy)
         assert isinstance(found, LinkEnd)
         assert found.kind is EndKind.DIVERGED

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from rmq.ha.store_log import READ_AHEAD_BYTES, LogReader, ReadAhead, StoreLog
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import NewMessage
 from rmq.store.store import MessageStore, open_store
 from tests.ha.protocol.kit_master import (
@@ -68,16 +69,18 @@ async def test_nothing_behind_the_end_of_a_transient_pool_is_shown(tmp_path: Pat
         log = StoreLog(store)
         fill(store, 3)
         assert log.end == store.log.readable < store.log.written
-        assert log.view(0, store.log.written) is None
+        assert log.view(PhysicalOffset(0), store.log.written) is None
 
 
 async def test_a_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
     async with open_store(store_config(tmp_path)) as store:
         log = StoreLog(store)
         fill(store, 20)
-        view = log.view(100, 5000)
+        view = log.view(PhysicalOffset(100), 5000)
         assert view is not None
-        assert log.digest(100, 5100) == hashlib.sha256(view).digest()
+        assert (
+            log.digest(PhysicalOffset(100), PhysicalOffset(5100)) == hashlib.sha256(view).digest()
+        )
 
 
 async def test_a_reader_has_one_file_open_and_finds_every_byte(tmp_path: Path) -> None:
@@ -87,8 +90,8 @@ async def test_a_reader_has_one_file_open_and_finds_every_byte(tmp_path: Path) -
         reader = LogReader(log)
         descriptors = set()
         for offset in range(0, log.end, 1000):
-            place = reader.file_at(offset)
-            view = log.view(offset, 1)
+            place = reader.file_at(PhysicalOffset(offset))
+            view = log.view(PhysicalOffset(offset), 1)
             assert place is not None
             assert view is not None
             fd, position = place
@@ -105,13 +108,13 @@ async def test_there_is_no_file_for_bytes_that_are_not_there(tmp_path: Path) -> 
     async with open_store(store_config(tmp_path)) as store:
         log = StoreLog(store)
         reader = LogReader(log)
-        assert reader.file_at(0) is None
+        assert reader.file_at(PhysicalOffset(0)) is None
         fill(store, 300)
-        assert reader.file_at(10**12) is None
-        assert reader.file_at(0) is not None
+        assert reader.file_at(PhysicalOffset(10**12)) is None
+        assert reader.file_at(PhysicalOffset(0)) is not None
         store.log.segments.drop_first()
-        assert reader.file_at(0) is None
-        assert reader.view(0, 10) is None
+        assert reader.file_at(PhysicalOffset(0)) is None
+        assert reader.view(PhysicalOffset(0), 10) is None
         reader.close()
 
 
@@ -120,13 +123,13 @@ async def test_a_segment_of_the_same_name_is_opened_anew(tmp_path: Path) -> None
         log = StoreLog(store)
         fill(store, 300)
         reader = LogReader(log)
-        before = reader.file_at(log.end - 1)
+        before = reader.file_at(PhysicalOffset(log.end - 1))
         assert before is not None
         identity = os.fstat(before[0]).st_ino
         # The log is cut back and grows again.
-        store._core.log.set_end(64 * KIB, flushed=0)
+        store._core.log.set_end(PhysicalOffset(64 * KIB), flushed=PhysicalOffset(0))
         fill(store, 300)
-        after = reader.file_at(log.end - 1)
+        after = reader.file_at(PhysicalOffset(log.end - 1))
         assert after is not None
         assert os.fstat(after[0]).st_ino != identity
         reader.close()
@@ -141,12 +144,12 @@ async def test_pages_that_are_not_in_memory_are_noticed(tmp_path: Path) -> None:
         reader = LogReader(log)
         first = store.log.segments[0]
         evict([first])
-        wanted = reader.read_ahead_for(100, 50_000)
+        wanted = reader.read_ahead_for(PhysicalOffset(100), 50_000)
         assert wanted == ReadAhead(first.path, 100, 100 + READ_AHEAD_BYTES)
         wanted.run()
         # The same again is taken for granted, and can be seen to be so.
-        assert reader.read_ahead_for(100, 50_000) is None
-        assert LogReader(log).read_ahead_for(100, 50_000) is None
+        assert reader.read_ahead_for(PhysicalOffset(100), 50_000) is None
+        assert LogReader(log).read_ahead_for(PhysicalOffset(100), 50_000) is None
         reader.close()
 
 
@@ -158,7 +161,7 @@ async def test_reading_ahead_stays_within_the_segment(tmp_path: Path) -> None:
         reader = LogReader(StoreLog(store))
         first = store.log.segments[0]
         evict([first])
-        assert reader.read_ahead_for(first.end - 4096, 4096) == ReadAhead(
+        assert reader.read_ahead_for(PhysicalOffset(first.end - 4096), 4096) == ReadAhead(
             first.path, first.size - 4096, first.size
         )
         reader.close()
@@ -177,8 +180,8 @@ async def test_who_follows_the_end_is_not_held_up_by_questions(tmp_path: Path) -
 
         reader._is_warm = is_warm  # type: ignore[method-assign]
         start = log.end
-        reader.caught_up(start - 1)
-        assert reader.read_ahead_for(0, 1000) is None
+        reader.caught_up(PhysicalOffset(start - 1))
+        assert reader.read_ahead_for(PhysicalOffset(0), 1000) is None
         assert asked == [0, 999]
         reader.caught_up(start)
         fill(store, 10)
@@ -201,9 +204,9 @@ async def test_where_nobody_can_tell_what_is_in_memory_it_is_read_ahead_once(
         reader = LogReader(StoreLog(store))
         with monkeypatch.context() as patch:
             patch.setattr(os, "preadv", cannot)
-            wanted = reader.read_ahead_for(0, 1000)
+            wanted = reader.read_ahead_for(PhysicalOffset(0), 1000)
             assert wanted is not None
-            assert reader.read_ahead_for(1000, 1000) is None
+            assert reader.read_ahead_for(PhysicalOffset(1000), 1000) is None
         wanted.run()
         reader.close()
 

@@ -10,6 +10,7 @@ import pytest
 from interop.support.cases import MismatchError
 from interop.support.spark import flip_a_bit, last_object
 from rmq.errors import CorruptStoreError
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
@@ -39,7 +40,7 @@ def test_the_flipped_bit_is_in_a_body(tmp_path: Path, body: bytes) -> None:
         offsets = [record.physical_offset for record in reader.records()]
         assert offset in offsets[5:15]
     with Reader(root) as reader, pytest.raises(CorruptStoreError, match="CRC"):
-        reader.record_at(offset)
+        reader.record_at(PhysicalOffset(offset))
 
 
 def test_a_store_without_messages_cannot_be_damaged(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_the_born_flag_goes_with_the_form_of_the_host() -> None:
     ],
 )
 def test_message_ids_are_host_and_offset(host: bytes, physical_offset: int, text: str) -> None:
-    assert message_id(host, physical_offset) == text
+    assert message_id(host, PhysicalOffset(physical_offset)) == text
     assert parse_message_id(text) == (host, physical_offset)
     assert parse_message_id(text.lower()) == (host, physical_offset)
 

@@ -13,6 +13,7 @@ import construct
 from hypothesis import strategies as st
 
 from rmq.model import flags, record_layout
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import RecordHead
 
 HOST_VARIANTS: Final = {
@@ -23,7 +24,7 @@ HOST_VARIANTS: Final = {
 }
 """The two address bits of a sysFlag, and what they say."""
 
-BLANK_HEAD: Final = RecordHead(0, 0, 0, 0, 0, 0, b"", b"")
+BLANK_HEAD: Final = RecordHead(0, 0, QueueOffset(0), PhysicalOffset(0), 0, 0, b"", b"")
 
 
 def build_record(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import KEYS, TAGS, encode_properties
 from rmq.model.record import NewMessage, decode_records
 from rmq.store.config import KIB, FlushMode, StoreConfig
@@ -56,7 +57,7 @@ def message(
 def bodies_of(store: MessageStore | StoreCore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
     """Return the bodies of all messages of a queue."""
     bodies: list[bytes] = []
-    while views := store.reads.get(topic, queue_id, len(bodies), 32).records:
+    while views := store.reads.get(topic, queue_id, QueueOffset(len(bodies)), 32).records:
         bodies += (record.body for view in views for record in decode_records(view))
     return bodies
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import NewMessage, StoredRecord, decode_records
 from rmq.store.append import AppendResult, AppendStatus
 from rmq.store.config import StoreConfig
@@ -144,7 +145,7 @@ def fill_segments(core: StoreCore, segments: int, **changes: Any) -> int:  # noq
 def read_queue(core: StoreCore, topic: str = TOPIC, queue_id: int = 0) -> list[StoredRecord]:
     """Return all messages of a queue, as a consumer gets them from the first one on."""
     found: list[StoredRecord] = []
-    result = core.reads.get(topic, queue_id, -1, 32)
+    result = core.reads.get(topic, queue_id, QueueOffset(-1), 32)
     result = core.reads.get(topic, queue_id, result.min_offset, 32)
     while result.records:
         for view in result.records:

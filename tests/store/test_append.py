@@ -9,6 +9,7 @@ import pytest
 
 from rmq.files import storage_error
 from rmq.model import flags, record_layout
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import NewMessage, decode_records, pack_host
 from rmq.store.append import JOIN_BYTES_MAX, AppendStatus
 from rmq.store.core import StoreCore
@@ -503,7 +504,7 @@ def test_a_long_body_that_cannot_be_written_leaves_its_place_to_the_next(
 def test_views_of_messages_do_not_change_by_later_appends() -> None:
     core = open_core(MemoryStorage())
     put_numbered(core, range(5))
-    result = core.reads.get(TOPIC, 0, 0, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32)
     put_numbered(core, range(5, 200))
     found = [record.body for view in result.records for record in decode_records(view)]
     assert found == numbered_bodies(range(5))

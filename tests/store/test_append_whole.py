@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import NewMessage
 from rmq.store.append import JOIN_BYTES_MAX
 from rmq.store.config import StoreConfig
@@ -78,7 +79,7 @@ def test_a_long_message_is_not_there_until_its_head_is(
     with pytest.raises(Killed):
         core.append([NewMessage("T", 0, LONG)])
     core = reopened(core, config)
-    assert core.reads.get("T", 0, 0, 32).count == 1
+    assert core.reads.get("T", 0, QueueOffset(0), 32).count == 1
     (result,) = core.append([NewMessage("T", 0, LONG)])
     assert result.queue_offset == 1
     core.close()

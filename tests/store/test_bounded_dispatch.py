@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import DiskFullError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.store.reads import GetStatus
 from rmq.testing.storage import MemoryStorage
 from tests.store import running
@@ -43,7 +44,7 @@ class Bound:
     def __init__(self, core: StoreCore, offset: int = 0) -> None:
         self.offset = offset
         self._core = core
-        core.dispatcher.bound = lambda: self.offset
+        core.dispatcher.bound = lambda: PhysicalOffset(self.offset)
 
     def move_to(self, offset: int) -> None:
         self.offset = offset
@@ -62,8 +63,8 @@ def test_nothing_behind_the_bound_is_seen() -> None:
     results = put_numbered(core, range(5))
     assert [result.queue_offset for result in results] == list(range(5))
     assert core.log.readable == results[-1].end_offset
-    assert core.reads.get(TOPIC, 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
-    assert core.reads.get(TOPIC, 0, 0, 32).max_offset == 0
+    assert core.reads.get(TOPIC, 0, QueueOffset(0), 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
+    assert core.reads.get(TOPIC, 0, QueueOffset(0), 32).max_offset == 0
     assert query_bodies(core, "key3") == []
 
 
@@ -73,7 +74,7 @@ def test_each_record_is_seen_when_the_bound_has_passed_it() -> None:
     for offset in range(results[-1].end_offset + 1):
         bound.move_to(offset)
         seen = sum(result.end_offset <= offset for result in results)
-        assert core.reads.get(TOPIC, 0, 0, 1).max_offset == seen
+        assert core.reads.get(TOPIC, 0, QueueOffset(0), 1).max_offset == seen
         assert core.dispatcher.dispatched == (results[seen - 1].end_offset if seen else 0)
     assert read_bodies(core) == numbered_bodies(range(5))
     assert query_bodies(core, "key4") == [b"body 4"]
@@ -243,7 +244,7 @@ async def test_a_running_store_shows_messages_when_it_is_told_that_the_bound_mov
     mock_clock: MockClock,
 ) -> None:
     async with running.running() as now:
-        offset = 0
+        offset = PhysicalOffset(0)
         now.core.dispatcher.bound = lambda: offset
         woken: list[Dispatched] = []
         now.core.dispatcher.on_dispatched = woken.append
@@ -271,4 +272,4 @@ def test_the_boundaries_of_hidden_records_are_known() -> None:
     _, core, _ = bounded()
     put_numbered(core, range(120))
     ends = record_ends(core)
-    assert [core.record_boundary(end) for end in ends] == ends
+    assert [core.record_boundary(PhysicalOffset(end)) for end in ends] == ends

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.errors import DiskFullError, StorageError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.checkpoint import (
     Checkpoint,
     CheckpointTimes,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 CHECKPOINT: Final = Path("store/checkpoint")
 POINTS: Final = Path("store/recovery-point")
-NO_INDEX: Final = IndexState(0, 0, 0, 0, 0, 0)
+NO_INDEX: Final = IndexState(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 0)
 POINT_BYTES: Final = RecoveryPoint.sizeof()
 
 
@@ -50,7 +51,7 @@ def times_of(number: int) -> CheckpointTimes:
 
 
 def point_of(number: int) -> Point:
-    return Point(number * 1000, number * 10, times_of(number), "", NO_INDEX)
+    return Point(PhysicalOffset(number * 1000), number * 10, times_of(number), "", NO_INDEX)
 
 
 # --- checkpoint -----------------------------------------------------------------------------
@@ -193,7 +194,7 @@ def test_the_newest_of_two_points_with_equal_times_counts() -> None:
     storage = new_storage()
     file = RecoveryPoints(storage, POINTS)
     first = point_of(1)
-    second = first._replace(physical_offset=2000)
+    second = first._replace(physical_offset=PhysicalOffset(2000))
     file.save(first)
     file.save(second)
     assert RecoveryPoints(storage, POINTS).matching(times_of(1)) == second
@@ -245,7 +246,7 @@ def test_the_mark_for_other_processes_lies_beside_the_points() -> None:
     assert not file.was_raw
     file.save(point_of(1))
     for is_raw in (True, False, True):
-        file.mark_live(12_345, is_raw=is_raw)
+        file.mark_live(PhysicalOffset(12_345), is_raw=is_raw)
         assert LiveMark.parse(storage.read(POINTS)[LIVE_MARK_AT:]).flushed == 12_345
         assert RecoveryPoints(storage, POINTS).was_raw is is_raw
     overwrite(storage, POINTS, LIVE_MARK_AT, b"\xff" * LiveMark.sizeof())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.errors import DiskFullError, LogGapError, StorageError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.commit_log import TOUCH_STEP_BYTES, CommitLog
 from rmq.store.config import MIB
 from rmq.testing.storage import MemoryStorage
@@ -268,7 +269,7 @@ def test_raw_bytes_lie_in_the_log_as_they_came(piece: int) -> None:
     log = new_log(storage)
     data = pattern(2 * SEGMENT_BYTES + 100)
     for start in range(0, len(data), piece):
-        log.append_raw(start, data[start : start + piece])
+        log.append_raw(PhysicalOffset(start), data[start : start + piece])
     assert marks(log) == (len(data), len(data), 0)
     found = b"".join(storage.read(FOLDER / name) for name in storage.names(FOLDER))
     assert found == data.ljust(3 * SEGMENT_BYTES, b"\0")
@@ -278,19 +279,19 @@ def test_raw_bytes_lie_in_the_log_as_they_came(piece: int) -> None:
 def test_raw_bytes_that_fill_a_segment_make_no_blank_and_no_next_one() -> None:
     storage = MemoryStorage()
     log = new_log(storage)
-    log.append_raw(0, pattern(SEGMENT_BYTES))
+    log.append_raw(PhysicalOffset(0), pattern(SEGMENT_BYTES))
     assert storage.names(FOLDER) == [log_path(0).name]
     assert log.room() == 0
-    log.append_raw(SEGMENT_BYTES, b"x")
+    log.append_raw(PhysicalOffset(SEGMENT_BYTES), b"x")
     assert storage.read(log_path(0)) == pattern(SEGMENT_BYTES)
 
 
 @pytest.mark.parametrize("offset", [0, 99, 101, 5 * SEGMENT_BYTES])
 def test_raw_bytes_for_another_place_are_refused(offset: int) -> None:
     log = new_log()
-    log.append_raw(0, pattern(100))
+    log.append_raw(PhysicalOffset(0), pattern(100))
     with pytest.raises(LogGapError) as caught:
-        log.append_raw(offset, b"more")
+        log.append_raw(PhysicalOffset(offset), b"more")
     assert (caught.value.offered, caught.value.expected) == (offset, 100)
     assert str(caught.value) == f"bytes for physical offset {offset}, but the log ends at 100"
     assert marks(log) == (100, 100, 0)
@@ -300,9 +301,9 @@ def test_an_empty_log_begins_with_any_segment() -> None:
     storage = MemoryStorage()
     log = new_log(storage)
     first = 5 * SEGMENT_BYTES
-    log.append_raw(first, b"hello")
+    log.append_raw(PhysicalOffset(first), b"hello")
     assert (log.min_offset, marks(log)) == (first, (first + 5, first + 5, first))
-    assert bytes(log.view(first, 5) or b"") == b"hello"
+    assert bytes(log.view(PhysicalOffset(first), 5) or b"") == b"hello"
     assert storage.names(FOLDER) == [log_path(first).name]
 
 
@@ -312,7 +313,7 @@ def test_an_empty_log_does_not_begin_inside_a_segment(offset: int) -> None:
     storage = MemoryStorage()
     log = new_log(storage)
     with pytest.raises(LogGapError):
-        log.append_raw(offset, b"hello")
+        log.append_raw(PhysicalOffset(offset), b"hello")
     assert storage.names(FOLDER) == []
 
 
@@ -322,7 +323,7 @@ def test_raw_bytes_that_meet_a_full_disk_are_there_up_to_where_they_fit() -> Non
     storage.capacity_bytes = SEGMENT_BYTES
     data = pattern(SEGMENT_BYTES + 500)
     with pytest.raises(DiskFullError):
-        log.append_raw(0, data)
+        log.append_raw(PhysicalOffset(0), data)
     assert log.written == SEGMENT_BYTES
     storage.capacity_bytes = None
     log.append_raw(log.written, data[log.written :])
@@ -334,19 +335,19 @@ def test_raw_bytes_that_meet_a_full_disk_are_there_up_to_where_they_fit() -> Non
 
 def test_segments_are_dirty_from_what_was_flushed_last_on() -> None:
     log = new_log()
-    log.append_raw(0, pattern(2 * SEGMENT_BYTES + 100))
+    log.append_raw(PhysicalOffset(0), pattern(2 * SEGMENT_BYTES + 100))
     assert [s.first for s in log.dirty_segments(log.readable)] == [
         0,
         SEGMENT_BYTES,
         2 * SEGMENT_BYTES,
     ]
-    assert [s.first for s in log.dirty_segments(SEGMENT_BYTES)] == [0]
-    log.mark_flushed(SEGMENT_BYTES)
+    assert [s.first for s in log.dirty_segments(PhysicalOffset(SEGMENT_BYTES))] == [0]
+    log.mark_flushed(PhysicalOffset(SEGMENT_BYTES))
     assert [s.first for s in log.dirty_segments(log.readable)] == [
         SEGMENT_BYTES,
         2 * SEGMENT_BYTES,
     ]
-    log.mark_flushed(100)
+    log.mark_flushed(PhysicalOffset(100))
     assert log.flushed == SEGMENT_BYTES
     log.mark_flushed(log.readable)
     with pytest.raises(AssertionError):
@@ -373,8 +374,8 @@ def test_a_view_holds_all_that_was_asked_for_or_is_none(
 ) -> None:
     log = new_log()
     data = pattern(SEGMENT_BYTES + 100)
-    log.append_raw(0, data)
-    view = log.view(offset, size)
+    log.append_raw(PhysicalOffset(0), data)
+    view = log.view(PhysicalOffset(offset), size)
     if not is_there:
         assert view is None
     else:
@@ -385,14 +386,14 @@ def test_a_view_holds_all_that_was_asked_for_or_is_none(
 
 def test_a_view_from_an_offset_ends_with_the_segment_or_the_log() -> None:
     log = new_log()
-    log.append_raw(0, pattern(SEGMENT_BYTES + 100))
+    log.append_raw(PhysicalOffset(0), pattern(SEGMENT_BYTES + 100))
     lengths = [
-        len(log.view_from(offset) or b"")
+        len(log.view_from(PhysicalOffset(offset)) or b"")
         for offset in (0, 10, SEGMENT_BYTES - 1, SEGMENT_BYTES, SEGMENT_BYTES + 99)
     ]
     assert lengths == [SEGMENT_BYTES, SEGMENT_BYTES - 10, 1, 100, 1]
-    assert log.view_from(SEGMENT_BYTES + 100) is None
-    assert log.view_from(-1) is None
+    assert log.view_from(PhysicalOffset(SEGMENT_BYTES + 100)) is None
+    assert log.view_from(PhysicalOffset(-1)) is None
 
 
 # --- the end --------------------------------------------------------------------------------
@@ -412,14 +413,14 @@ def test_what_lies_behind_the_end_is_gone(end: int, segments: int, room: int) ->
     storage = MemoryStorage()
     log = new_log(storage)
     data = pattern(3 * SEGMENT_BYTES)
-    log.append_raw(0, data)
-    log.set_end(end, flushed=50)
+    log.append_raw(PhysicalOffset(0), data)
+    log.set_end(PhysicalOffset(end), flushed=PhysicalOffset(50))
     assert marks(log) == (end, end, min(end, 50))
     assert (len(log.segments), log.room()) == (segments, room)
     found = b"".join(storage.read(FOLDER / name) for name in storage.names(FOLDER))
     assert found == data[:end].ljust(segments * SEGMENT_BYTES, b"\0")
-    log.append_raw(end, b"more")
-    assert bytes(log.view(end, 4) or b"") == b"more"
+    log.append_raw(PhysicalOffset(end), b"more")
+    assert bytes(log.view(PhysicalOffset(end), 4) or b"") == b"more"
     assert storage.writes_without_room() == []
 
 
@@ -427,9 +428,9 @@ def test_the_end_of_an_empty_log_takes_the_first_segment_with_the_first_message(
     storage = MemoryStorage()
     log = new_log(storage)
     log.load()
-    log.set_end(0, flushed=0)
+    log.set_end(PhysicalOffset(0), flushed=PhysicalOffset(0))
     assert (log.room(), storage.names(FOLDER)) == (0, [])
-    log.append_raw(0, b"first")
+    log.append_raw(PhysicalOffset(0), b"first")
     assert storage.names(FOLDER) == [log_path(0).name]
 
 
@@ -444,7 +445,7 @@ def test_a_disk_without_room_for_the_rest_of_the_last_segment_is_an_error() -> N
     log = new_log(storage)
     log.load()
     with pytest.raises(DiskFullError) as caught:
-        log.set_end(4, flushed=0)
+        log.set_end(PhysicalOffset(4), flushed=PhysicalOffset(0))
     assert caught.value.path == str(log_path(0))
     assert storage.read(log_path(0))[:4] == b"data"
 
@@ -456,7 +457,7 @@ def test_a_log_that_would_end_before_what_is_flushed_says_both_numbers() -> None
     log = new_log()
     log.roll()
     write(log, pattern(100))
-    log.mark_flushed(100)
+    log.mark_flushed(PhysicalOffset(100))
     with pytest.raises(AssertionError, match="flushed 100 <= readable 40 <= written 40"):
         log.advance(40)
 
@@ -466,4 +467,4 @@ def test_what_cannot_be_read_is_never_flushed() -> None:
     log.roll()
     write(log, pattern(100))
     with pytest.raises(AssertionError, match="flushed 101 <= readable 100"):
-        log.mark_flushed(101)
+        log.mark_flushed(PhysicalOffset(101))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.errors import CorruptStoreError, DiskFullError, StorageError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.store.consume_queue import RESERVE_STEP_BYTES, ConsumeQueue, PutOutcome
 from rmq.store.layout import QUEUE_ENTRY
 from rmq.testing.storage import MemoryStorage
@@ -31,7 +32,10 @@ def new_queue(
 
 def put_entries(queue: ConsumeQueue, start: int, stop: int) -> None:
     for number in range(start, stop):
-        assert queue.put(number * SIZE, SIZE, number, number) is PutOutcome.PUT
+        assert (
+            queue.put(PhysicalOffset(number * SIZE), SIZE, number, QueueOffset(number))
+            is PutOutcome.PUT
+        )
 
 
 def filled_queue(count: int, storage: MemoryStorage | None = None) -> ConsumeQueue:
@@ -48,7 +52,9 @@ def loaded_queue(storage: MemoryStorage) -> ConsumeQueue:
 
 def entries_of(queue: ConsumeQueue) -> list[tuple[int, int, int] | None]:
     """Return all entries from the first segment on."""
-    return [queue.entry(n) for n in range(queue.segments.first // ENTRY, queue.next_offset)]
+    return [
+        queue.entry(QueueOffset(n)) for n in range(queue.segments.first // ENTRY, queue.next_offset)
+    ]
 
 
 def state_of(queue: ConsumeQueue) -> tuple[object, ...]:
@@ -69,7 +75,7 @@ def test_a_queue_has_no_files_until_its_first_entry() -> None:
     storage = MemoryStorage()
     queue = new_queue(storage)
     assert storage.names(FOLDER) == []
-    queue.put(0, 235, 2598919, 0)
+    queue.put(PhysicalOffset(0), 235, 2598919, QueueOffset(0))
     # The entry recorded from a stock broker: offset 0, 235 bytes, tag TagA.
     expected = bytes.fromhex("0000000000000000 000000EB 000000000027A807")
     assert storage.read(FOLDER / f"{0:020d}") == expected.ljust(PER_SEGMENT * ENTRY, b"\0")
@@ -100,17 +106,17 @@ def test_an_entry_is_at_twenty_times_its_offset_across_files() -> None:
 def test_what_is_known_is_put_once(physical: int, size: int, offset: int) -> None:
     queue = filled_queue(5)
     before = state_of(queue)
-    assert queue.put(physical, size, 7, offset) is PutOutcome.KNOWN
+    assert queue.put(PhysicalOffset(physical), size, 7, QueueOffset(offset)) is PutOutcome.KNOWN
     assert state_of(queue) == before
 
 
 def test_an_entry_beyond_the_next_is_not_put_by_itself() -> None:
     queue = filled_queue(5)
     before = state_of(queue)
-    assert queue.put(900, 100, 0, 9) is PutOutcome.GAP
+    assert queue.put(PhysicalOffset(900), 100, 0, QueueOffset(9)) is PutOutcome.GAP
     assert state_of(queue) == before
-    queue.put_after_gap(900, 100, 77)
-    assert queue.entry(5) == (900, 100, 77)
+    queue.put_after_gap(PhysicalOffset(900), 100, 77)
+    assert queue.entry(QueueOffset(5)) == (900, 100, 77)
     assert (queue.next_offset, queue.max_physical) == (6, 1000)
 
 
@@ -118,7 +124,7 @@ def test_an_entry_beyond_the_next_is_not_put_by_itself() -> None:
 def test_a_queue_begun_later_has_fillers_in_its_first_file_only(offset: int) -> None:
     storage = MemoryStorage()
     queue = new_queue(storage)
-    assert queue.put(5000, 100, 42, offset) is PutOutcome.PUT
+    assert queue.put(PhysicalOffset(5000), 100, 42, QueueOffset(offset)) is PutOutcome.PUT
     fillers = offset % PER_SEGMENT
     (name,) = storage.names(FOLDER)
     assert name == f"{(offset - fillers) * ENTRY:020d}"
@@ -128,8 +134,8 @@ def test_a_queue_begun_later_has_fillers_in_its_first_file_only(offset: int) -> 
     assert data[(fillers + 1) * ENTRY :].count(0) == len(data) - (fillers + 1) * ENTRY
     assert (queue.min_offset, queue.next_offset) == (offset, offset + 1)
     assert queue.assigned == offset
-    queue.put(5100, 100, 43, offset + 1)
-    assert queue.entry(offset + 1) == (5100, 100, 43)
+    queue.put(PhysicalOffset(5100), 100, 43, QueueOffset(offset + 1))
+    assert queue.entry(QueueOffset(offset + 1)) == (5100, 100, 43)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 3275, 3276, 3277, 5000])
@@ -138,7 +144,7 @@ def test_every_entry_has_room_on_disk_before_it_is_written(offset: int) -> None:
     storage = MemoryStorage()
     queue = new_queue(storage, segment_bytes=2 * RESERVE_STEP_BYTES + 8)
     for number in range(offset, 6554):
-        queue.put(number * SIZE, SIZE, 1, number)
+        queue.put(PhysicalOffset(number * SIZE), SIZE, 1, QueueOffset(number))
         if number in (3275, 3276, 3277, 6552, 6553):
             assert storage.writes_without_room() == []
 
@@ -154,10 +160,10 @@ def test_the_first_file_that_cannot_be_made_is_tried_again(operation: str, offse
     fault = storage.faults.fail(operation, errno.ENOSPC, times=2)  # type: ignore[arg-type]
     for _ in range(2):
         with pytest.raises(DiskFullError):
-            queue.put(700, 100, 1, offset)
+            queue.put(PhysicalOffset(700), 100, 1, QueueOffset(offset))
     assert fault.fired == 2
-    assert queue.put(700, 100, 1, offset) is PutOutcome.PUT
-    assert queue.entry(offset) == (700, 100, 1)
+    assert queue.put(PhysicalOffset(700), 100, 1, QueueOffset(offset)) is PutOutcome.PUT
+    assert queue.entry(QueueOffset(offset)) == (700, 100, 1)
     assert (queue.min_offset, queue.next_offset) == (offset, offset + 1)
     assert storage.writes_without_room() == []
 
@@ -169,7 +175,7 @@ def test_the_next_file_that_cannot_be_made_is_tried_again(operation: str) -> Non
     fault = storage.faults.fail(operation, errno.ENOSPC, times=2)  # type: ignore[arg-type]
     for _ in range(2):
         with pytest.raises(DiskFullError) as caught:
-            queue.put(1000, 100, 1, PER_SEGMENT)
+            queue.put(PhysicalOffset(1000), 100, 1, QueueOffset(PER_SEGMENT))
         assert caught.value.path == str(FOLDER / f"{200:020d}")
     assert fault.fired == 2
     assert (queue.next_offset, queue.max_physical) == (PER_SEGMENT, 1000)
@@ -186,10 +192,10 @@ def test_a_disk_that_fills_up_within_a_file_is_no_write_without_room() -> None:
     put_entries(queue, 0, number)
     for _ in range(2):
         with pytest.raises(DiskFullError):
-            queue.put(number * SIZE, SIZE, 1, number)
+            queue.put(PhysicalOffset(number * SIZE), SIZE, 1, QueueOffset(number))
     assert storage.writes_without_room() == []
     storage.capacity_bytes = None
-    assert queue.put(number * SIZE, SIZE, 1, number) is PutOutcome.PUT
+    assert queue.put(PhysicalOffset(number * SIZE), SIZE, 1, QueueOffset(number)) is PutOutcome.PUT
 
 
 # --- reading --------------------------------------------------------------------------------
@@ -199,7 +205,7 @@ def test_entries_end_with_their_segment_with_the_queue_and_with_the_count() -> N
     queue = filled_queue(25)
 
     def lengths(offset: int, count: int) -> int | None:
-        view = queue.entries(offset, count)
+        view = queue.entries(QueueOffset(offset), count)
         return None if view is None else len(view) // ENTRY
 
     assert lengths(0, 800) == 10
@@ -208,18 +214,18 @@ def test_entries_end_with_their_segment_with_the_queue_and_with_the_count() -> N
     assert lengths(22, 800) == 3
     assert lengths(25, 1) is None
     assert lengths(-1, 1) is None
-    assert queue.entry(24) == (2400, 100, 24)
-    assert queue.entry(25) is None
+    assert queue.entry(QueueOffset(24)) == (2400, 100, 24)
+    assert queue.entry(QueueOffset(25)) is None
 
 
 def test_entries_of_a_dropped_segment_are_gone_but_views_of_them_stay() -> None:
     queue = filled_queue(25)
-    view = queue.entries(3, 1)
+    view = queue.entries(QueueOffset(3), 1)
     assert view is not None
     queue.segments.drop_first()
-    assert queue.entries(3, 1) is None
-    assert queue.start_of_next_segment(3) == 10
-    assert queue.start_of_next_segment(10) == 20
+    assert queue.entries(QueueOffset(3), 1) is None
+    assert queue.start_of_next_segment(QueueOffset(3)) == 10
+    assert queue.start_of_next_segment(QueueOffset(10)) == 20
     assert QUEUE_ENTRY.unpack(view) == (300, 100, 3)
 
 
@@ -230,11 +236,11 @@ def test_dirty_are_the_segments_with_entries_since_the_last_sync() -> None:
     queue = filled_queue(25)
     assert queue.dirty_bytes == 25 * ENTRY
     assert [segment.first for segment in queue.dirty_segments()] == [0, 200, 400]
-    queue.mark_synced(25)
+    queue.mark_synced(QueueOffset(25))
     assert queue.dirty_segments() == []
     put_entries(queue, 25, 31)
     assert [segment.first for segment in queue.dirty_segments()] == [400, 600]
-    queue.mark_synced(20)
+    queue.mark_synced(QueueOffset(20))
     assert queue.dirty_bytes == 6 * ENTRY
 
 
@@ -248,7 +254,7 @@ def test_both_ways_to_find_the_end_find_it(count: int) -> None:
     for by_point in (False, True):
         queue = loaded_queue(storage)
         if by_point:
-            queue.recover_to(count * SIZE)
+            queue.recover_to(PhysicalOffset(count * SIZE))
         else:
             queue.recover()
         found = state_of(queue)
@@ -263,10 +269,10 @@ def test_a_recovery_point_and_a_truncation_cut_alike(count: int, cut: int, begin
     put_entries(new_queue(storage), begin, begin + count)
     cut += begin * SIZE
     by_point = loaded_queue(storage.kill())
-    by_point.recover_to(cut)
+    by_point.recover_to(PhysicalOffset(cut))
     truncated = loaded_queue(storage.kill())
     truncated.recover()
-    truncated.truncate(cut)
+    truncated.truncate(PhysicalOffset(cut))
     assert state_of(by_point) == state_of(truncated)
     # A record counts as before the cut when it begins there.
     kept = min(count, max(-(-(cut - begin * SIZE) // SIZE), 0))
@@ -308,28 +314,28 @@ def test_entries_behind_a_hole_do_not_count_and_their_files_go() -> None:
 def test_all_entries_cut_leave_no_file_unless_some_expired_before() -> None:
     storage = MemoryStorage()
     queue = filled_queue(25, storage)
-    queue.truncate(0)
+    queue.truncate(PhysicalOffset(0))
     assert storage.names(FOLDER) == []
     assert (queue.next_offset, queue.max_physical, queue.position) == (0, -1, 0)
     put_entries(queue, 0, 3)
-    assert queue.entry(2) == (200, 100, 2)
+    assert queue.entry(QueueOffset(2)) == (200, 100, 2)
 
     queue = filled_queue(25)
     queue.segments.drop_first()
-    queue.truncate(0)
+    queue.truncate(PhysicalOffset(0))
     # Offsets never go back below what once was, or consumers would miss new messages.
     assert (queue.next_offset, queue.assigned) == (10, 10)
-    queue.put(5000, 100, 1, 10)
-    assert queue.entry(10) == (5000, 100, 1)
+    queue.put(PhysicalOffset(5000), 100, 1, QueueOffset(10))
+    assert queue.entry(QueueOffset(10)) == (5000, 100, 1)
 
 
 def test_truncating_stops_at_fillers() -> None:
     queue = new_queue()
     put_entries(queue, 7, 12)
-    queue.truncate(0)
+    queue.truncate(PhysicalOffset(0))
     assert (queue.next_offset, queue.max_physical) == (7, -1)
     put_entries(queue, 7, 9)
-    assert queue.entry(8) == (800, 100, 8)
+    assert queue.entry(QueueOffset(8)) == (800, 100, 8)
 
 
 @pytest.mark.parametrize("count", [0, 1, 10, 13])
@@ -337,7 +343,7 @@ def test_what_lies_behind_the_end_is_cleared(count: int) -> None:
     storage = MemoryStorage()
     filled_queue(20, storage)
     queue = loaded_queue(storage)
-    queue.recover_to(count * SIZE)
+    queue.recover_to(PhysicalOffset(count * SIZE))
     queue.clear_tail()
     files = [storage.read(FOLDER / name) for name in storage.names(FOLDER)]
     assert len(b"".join(files).rstrip(b"\0")) <= count * ENTRY
@@ -366,14 +372,14 @@ def test_the_min_offset_is_the_first_entry_whose_record_is_there(
 ) -> None:
     queue = new_queue()
     put_entries(queue, begin, begin + count)
-    queue.correct_min_offset(log_min)
+    queue.correct_min_offset(PhysicalOffset(log_min))
     end = begin + count
     assert queue.min_offset == next((n for n in range(begin, end) if n * SIZE >= log_min), end)
 
 
 def test_the_min_offset_of_an_empty_queue_is_its_end() -> None:
     queue = new_queue()
-    queue.correct_min_offset(500)
+    queue.correct_min_offset(PhysicalOffset(500))
     assert queue.min_offset == queue.next_offset == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.store.consume_queue import ConsumeQueue, PutOutcome
 from rmq.testing.storage import MemoryStorage
 
@@ -30,7 +31,10 @@ def new_queue(
 
 def put_entries(queue: ConsumeQueue, start: int, stop: int) -> None:
     for number in range(start, stop):
-        assert queue.put(number * SIZE, SIZE, number, number) is PutOutcome.PUT
+        assert (
+            queue.put(PhysicalOffset(number * SIZE), SIZE, number, QueueOffset(number))
+            is PutOutcome.PUT
+        )
 
 
 def filled_queue(count: int, storage: MemoryStorage | None = None) -> ConsumeQueue:
@@ -82,8 +86,10 @@ def offset_by_time(times: Sequence[int | None], timestamp: int) -> int:
     queue = filled_queue(len(times))
     gone = sum(stored is None for stored in times)
     log_min = gone * SIZE
-    queue.correct_min_offset(log_min)
-    return queue.offset_by_time(timestamp, log_min, lambda physical, _: times[physical // SIZE])
+    queue.correct_min_offset(PhysicalOffset(log_min))
+    return queue.offset_by_time(
+        timestamp, PhysicalOffset(log_min), lambda physical, _: times[physical // SIZE]
+    )
 
 
 @given(
@@ -140,8 +146,8 @@ def test_a_time_is_looked_for_across_segments() -> None:
 
 
 def test_no_time_is_found_in_an_empty_queue_or_without_readable_records() -> None:
-    assert new_queue().offset_by_time(5, 0, lambda *_: 5) == 0
-    assert filled_queue(5).offset_by_time(5, 0, lambda *_: None) == 0
+    assert new_queue().offset_by_time(5, PhysicalOffset(0), lambda *_: 5) == 0
+    assert filled_queue(5).offset_by_time(5, PhysicalOffset(0), lambda *_: None) == 0
 
 
 def test_fillers_have_no_time() -> None:
@@ -154,7 +160,7 @@ def test_fillers_have_no_time() -> None:
         asked.append(physical)
         return physical
 
-    assert queue.offset_by_time(0, 0, store_ms_at) == 7
-    assert queue.offset_by_time(900, 0, store_ms_at) == 9
-    assert queue.offset_by_time(99999, 0, store_ms_at) == 11
+    assert queue.offset_by_time(0, PhysicalOffset(0), store_ms_at) == 7
+    assert queue.offset_by_time(900, PhysicalOffset(0), store_ms_at) == 9
+    assert queue.offset_by_time(99999, PhysicalOffset(0), store_ms_at) == 11
     assert min(asked) == 700

@@ -11,6 +11,7 @@ from rmq.errors import (
     StoreLockedError,
     StoreUnavailableError,
 )
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.append import AppendStatus
 from rmq.store.core import Refusal
 from rmq.store.storage import DiskStorage
@@ -187,7 +188,7 @@ def test_a_closed_store_takes_nothing_and_closes_once() -> None:
         "the store is closed",
     )
     with pytest.raises(StoreUnavailableError, match="the store is closed"):
-        core.append_raw(0, b"x")
+        core.append_raw(PhysicalOffset(0), b"x")
     assert core.statistics().refusal is Refusal.CLOSED
     assert not storage.exists(ROOT / "abort")
 

@@ -18,6 +18,7 @@ from rmq.errors import StorageError
 from rmq.model import flags
 from rmq.model.java import string_hash
 from rmq.model.names import SCHEDULE_TOPIC
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import NewMessage
 from rmq.store.append import AppendStatus
 from rmq.store.core import Refusal
@@ -147,7 +148,7 @@ def test_the_tags_code_is_the_hash_of_the_tags(properties: bytes, code: int) -> 
     put(core, [NewMessage(TOPIC, 0, b"", properties), NewMessage(TOPIC, 0, b"", properties)])
     queue = core.queues.get(TOPIC, 0)
     assert queue is not None
-    assert [(queue.entry(n) or ())[2:] for n in (0, 1)] == [(code,), (code,)]
+    assert [(queue.entry(QueueOffset(n)) or ())[2:] for n in (0, 1)] == [(code,), (code,)]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +171,7 @@ def test_a_delayed_message_has_its_time_in_place_of_the_tags_code(delay: str, co
     for topic, expected in ((SCHEDULE_TOPIC, code), (TOPIC, 2598919)):
         queue = core.queues.get(topic, 0)
         assert queue is not None
-        assert (queue.entry(0) or ())[2:] == (expected,)
+        assert (queue.entry(QueueOffset(0)) or ())[2:] == (expected,)
 
 
 @pytest.mark.parametrize(
@@ -204,8 +205,8 @@ def test_whoever_watches_a_queue_is_told_of_each_message_once() -> None:
     core.dispatcher.dispatched = core.log.min_offset
     core.dispatcher.catch_up()
     assert told == [
-        Dispatched(TOPIC, 0, 0, 2598919, START_MS, b"TAGS\x01TagA"),
-        Dispatched("TopicB", 7, 0, 0, START_MS, b""),
+        Dispatched(TOPIC, 0, QueueOffset(0), 2598919, START_MS, b"TAGS\x01TagA"),
+        Dispatched("TopicB", 7, QueueOffset(0), 0, START_MS, b""),
     ]
 
 
@@ -226,14 +227,14 @@ def test_a_record_of_an_impossible_queue_is_kept_and_passed_over(
     slave = open_core(storage)
     bad = build_record(physical_offset=0, queue_offset=0, **fields)  # type: ignore[arg-type]
     good = build_record(physical_offset=len(bad), queue_offset=0, queue_id=0, topic=b"TopicA")
-    slave.append_raw(0, bad + good)
+    slave.append_raw(PhysicalOffset(0), bad + good)
     with caplog.at_level(logging.ERROR):
         assert not slave.dispatcher.catch_up()
     assert "the record at physical offset 0 is of topic" in caplog.text
     assert slave.dispatcher.dispatched == len(bad + good)
     assert read_bodies(slave) == [b"hello"]
     assert storage.names(ROOT / "consumequeue") == [TOPIC]
-    record = slave.reads.record_at(0)
+    record = slave.reads.record_at(PhysicalOffset(0))
     assert record is not None
     assert record.body == b"hello"
 
@@ -248,7 +249,7 @@ def test_a_gap_is_closed_as_a_stock_broker_does(caplog: pytest.LogCaptureFixture
         data += build_record(
             physical_offset=len(data), queue_offset=queue_offset, queue_id=0, topic=b"TopicA"
         )
-    slave.append_raw(0, data)
+    slave.append_raw(PhysicalOffset(0), data)
     with caplog.at_level(logging.ERROR):
         slave.dispatcher.catch_up()
     assert "queue 0 of TopicA ends at 1" in caplog.text
@@ -265,7 +266,7 @@ def test_a_gap_is_an_error_for_who_wants_it(offsets: tuple[int, ...]) -> None:
         data += build_record(
             physical_offset=len(data), queue_offset=queue_offset, queue_id=0, topic=b"TopicA"
         )
-    slave.append_raw(0, data)
+    slave.append_raw(PhysicalOffset(0), data)
     with pytest.raises(QueueGapError, match=f"has queue offset {offsets[-1]}"):
         slave.dispatcher.catch_up()
 
@@ -276,10 +277,10 @@ def test_a_gap_is_an_error_for_who_wants_it(offsets: tuple[int, ...]) -> None:
 def test_half_a_record_waits_for_the_rest() -> None:
     core = open_core(MemoryStorage())
     put_numbered(core, range(3))
-    data = bytes(core.log.view(0, core.log.written) or b"")
+    data = bytes(core.log.view(PhysicalOffset(0), core.log.written) or b"")
     slave = open_core(MemoryStorage())
     for end in range(1, len(data) + 1):
-        slave.append_raw(end - 1, data[end - 1 : end])
+        slave.append_raw(PhysicalOffset(end - 1), data[end - 1 : end])
         assert not slave.dispatcher.catch_up()
         queue = slave.queues.get(TOPIC, 0)
         assert (queue.next_offset if queue is not None else 0) == end * 3 // len(data)
@@ -290,10 +291,10 @@ def test_bytes_that_are_no_record_are_told_of_and_nothing_behind_them_is_dispatc
     core = open_core(MemoryStorage())
     put_numbered(core, range(3))
     size = core.log.written // 3
-    data = bytearray(core.log.view(0, core.log.written) or b"")
+    data = bytearray(core.log.view(PhysicalOffset(0), core.log.written) or b"")
     data[size + 4] ^= 1
     slave = open_core(MemoryStorage())
-    slave.append_raw(0, bytes(data))
+    slave.append_raw(PhysicalOffset(0), bytes(data))
     for _ in range(2):
         with pytest.raises(BadLogError, match="is not that of a message") as caught:
             slave.dispatcher.catch_up()
@@ -392,9 +393,9 @@ def test_messages_of_one_append_before_and_after_a_roll_are_all_dispatched_later
 def test_catching_up_goes_in_steps() -> None:
     core = open_core(MemoryStorage(), small_config(segment_bytes=1 << 20))
     put(core, [message_of_size(200) for _ in range(2000)])
-    data = bytes(core.log.view(0, core.log.written) or b"")
+    data = bytes(core.log.view(PhysicalOffset(0), core.log.written) or b"")
     slave = open_core(MemoryStorage(), small_config(segment_bytes=1 << 20))
-    slave.append_raw(0, data)
+    slave.append_raw(PhysicalOffset(0), data)
     steps = 1
     while slave.dispatcher.catch_up(1000):
         steps += 1

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
     SEGMENT_BYTES,
@@ -55,16 +56,16 @@ def expired(core: StoreCore) -> list[int]:
 def test_nothing_goes_that_is_needed(kept_from: int | None, gone: list[int]) -> None:
     core = expiring()
     if kept_from is not None:
-        core.keeps_from = lambda: kept_from
+        core.keeps_from = lambda: PhysicalOffset(kept_from)
     assert expired(core) == gone
 
 
 def test_what_is_needed_no_longer_goes_with_the_next_round() -> None:
     core = expiring()
-    kept_from = 0
+    kept_from = PhysicalOffset(0)
     core.keeps_from = lambda: kept_from
     assert expired(core) == []
-    kept_from = 2 * SEGMENT_BYTES
+    kept_from = PhysicalOffset(2 * SEGMENT_BYTES)
     assert expired(core) == [0, 1]
 
 
@@ -81,5 +82,5 @@ def test_a_disk_without_room_takes_it_all_the_same(
     used_ratio: float, clean_forcibly: bool, gone: list[int]
 ) -> None:
     core = expiring(used_ratio, clean_forcibly=clean_forcibly)
-    core.keeps_from = lambda: 0
+    core.keeps_from = lambda: PhysicalOffset(0)
     assert expired(core) == gone

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from rmq.errors import StorageError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.config import PAGE_BYTES, FlushMode
 from rmq.store.core import StoreCore
 from rmq.store.flusher import Flusher, FlushOutcome
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rmq.model.offsets import PhysicalOffset
 
 FLUSHED, TIMED_OUT, FAILED = FlushOutcome.FLUSHED, FlushOutcome.TIMED_OUT, FlushOutcome.FAILED
 
@@ -123,7 +123,7 @@ async def test_what_is_on_disk_already_is_answered_at_once(mock_clock: MockClock
         passed = bench.gate.passed
         assert bench.flusher.when_flushed(end, 5, outcomes.append) is None
         assert outcomes == [FLUSHED]
-        assert await bench.flusher.wait_flushed(0, 5) is FLUSHED
+        assert await bench.flusher.wait_flushed(PhysicalOffset(0), 5) is FLUSHED
         await bench.settle()
         assert bench.gate.passed == passed
 

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from rmq.errors import CorruptStoreError, DiskFullError, StorageError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.index_file import (
     Index,
     index_file_name,
@@ -41,8 +42,9 @@ def new_index(
     )
 
 
-def put(index: Index, physical: int, *keys: str, store_ms: int = START_MS) -> None:
+def put(index: Index, offset: int, *keys: str, store_ms: int = START_MS) -> None:
     """Add the keys of one record, as the dispatcher does."""
+    physical = PhysicalOffset(offset)
     keyed = [(HASHES.index_hash(key.encode()), physical, store_ms) for key in keys]
     index.put_records(keyed, physical)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.index_file import (
     PUBLISH_EVERY,
     Index,
@@ -52,8 +53,9 @@ def new_index(
     )
 
 
-def put(index: Index, physical: int, *keys: str, store_ms: int = START_MS) -> None:
+def put(index: Index, offset: int, *keys: str, store_ms: int = START_MS) -> None:
     """Add the keys of one record, as the dispatcher does."""
+    physical = PhysicalOffset(offset)
     keyed = [(HASHES.index_hash(key.encode()), physical, store_ms) for key in keys]
     index.put_records(keyed, physical)
 
@@ -113,7 +115,7 @@ class ModelFile:
 puts = st.lists(
     st.tuples(
         st.one_of(st.integers(0, 12), st.integers(0, 0x7FFFFFFF)),
-        st.integers(0, 1 << 40),
+        st.integers(0, 1 << 40).map(PhysicalOffset),
         st.one_of(st.integers(0, 20_000), st.integers(0, 1 << 50)),
     ),
     max_size=CAPACITY - 1,
@@ -123,7 +125,7 @@ times = st.integers(-1, 25_000)
 
 @given(puts=puts, key_hash=st.integers(0, 12), limit=st.integers(0, 5), begin=times, end=times)
 def test_a_file_does_what_the_model_does(
-    puts: list[tuple[int, int, int]], key_hash: int, limit: int, begin: int, end: int
+    puts: list[tuple[int, PhysicalOffset, int]], key_hash: int, limit: int, begin: int, end: int
 ) -> None:
     file, model = new_file(), ModelFile(SLOTS)
     for put_one in puts:
@@ -138,7 +140,7 @@ def test_a_file_does_what_the_model_does(
 
 @given(puts=puts, kept=st.integers(0, CAPACITY - 1), lost=st.sets(st.integers(0, CAPACITY - 1)))
 def test_rolled_back_to_a_state_it_answers_as_it_did_then(
-    puts: list[tuple[int, int, int]], kept: int, lost: set[int]
+    puts: list[tuple[int, PhysicalOffset, int]], kept: int, lost: set[int]
 ) -> None:
     """Whether the later entries are on disk, or some of them were lost in a power cut."""
     file, model = new_file(), ModelFile(SLOTS)
@@ -172,11 +174,11 @@ def test_rolled_back_to_a_state_it_answers_as_it_did_then(
 def test_an_entry_links_back_to_the_one_before_it_in_its_slot() -> None:
     # What a stock broker wrote for its first message: see the facts of the golden store.
     file = new_file(slots=500)
-    file.put(1064868495, 0, 1_794_797_200_000)
+    file.put(1064868495, PhysicalOffset(0), 1_794_797_200_000)
     entry = bytes(file.buffer[40 + 500 * 4 + 20 :][:20])
     assert entry == bytes.fromhex("3F789A8F 0000000000000000 00000000 00000000")
     assert int.from_bytes(file.buffer[40 + 495 * 4 :][:4]) == 1
-    file.put(495, 235, 1_794_797_205_999)
+    file.put(495, PhysicalOffset(235), 1_794_797_205_999)
     entry = bytes(file.buffer[40 + 500 * 4 + 40 :][:20])
     assert entry == INDEX_ENTRY.pack(495, 235, 5, 1)
     assert file.state == (1_794_797_200_000, 1_794_797_205_999, 0, 235, 1, 3)
@@ -194,7 +196,7 @@ def test_a_file_is_full_with_one_entry_less_than_its_capacity() -> None:
     file = new_file(capacity=4)
     for number in range(3):
         assert not file.is_full
-        file.put(number, number, START_MS)
+        file.put(number, PhysicalOffset(number), START_MS)
     assert file.is_full
 
 
@@ -202,7 +204,7 @@ def test_seconds_are_cut_off_and_bounded() -> None:
     file = new_file()
     seconds = []
     for store_ms in (5000, 5999, 6000, 4000, 5000 + (1 << 31) * 1000, 1 << 60):
-        file.put(1, 0, store_ms)
+        file.put(1, PhysicalOffset(0), store_ms)
         start = ENTRIES_AT + (file.count - 1) * 20
         seconds.append(INDEX_ENTRY.unpack(file.buffer[start : start + 20])[2])
     assert seconds == [0, 0, 1, 0, 0x7FFFFFFF, 0x7FFFFFFF]
@@ -211,7 +213,7 @@ def test_seconds_are_cut_off_and_bounded() -> None:
 def test_a_time_range_is_compared_in_whole_seconds_after_the_first() -> None:
     file = new_file()
     for number, store_ms in enumerate((10_500, 11_499, 11_500, 13_499)):
-        file.put(1, number, store_ms)
+        file.put(1, PhysicalOffset(number), store_ms)
     # They count as stored at 10500, 10500, 11500 and 12500.
     assert file.find(1, 9, 10_500, 10_500) == [1, 0]
     assert file.find(1, 9, 10_501, 12_499) == [2]
@@ -226,7 +228,7 @@ def test_a_time_range_is_compared_in_whole_seconds_after_the_first() -> None:
 def test_the_header_is_written_now_and_then_for_other_processes() -> None:
     file = new_file(capacity=1000)
     for number in range(PUBLISH_EVERY):
-        file.put(1, number, START_MS)
+        file.put(1, PhysicalOffset(number), START_MS)
     assert 0 < int.from_bytes(file.buffer[36:40]) <= file.count
     file.publish()
     assert int.from_bytes(file.buffer[36:40]) == file.count
@@ -240,14 +242,14 @@ def test_slots_that_are_filled_again_have_room_first() -> None:
     # The slot of an entry that was lost.
     file.buffer[40 + 4 * 5 : 44 + 4 * 5] = (7).to_bytes(4)
     assert storage.used_bytes == 4096
-    file.roll_back(IndexState(1, 2, 3, 4, 0, 0))
+    file.roll_back(IndexState(1, 2, PhysicalOffset(3), PhysicalOffset(4), 0, 0))
     assert storage.used_bytes >= 40 + 4 * slots
     assert file.buffer[40 : 40 + 4 * slots].tobytes().count(0) == 4 * slots
 
 
 def test_a_state_survives_as_it_is() -> None:
     file = new_file()
-    file.roll_back(IndexState(1, 2, 3, 4, 0, 0))
+    file.roll_back(IndexState(1, 2, PhysicalOffset(3), PhysicalOffset(4), 0, 0))
     assert file.state == (1, 2, 3, 4, 0, 0)
     assert reopened(file).state == file.state
 
@@ -296,7 +298,7 @@ def test_no_damage_makes_a_search_fail_or_run_in_circles(
 def test_a_slot_of_a_full_file_may_point_anywhere(number: int) -> None:
     file = new_file()
     while not file.is_full:
-        file.put(3, 1, START_MS)
+        file.put(3, PhysicalOffset(1), START_MS)
     file.buffer[40 + 3 * 4 : 44 + 3 * 4] = number.to_bytes(4, signed=True)
     assert len(file.find(3, 99, *EVER)) == (CAPACITY - 1 if number == CAPACITY - 1 else 0)
 
@@ -305,7 +307,7 @@ def test_links_that_go_forward_or_to_themselves_end_the_search() -> None:
     for link in (2, 3):
         file = new_file()
         for physical in (10, 20, 30):
-            file.put(1, physical, START_MS)
+            file.put(1, PhysicalOffset(physical), START_MS)
         at = ENTRIES_AT + 2 * 20 + 16
         file.buffer[at : at + 4] = link.to_bytes(4)
         assert file.find(1, 99, *EVER) == [30, 20]

@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.index_file import Index
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import START_MS, Clock
@@ -28,10 +29,10 @@ def new_index(storage: MemoryStorage) -> Index:
 def test_runs_give_the_files_of_single_records(runs: list[list[list[int]]], again: bool) -> None:
     one, other = MemoryStorage(), MemoryStorage()
     together, apart = new_index(one), new_index(other)
-    physical = 0
+    physical = PhysicalOffset(0)
     for number, run in enumerate(runs):
         store_ms = START_MS + number * 1700
-        keyed: list[tuple[int, int, int]] = []
+        keyed: list[tuple[int, PhysicalOffset, int]] = []
         for hashes in run:
             physical += 100
             mine = [(key_hash, physical, store_ms) for key_hash in hashes]

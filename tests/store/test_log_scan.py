@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.model import record_layout
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.config import MIB
 from rmq.store.log_scan import CHUNK_BYTES, LogScan
 from rmq.testing.storage import MemoryStorage
@@ -32,8 +33,13 @@ class Log:
         self, start: int = 0, stop: int | None = None, *, verify_crc: bool = True
     ) -> tuple[list[tuple[int, int]], LogScan]:
         """Walk; return physical offset and size of what came, and the walk itself."""
-        scan = LogScan(self.core.log.segments, start, stop, verify_crc=verify_crc)
-        found = []
+        scan = LogScan(
+            self.core.log.segments,
+            PhysicalOffset(start),
+            None if stop is None else PhysicalOffset(stop),
+            verify_crc=verify_crc,
+        )
+        found: list[tuple[int, int]] = []
         for head in scan:
             found.append((head.physical_offset, head.size))
             assert scan.offset == head.physical_offset + head.size
@@ -67,7 +73,7 @@ def test_an_empty_log_has_no_records() -> None:
     log = log_of(1000)
     found, scan = log.scan(0, 0)
     assert (found, scan.offset, scan.bad) == ([], 0, None)
-    scan = LogScan(open_core(MemoryStorage()).log.segments, 0, verify_crc=True)
+    scan = LogScan(open_core(MemoryStorage()).log.segments, PhysicalOffset(0), verify_crc=True)
     assert (list(scan), scan.offset, scan.bad) == ([], 0, None)
 
 
@@ -176,7 +182,7 @@ def test_damage_never_yields_a_record_that_reaches_out_of_the_log(
 def test_a_last_record_that_ends_in_a_zero_may_be_doubted() -> None:
     # Records without properties do end so; what follows them shows that they are whole.
     log = log_of(1000, 1000, 1000)
-    scan = LogScan(log.core.log.segments, 0, verify_crc=True, doubt_last=True)
+    scan = LogScan(log.core.log.segments, PhysicalOffset(0), verify_crc=True, doubt_last=True)
     assert len(list(scan)) == 2
     assert (scan.offset, scan.bad) == (
         2000,
@@ -197,8 +203,8 @@ def test_a_segment_that_ends_without_room_for_a_blank_is_told_of(left: int) -> N
     core = open_core(MemoryStorage())
     record = build_record(body=b"x" * (SEGMENT_BYTES - left - 109), physical_offset=0)
     assert len(record) == SEGMENT_BYTES - left
-    core.append_raw(0, record.ljust(SEGMENT_BYTES, b"\xff"))
-    scan = LogScan(core.log.segments, 0, verify_crc=True)
+    core.append_raw(PhysicalOffset(0), record.ljust(SEGMENT_BYTES, b"\xff"))
+    scan = LogScan(core.log.segments, PhysicalOffset(0), verify_crc=True)
     assert len(list(scan)) == 1
     assert scan.offset == SEGMENT_BYTES - left
     assert scan.bad == f"only {left} bytes are left in the segment"
@@ -207,8 +213,10 @@ def test_a_segment_that_ends_without_room_for_a_blank_is_told_of(left: int) -> N
 def test_a_record_says_what_dispatch_needs_to_know() -> None:
     core = open_core(MemoryStorage())
     record = build_record(physical_offset=0, sys_flag=0)
-    core.append_raw(0, record)
-    (head,) = LogScan(core.log.segments, 0, len(record), verify_crc=True)
+    core.append_raw(PhysicalOffset(0), record)
+    (head,) = LogScan(
+        core.log.segments, PhysicalOffset(0), PhysicalOffset(len(record)), verify_crc=True
+    )
     fields = record_layout.Record.parse(record)
     assert head.size == len(record)
     assert (head.topic, head.properties) == (fields.topic, fields.properties)

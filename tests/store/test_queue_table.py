@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from rmq.errors import StorageError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.store.queue_table import QueueTable, is_legal_topic
 from rmq.testing.storage import MemoryStorage
 
@@ -25,7 +26,9 @@ def table_with(storage: MemoryStorage, *queues: tuple[str, int], entries: int = 
     table = table_on(storage)
     for topic, queue_id in queues:
         for number in range(entries):
-            table.open(topic, queue_id).put(number * 100, 100, 0, number)
+            table.open(topic, queue_id).put(
+                PhysicalOffset(number * 100), 100, 0, QueueOffset(number)
+            )
     return table
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.errors import DiskFullError, LogGapError, StorageError, StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.checkpoint import RecoveryPoints
 from rmq.store.core import StoreCore
 from rmq.store.storage import DiskStorage
@@ -88,7 +89,7 @@ def test_what_is_not_noted_is_not_part_of_the_log() -> None:
     assert (slave.log.written, slave.log.readable) == (4, 4)
     slave.raw_room(2)[:] = b"ab"
     slave.raw_written(2)
-    assert bytes(slave.log.view(0, 6) or b"") == b"0123ab"
+    assert bytes(slave.log.view(PhysicalOffset(0), 6) or b"") == b"0123ab"
 
 
 def test_the_store_is_known_to_be_raw_on_disk_before_the_first_byte() -> None:
@@ -129,7 +130,7 @@ def test_an_empty_log_begins_where_the_masters_does(*, is_killed: bool) -> None:
     data = log_of(master)
     storage = MemoryStorage()
     slave = open_core(storage)
-    slave.begin_raw(SEGMENT_BYTES)
+    slave.begin_raw(PhysicalOffset(SEGMENT_BYTES))
     assert slave.log.written == slave.log.min_offset == slave.dispatcher.dispatched == SEGMENT_BYTES
     if is_killed:
         kill(slave)
@@ -140,17 +141,17 @@ def test_an_empty_log_begins_where_the_masters_does(*, is_killed: bool) -> None:
     expected = [
         record.body
         for physical in range(SEGMENT_BYTES, len(data))
-        if (record := master.reads.record_at(physical)) is not None
+        if (record := master.reads.record_at(PhysicalOffset(physical))) is not None
     ]
     assert read_bodies(slave) == expected
 
 
 def test_to_begin_where_it_ends_is_nothing() -> None:
     slave = open_core(MemoryStorage())
-    slave.begin_raw(0)
+    slave.begin_raw(PhysicalOffset(0))
     assert len(slave.log.segments) == 0
     receive(slave, b"12345")
-    slave.begin_raw(5)
+    slave.begin_raw(PhysicalOffset(5))
     assert slave.log.written == 5
 
 
@@ -158,7 +159,7 @@ def test_to_begin_where_it_ends_is_nothing() -> None:
 def test_a_log_begins_with_a_segment(offset: int) -> None:
     slave = open_core(MemoryStorage())
     with pytest.raises(LogGapError):
-        slave.begin_raw(offset)
+        slave.begin_raw(PhysicalOffset(offset))
     assert slave.log.written == 0
 
 
@@ -166,7 +167,7 @@ def test_a_log_that_is_not_empty_does_not_begin_again() -> None:
     slave = open_core(MemoryStorage())
     receive(slave, b"12345")
     with pytest.raises(LogGapError):
-        slave.begin_raw(SEGMENT_BYTES)
+        slave.begin_raw(PhysicalOffset(SEGMENT_BYTES))
 
 
 # --- a running store ---------------------------------------------------------------------------
@@ -177,7 +178,7 @@ async def test_what_a_running_store_receives_is_dispatched(mock_clock: MockClock
     async with running() as master, running(MemoryStorage()) as slave:
         await master.store.put([running_message(b"%d" % number) for number in range(20)])
         data = log_of(master.core)
-        slave.store.begin_raw(0)
+        slave.store.begin_raw(PhysicalOffset(0))
         while len(data):
             room = slave.store.raw_room(min(len(data), 333))
             room[:] = data[: len(room)]
@@ -228,17 +229,20 @@ def test_a_digest_is_that_of_the_bytes() -> None:
         (100, SEGMENT_BYTES),
         (SEGMENT_BYTES - 1, 2 * SEGMENT_BYTES + 1),
     ):
-        assert core.digest(start, stop) == hashlib.sha256(data[start:stop]).digest()
+        assert (
+            core.digest(PhysicalOffset(start), PhysicalOffset(stop))
+            == hashlib.sha256(data[start:stop]).digest()
+        )
 
 
 @pytest.mark.parametrize("reach", [(0, 1), (-1, 0), (-10_000, -9_000)])
 def test_there_is_no_digest_of_what_is_not_there(reach: tuple[int, int]) -> None:
     core = open_core(MemoryStorage())
-    core.begin_raw(2 * SEGMENT_BYTES)
+    core.begin_raw(PhysicalOffset(2 * SEGMENT_BYTES))
     receive(core, bytes(100))
     start, stop = 2 * SEGMENT_BYTES + reach[0], 2 * SEGMENT_BYTES + 100 + reach[1]
     with pytest.raises(StoreUnavailableError, match="the log goes from"):
-        core.digest(start, stop)
+        core.digest(PhysicalOffset(start), PhysicalOffset(stop))
 
 
 def test_the_kernel_sends_a_segment_by_its_descriptor(tmp_path: Path) -> None:

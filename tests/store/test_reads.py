@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.model.java import string_hash
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import decode_records
 from rmq.store.config import KIB
 from rmq.store.reads import SCAN_ENTRIES_MIN, GetResult, GetStatus
@@ -74,7 +75,7 @@ def test_a_queue_that_is_not_there_is_no_logic_queue(offset: int) -> None:
     core = open_core(MemoryStorage())
     put_numbered(core, range(3))
     for topic, queue_id in (("Other", 0), (TOPIC, 1), (TOPIC, -1), ("../x", 0)):
-        result = core.reads.get(topic, queue_id, offset, 32)
+        result = core.reads.get(topic, queue_id, QueueOffset(offset), 32)
         assert outcome(result) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0, 0)
     # Asking makes no queue.
     assert len(core.queues) == 1
@@ -84,7 +85,7 @@ def test_a_queue_that_is_not_there_is_no_logic_queue(offset: int) -> None:
 def test_a_queue_without_messages_has_none(offset: int) -> None:
     core = open_core(MemoryStorage())
     core.queues.open(TOPIC, 0)
-    result = core.reads.get(TOPIC, 0, offset, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(offset), 32)
     assert outcome(result) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, 0)
 
 
@@ -102,11 +103,17 @@ def test_an_offset_out_of_range_is_corrected(
 ) -> None:
     core = open_core(MemoryStorage())
     put_numbered(core, range(3))
-    assert outcome(core.reads.get(TOPIC, 0, offset, 32)) == (status, next_offset, 0, 3, 0)
+    assert outcome(core.reads.get(TOPIC, 0, QueueOffset(offset), 32)) == (
+        status,
+        next_offset,
+        0,
+        3,
+        0,
+    )
     # A slave leaves that to its master.
     core.reads.keeps_offset = True
-    assert outcome(core.reads.get(TOPIC, 0, offset, 32)) == (status, offset, 0, 3, 0)
-    assert core.reads.get("Other", 0, offset, 32).next_offset == offset
+    assert outcome(core.reads.get(TOPIC, 0, QueueOffset(offset), 32)) == (status, offset, 0, 3, 0)
+    assert core.reads.get("Other", 0, QueueOffset(offset), 32).next_offset == offset
 
 
 def test_an_offset_whose_messages_expired_is_too_small() -> None:
@@ -118,7 +125,7 @@ def test_an_offset_whose_messages_expired_is_too_small() -> None:
     assert queue is not None
     low = queue.min_offset
     assert 0 < low < count
-    result = core.reads.get(TOPIC, 0, low - 1, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(low - 1), 32)
     assert outcome(result) == (GetStatus.OFFSET_TOO_SMALL, low, low, count, 0)
     assert outcome(core.reads.get(TOPIC, 0, low, 1)) == (GetStatus.FOUND, low + 1, low, count, 1)
     assert read_bodies(core) == numbered_bodies(range(low, count))
@@ -131,13 +138,13 @@ def test_records_that_are_gone_before_the_queue_knows_were_removed() -> None:
     put(core, [message_of_size(SEGMENT_BYTES - 500)])
     expire_first_segment(core)
     # The scan passes over the rest of the segment that is gone, and takes what comes behind it.
-    result = core.reads.get(TOPIC, 0, 1, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(1), 32)
     assert outcome(result)[:4] == (GetStatus.FOUND, 6, 0, 6)
     assert bodies_of(result)[0] == b"next"
     queue = core.queues.get(TOPIC, 0)
     assert queue is not None
-    queue.truncate(SEGMENT_BYTES)
-    result = core.reads.get(TOPIC, 0, 1, 32)
+    queue.truncate(PhysicalOffset(SEGMENT_BYTES))
+    result = core.reads.get(TOPIC, 0, QueueOffset(1), 32)
     assert outcome(result) == (GetStatus.MESSAGE_WAS_REMOVING, 4, 0, 4, 0)
 
 
@@ -149,10 +156,10 @@ def test_the_last_of_removed_and_not_matched_is_told() -> None:
     expire_first_segment(core)
     queue = core.queues.get(TOPIC, 0)
     assert queue is not None
-    queue.truncate(SEGMENT_BYTES + 10)
-    result = core.reads.get(TOPIC, 0, 0, 32, RecordFilter(frozenset({0})))
+    queue.truncate(PhysicalOffset(SEGMENT_BYTES + 10))
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32, RecordFilter(frozenset({0})))
     assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 3, 0, 3, 0)
-    result = core.reads.get(TOPIC, 0, 0, 32, RecordFilter(text=b"not in it"))
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32, RecordFilter(text=b"not in it"))
     assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 3, 0, 3, 0)
 
 
@@ -163,8 +170,8 @@ def test_a_segment_that_is_gone_is_passed_over_without_asking_the_filter() -> No
     expire_first_segment(core)
     queue = core.queues.get(TOPIC, 0)
     assert queue is not None
-    queue.truncate(SEGMENT_BYTES)
-    result = core.reads.get(TOPIC, 0, 0, 32, RecordFilter(frozenset({TAG_A})))
+    queue.truncate(PhysicalOffset(SEGMENT_BYTES))
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32, RecordFilter(frozenset({TAG_A})))
     assert outcome(result) == (GetStatus.MESSAGE_WAS_REMOVING, 2, 0, 2, 0)
 
 
@@ -175,7 +182,7 @@ def test_entries_that_are_gone_send_the_consumer_to_the_next_file() -> None:
     assert queue is not None
     queue.segments.drop_first()
     # The min offset is corrected a moment later.
-    result = core.reads.get(TOPIC, 0, 3, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(3), 32)
     assert outcome(result) == (GetStatus.OFFSET_FOUND_NULL, QUEUE_ENTRIES, 0, 25, 0)
 
 
@@ -189,7 +196,7 @@ def test_entries_that_are_gone_send_the_consumer_to_the_next_file() -> None:
 def test_at_most_32_messages_come_and_at_least_one(count_max: int, count: int) -> None:
     core = open_core(MemoryStorage(), LARGE)
     put_numbered(core, range(100))
-    result = core.reads.get(TOPIC, 0, 10, count_max)
+    result = core.reads.get(TOPIC, 0, QueueOffset(10), count_max)
     assert outcome(result) == (GetStatus.FOUND, 10 + count, 0, 100, count)
     assert bodies_of(result) == numbered_bodies(range(10, 10 + count))
 
@@ -206,7 +213,7 @@ def test_at_most_32_messages_come_and_at_least_one(count_max: int, count: int) -
 def test_at_most_256_kib_come_from_memory(size: int, count: int) -> None:
     core = open_core(MemoryStorage(), LARGE)
     put(core, [message_of_size(size) for _ in range(5)])
-    result = core.reads.get(TOPIC, 0, 0, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32)
     assert outcome(result) == (GetStatus.FOUND, count, 0, 5, count)
     assert not result.suggests_slave
 
@@ -223,7 +230,7 @@ def test_at_most_256_kib_come_from_memory(size: int, count: int) -> None:
 def test_at_most_64_kib_and_8_messages_come_from_disk(size: int, count: int) -> None:
     core = open_core(MemoryStorage(), LARGE, memory_bytes=0)
     put(core, [message_of_size(size) for _ in range(10)])
-    result = core.reads.get(TOPIC, 0, 0, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32)
     assert outcome(result) == (GetStatus.FOUND, count, 0, 10, count)
     assert result.suggests_slave
 
@@ -232,14 +239,16 @@ def test_messages_are_in_memory_within_40_percent_of_it() -> None:
     core = open_core(MemoryStorage(), LARGE, memory_bytes=10_000)
     put(core, [message_of_size(200) for _ in range(40)])
     # 8000 bytes are written; the last 4000 count as in memory, that is from offset 20 on.
-    assert core.reads.get(TOPIC, 0, 20, 1).suggests_slave is False
-    assert core.reads.get(TOPIC, 0, 19, 1).suggests_slave is False  # looked at 20 in the end
-    assert core.reads.get(TOPIC, 0, 18, 1).suggests_slave is True
-    assert core.reads.get(TOPIC, 0, 0, 32).count == 8
-    assert core.reads.get(TOPIC, 0, 20, 32).count == 20
+    assert core.reads.get(TOPIC, 0, QueueOffset(20), 1).suggests_slave is False
+    assert (
+        core.reads.get(TOPIC, 0, QueueOffset(19), 1).suggests_slave is False
+    )  # looked at 20 in the end
+    assert core.reads.get(TOPIC, 0, QueueOffset(18), 1).suggests_slave is True
+    assert core.reads.get(TOPIC, 0, QueueOffset(0), 32).count == 8
+    assert core.reads.get(TOPIC, 0, QueueOffset(20), 32).count == 20
     # Each message counts by itself: from the ninth on, those in memory are still taken.
-    assert core.reads.get(TOPIC, 0, 16, 32).count == 24
-    assert core.reads.get(TOPIC, 0, 10, 32).count == 8
+    assert core.reads.get(TOPIC, 0, QueueOffset(16), 32).count == 24
+    assert core.reads.get(TOPIC, 0, QueueOffset(10), 32).count == 8
 
 
 @pytest.mark.parametrize(
@@ -252,7 +261,7 @@ def test_a_slave_is_suggested_from_just_above_40_percent_on(
 ) -> None:
     core = open_core(MemoryStorage(), LARGE, memory_bytes=memory_bytes)
     put(core, [message_of_size(1000)])
-    assert core.reads.get(TOPIC, 0, 0, 1).suggests_slave is suggests
+    assert core.reads.get(TOPIC, 0, QueueOffset(0), 1).suggests_slave is suggests
 
 
 def test_so_many_entries_are_looked_at_and_no_more() -> None:
@@ -260,7 +269,7 @@ def test_so_many_entries_are_looked_at_and_no_more() -> None:
     put(core, [message(n, tags="TagA") for n in range(1000)])
     put(core, [message(n, tags="TagB") for n in range(1000, 1100)])
     wanted = RecordFilter(frozenset({TAG_B}))
-    result = core.reads.get(TOPIC, 0, 0, 32, wanted)
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32, wanted)
     assert outcome(result) == (
         GetStatus.NO_MATCHED_MESSAGE,
         SCAN_ENTRIES_MIN,
@@ -268,8 +277,8 @@ def test_so_many_entries_are_looked_at_and_no_more() -> None:
         1100,
         0,
     )
-    assert core.reads.get(TOPIC, 0, 0, 900, wanted).next_offset == 900
-    result = core.reads.get(TOPIC, 0, 800, 32, wanted)
+    assert core.reads.get(TOPIC, 0, QueueOffset(0), 900, wanted).next_offset == 900
+    result = core.reads.get(TOPIC, 0, QueueOffset(800), 32, wanted)
     assert outcome(result) == (GetStatus.FOUND, 1032, 0, 1100, 32)
     assert bodies_of(result) == numbered_bodies(range(1000, 1032))
 
@@ -277,18 +286,18 @@ def test_so_many_entries_are_looked_at_and_no_more() -> None:
 def test_a_scan_ends_with_its_queue_file() -> None:
     core = open_core(MemoryStorage())
     put_numbered(core, range(25))
-    result = core.reads.get(TOPIC, 0, 4, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(4), 32)
     assert outcome(result) == (GetStatus.FOUND, QUEUE_ENTRIES, 0, 25, 6)
 
 
 def test_records_side_by_side_share_a_view() -> None:
     core = open_core(MemoryStorage())
     put(core, [message(n, queue_id=n // 3 % 2) for n in range(9)])
-    views = core.reads.get(TOPIC, 0, 0, 32).records
+    views = core.reads.get(TOPIC, 0, QueueOffset(0), 32).records
     assert [len(list(decode_records(view))) for view in views] == [3, 3]
     core = open_core(MemoryStorage())
     put(core, [message_of_size(3000) for _ in range(5)])
-    views = core.reads.get(TOPIC, 0, 0, 32).records
+    views = core.reads.get(TOPIC, 0, QueueOffset(0), 32).records
     assert [len(list(decode_records(view))) for view in views] == [2, 2, 1]
 
 
@@ -298,19 +307,23 @@ def test_records_side_by_side_share_a_view() -> None:
 def test_a_filter_looks_at_the_code_first_and_then_at_the_record() -> None:
     core = open_core(MemoryStorage(), LARGE)
     put(core, [message(n, tags="TagA" if n % 2 else "TagB") for n in range(10)])
-    result = core.reads.get(TOPIC, 0, 0, 32, RecordFilter(frozenset({TAG_A})))
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32, RecordFilter(frozenset({TAG_A})))
     assert bodies_of(result) == numbered_bodies([1, 3, 5, 7, 9])
     assert result.next_offset == 10
-    result = core.reads.get(TOPIC, 0, 0, 32, RecordFilter(frozenset({TAG_A}), b"body 7"))
+    result = core.reads.get(
+        TOPIC, 0, QueueOffset(0), 32, RecordFilter(frozenset({TAG_A}), b"body 7")
+    )
     assert bodies_of(result) == numbered_bodies([7])
-    result = core.reads.get(TOPIC, 0, 0, 32, RecordFilter(frozenset({TAG_B}), b"body 7"))
+    result = core.reads.get(
+        TOPIC, 0, QueueOffset(0), 32, RecordFilter(frozenset({TAG_B}), b"body 7")
+    )
     assert outcome(result) == (GetStatus.NO_MATCHED_MESSAGE, 10, 0, 10, 0)
 
 
 def test_a_full_batch_ends_before_the_first_message_it_does_not_take() -> None:
     core = open_core(MemoryStorage(), LARGE)
     put(core, [message(n, tags="TagA" if n in (2, 5) else "TagB") for n in range(8)])
-    result = core.reads.get(TOPIC, 0, 0, 1, RecordFilter(frozenset({TAG_A})))
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 1, RecordFilter(frozenset({TAG_A})))
     # The next one is at 5, but where the consumer goes on is behind what was taken.
     assert outcome(result) == (GetStatus.FOUND, 3, 0, 8, 1)
 
@@ -330,12 +343,12 @@ def test_an_entry_that_points_nowhere_is_passed_over(physical: int, size: int) -
     queue.buffer[20:40] = (
         physical.to_bytes(8, signed=True) + size.to_bytes(4, signed=True) + bytes(8)
     )
-    result = core.reads.get(TOPIC, 0, 0, 32)
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32)
     assert result.status is GetStatus.FOUND
     assert b"body 0" in bodies_of(result)
-    result = core.reads.get(TOPIC, 0, 1, 1)
+    result = core.reads.get(TOPIC, 0, QueueOffset(1), 1)
     assert result.status in (GetStatus.FOUND, GetStatus.MESSAGE_WAS_REMOVING)
-    assert core.reads.store_time(TOPIC, 0, 1) == -1
+    assert core.reads.store_time(TOPIC, 0, QueueOffset(1)) == -1
 
 
 # --- views outlive files --------------------------------------------------------------------
@@ -344,8 +357,8 @@ def test_an_entry_that_points_nowhere_is_passed_over(physical: int, size: int) -
 def test_views_outlive_the_segment_and_the_store(tmp_path: Path) -> None:
     core = open_core(DiskStorage(), small_config(tmp_path))
     fill_segments(core, 3)
-    result = core.reads.get(TOPIC, 0, 0, 5)
-    record = core.reads.record_at(0)
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 5)
+    record = core.reads.record_at(PhysicalOffset(0))
     expire_first_segment(core)
     assert not (tmp_path / "commitlog" / f"{0:020d}").exists()
     assert bodies_of(result) == numbered_bodies(range(5))

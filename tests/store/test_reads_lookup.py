@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import decode_records
 from rmq.store.key_hash import TopicKeys
 from rmq.testing.storage import MemoryStorage
@@ -57,8 +58,12 @@ def test_a_time_leads_to_the_message_stored_nearest_to_it() -> None:
     assert reads.offset_by_time(TOPIC, 0, START_MS + 27_000) == 27
     assert reads.offset_by_time(TOPIC, 0, START_MS + 99_000) == 34
     assert reads.offset_by_time("Other", 0, START_MS) == 0
-    assert reads.store_time(TOPIC, 0, 12) == START_MS + 12_000
-    assert reads.store_time(TOPIC, 0, 35) == reads.store_time(TOPIC, 0, -1) == -1
+    assert reads.store_time(TOPIC, 0, QueueOffset(12)) == START_MS + 12_000
+    assert (
+        reads.store_time(TOPIC, 0, QueueOffset(35))
+        == reads.store_time(TOPIC, 0, QueueOffset(-1))
+        == -1
+    )
     assert reads.earliest_store_time(TOPIC, 0) == START_MS
     assert reads.earliest_store_time("Other", 0) == -1
     assert reads.earliest_store_time_of_log() == START_MS
@@ -96,10 +101,11 @@ def test_an_empty_store_has_no_times() -> None:
 def test_the_time_of_a_record_is_found_with_every_form_of_hosts(hosts: int) -> None:
     core = open_core(MemoryStorage())
     core.append_raw(
-        0, build_record(hosts=hosts, physical_offset=0, queue_offset=0, topic=b"TopicA")
+        PhysicalOffset(0),
+        build_record(hosts=hosts, physical_offset=0, queue_offset=0, topic=b"TopicA"),
     )
     core.dispatcher.catch_up()
-    assert core.reads.store_time(TOPIC, 3, 0) == 1_700_000_000_001
+    assert core.reads.store_time(TOPIC, 3, QueueOffset(0)) == 1_700_000_000_001
     assert core.reads.earliest_store_time_of_log() == 1_700_000_000_001
 
 
@@ -110,7 +116,7 @@ def test_a_record_is_found_where_it_begins_and_nowhere_else() -> None:
     core = open_core(MemoryStorage())
     results = put_numbered(core, range(3))
     starts = {result.physical_offset: result.size for result in results}
-    for offset in range(-1, core.log.written + 2):
+    for offset in map(PhysicalOffset, range(-1, core.log.written + 2)):
         record = core.reads.record_at(offset)
         if offset in starts:
             assert record is not None
@@ -123,8 +129,8 @@ def test_a_record_is_found_where_it_begins_and_nowhere_else() -> None:
 def test_a_blank_is_no_record() -> None:
     core = open_core(MemoryStorage())
     put(core, [message_of_size(5000), message_of_size(5000)])
-    assert core.reads.record_at(5000) is None
-    assert core.reads.record_at(SEGMENT_BYTES) is not None
+    assert core.reads.record_at(PhysicalOffset(5000)) is None
+    assert core.reads.record_at(PhysicalOffset(SEGMENT_BYTES)) is not None
 
 
 # What nothing vouches for is not in this list: flags, times and hosts, and what is in topic and
@@ -134,9 +140,9 @@ def test_a_damaged_record_is_none(position: int) -> None:
     core = open_core(MemoryStorage())
     put(core, [message_of_size(1000) for _ in range(3)])
     core.log.buffer[1000 + position] ^= 0x11
-    assert core.reads.record_at(1000) is None
-    assert core.reads.record_at(0) is not None
-    assert core.reads.record_at(2000) is not None
+    assert core.reads.record_at(PhysicalOffset(1000)) is None
+    assert core.reads.record_at(PhysicalOffset(0)) is not None
+    assert core.reads.record_at(PhysicalOffset(2000)) is not None
 
 
 # --- by key ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rmq.errors import ConfigError
+from rmq.model.offsets import QueueOffset
 from rmq.store.append import AppendStatus
 from rmq.store.core import FIXED_SETTINGS
 from rmq.testing.storage import MemoryStorage
@@ -19,7 +20,7 @@ def test_limits_follow_the_new_settings() -> None:
     core.reconfigure(replace(core.config, message_bytes_max=50, transfer_count_in_memory=2))
     (refused,) = core.append([message(b"x" * 51)])
     assert refused.status is AppendStatus.MESSAGE_ILLEGAL
-    assert core.reads.get(TOPIC, 0, 0, 32).count == 2
+    assert core.reads.get(TOPIC, 0, QueueOffset(0), 32).count == 2
 
 
 @pytest.mark.parametrize("name", FIXED_SETTINGS)

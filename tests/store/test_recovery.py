@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.store import recovery
 from rmq.store.checkpoint import CheckpointTimes
 from rmq.store.core import StoreCore
@@ -490,7 +491,7 @@ def test_the_min_offset_follows_a_log_that_lost_its_beginning_while_closed() -> 
     core.follow_log()
     queue = core.queues.get(TOPIC, 0)
     assert queue is not None
-    first_record = core.reads.record_at(2 * SEGMENT_BYTES)
+    first_record = core.reads.record_at(PhysicalOffset(2 * SEGMENT_BYTES))
     assert first_record is not None
     assert queue.min_offset == first_record.queue_offset
     assert read_bodies(core) == numbered_bodies(range(queue.min_offset, count))

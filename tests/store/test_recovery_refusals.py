@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.errors import CorruptStoreError
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import decode_records
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.core import StoreCore
@@ -108,8 +109,8 @@ def test_our_own_clean_stop_is_believed_and_damage_does_not_make_garbage() -> No
     core = open_core(storage)
     assert core.recovery.records_read == 0
     assert core.log.written == 3000
-    assert core.reads.record_at(1000) is None
-    assert core.reads.record_at(2000) is not None
+    assert core.reads.record_at(PhysicalOffset(1000)) is None
+    assert core.reads.record_at(PhysicalOffset(2000)) is not None
 
 
 def test_damage_in_an_old_segment_is_not_noticed_and_does_not_make_garbage() -> None:
@@ -120,7 +121,7 @@ def test_damage_in_an_old_segment_is_not_noticed_and_does_not_make_garbage() -> 
     flip(storage, log_path(), 90)
     core = open_core(storage)
     assert core.recovery.started_at == 2 * SEGMENT_BYTES
-    assert core.reads.record_at(0) is None
+    assert core.reads.record_at(PhysicalOffset(0)) is None
     assert query_bodies(core, "key0") == []
     assert query_bodies(core, "key1") == numbered_bodies([1])
 
@@ -323,7 +324,9 @@ def forge_point(storage: MemoryStorage, physical_offset: int, queue_entries: int
     state = IndexState._make(INDEX_HEADER.unpack(storage.read(index_path)[:40]))
     times = CheckpointTimes(START_MS, START_MS, 0)
     points = RecoveryPoints(storage, POINT)
-    points.save(Point(physical_offset, queue_entries, times, index_path.name, state))
+    points.save(
+        Point(PhysicalOffset(physical_offset), queue_entries, times, index_path.name, state)
+    )
     points.close()
     checkpoint = Checkpoint(storage, ROOT / "checkpoint")
     checkpoint.save(times)

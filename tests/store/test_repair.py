@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.errors import CorruptStoreError, StoreLockedError, StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import NewMessage, decode_record
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
@@ -123,7 +124,7 @@ def test_an_offset_behind_the_damage_is_refused(
 @pytest.mark.usefixtures("results")
 def test_an_offset_outside_the_log_is_refused(tmp_path: Path, offset: int) -> None:
     with pytest.raises(StoreUnavailableError, match="the log goes from 0 to"):
-        cut_log(tmp_path, offset, tmp_path / "saved")
+        cut_log(tmp_path, PhysicalOffset(offset), tmp_path / "saved")
 
 
 @pytest.mark.usefixtures("results")
@@ -131,7 +132,7 @@ def test_what_was_saved_before_is_not_overwritten(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     saved.write_bytes(b"earlier")
     with pytest.raises(StoreUnavailableError, match="exists already"):
-        cut_log(tmp_path, 0, saved)
+        cut_log(tmp_path, PhysicalOffset(0), saved)
     assert saved.read_bytes() == b"earlier"
 
 
@@ -139,10 +140,10 @@ def test_what_was_saved_before_is_not_overwritten(tmp_path: Path) -> None:
 def test_a_store_in_use_is_not_cut(tmp_path: Path) -> None:
     core = StoreCore(config(tmp_path))
     with pytest.raises(StoreLockedError):
-        cut_log(tmp_path, 0, tmp_path / "saved")
+        cut_log(tmp_path, PhysicalOffset(0), tmp_path / "saved")
     core.close()
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailableError, match="no segments"):
-        cut_log(tmp_path, 0, tmp_path / "saved")
+        cut_log(tmp_path, PhysicalOffset(0), tmp_path / "saved")

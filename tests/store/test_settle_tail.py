@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from rmq.errors import CorruptStoreError, StorageError, StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.checkpoint import RecoveryPoints
 from rmq.store.core import Refusal
 from rmq.testing.storage import MemoryStorage
@@ -43,13 +44,15 @@ def master_log(count: int = COUNT) -> tuple[bytes, list[int]]:
     """Return the log of a master with numbered messages, and where its records end."""
     master = open_core(MemoryStorage())
     results = put_numbered(master, range(count))
-    return bytes(master.log.view_from(0) or b""), [result.end_offset for result in results]
+    return bytes(master.log.view_from(PhysicalOffset(0)) or b""), [
+        result.end_offset for result in results
+    ]
 
 
 def slave_with(data: bytes) -> tuple[MemoryStorage, StoreCore]:
     storage = MemoryStorage()
     slave = open_core(storage)
-    slave.append_raw(0, data)
+    slave.append_raw(PhysicalOffset(0), data)
     return storage, slave
 
 
@@ -80,7 +83,7 @@ def test_a_log_of_many_queues_goes_on_as_its_masters_would() -> None:
     put_varied(master, clock, range(80))
     data = b"".join(bytes(segment.buffer) for segment in master.log.segments)
     slave = open_core(MemoryStorage(now_ms=clock), clock=clock)
-    slave.append_raw(0, data[: master.log.written])
+    slave.append_raw(PhysicalOffset(0), data[: master.log.written])
     assert slave.settle_tail() == 0
     start = clock.ms
     for core in (master, slave):
@@ -133,10 +136,10 @@ def test_a_slave_that_began_later_goes_on_from_the_masters_queue_offsets() -> No
     master = open_core(MemoryStorage(now_ms=clock), clock=clock)
     put_varied(master, clock, range(90))
     slave = open_core(MemoryStorage(now_ms=clock), clock=clock)
-    slave.begin_raw(SEGMENT_BYTES)
+    slave.begin_raw(PhysicalOffset(SEGMENT_BYTES))
     for segment in list(master.log.segments)[1:]:
         stop = min(segment.end, master.log.written) - segment.first
-        slave.append_raw(segment.first, segment.buffer[:stop])
+        slave.append_raw(PhysicalOffset(segment.first), segment.buffer[:stop])
     slave.settle_tail()
     for queue in slave.queues:
         assert queue.assigned == master.queues.by_key[queue.topic, queue.queue_id].assigned
@@ -157,7 +160,7 @@ def test_with_a_transient_pool_nothing_old_comes_back() -> None:
     config = small_config(transient_pool_enabled=True, transient_pool_size=2)
     storage = MemoryStorage()
     slave = open_core(storage, config)
-    slave.append_raw(0, data[:-1])
+    slave.append_raw(PhysicalOffset(0), data[:-1])
     assert slave.settle_tail() == len(data) - 1 - ends[-2]
     put(slave, [message(b"new %d" % number) for number in range(200)])
     slave.close()
@@ -282,7 +285,7 @@ async def test_a_running_slave_becomes_a_master(mock_clock: MockClock) -> None:
         data = b"".join(bytes(segment.buffer) for segment in old.core.log.segments)
         gate = running.Gate(now.storage)
         gate.shut()
-        now.store.append_raw(0, data[: old.core.log.written - 1])
+        now.store.append_raw(PhysicalOffset(0), data[: old.core.log.written - 1])
         mock_clock.jump(10)
         # A flush of the half record is under way.
         await gate.wait_arrival()

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from rmq.errors import StorageError, StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.append import AppendResult, AppendStatus
 from rmq.store.config import FlushMode
 from rmq.store.core import Refusal, StoreCore
@@ -217,7 +218,7 @@ async def test_after_a_failed_sync_the_store_serves_reads_only_and_says_why(
             f" {ROOT}/commitlog/{0:020d}: Input/output error"
         }
         with pytest.raises(StoreUnavailableError, match="must be restarted"):
-            now.store.append_raw(0, b"")
+            now.store.append_raw(PhysicalOffset(0), b"")
         with pytest.raises(StorageError, match="Input/output error"):
             await now.store.flush()
         assert now.store.statistics().refusal is Refusal.FAILED

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.errors import DiskFullError, LogGapError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.append import AppendStatus
 from rmq.store.config import FlushMode
 from rmq.store.core import Refusal, StoreCore
@@ -75,16 +76,16 @@ async def test_bytes_of_a_master_become_messages(mock_clock: MockClock) -> None:
         await master.store.put([message(b"%d" % number) for number in range(300)])
         log = master.core.log
         sent = 0
-        while (view := log.view_from(sent)) is not None:
+        while (view := log.view_from(PhysicalOffset(sent))) is not None:
             # In pieces that end in the middle of records.
             for start in range(0, len(view), 1000):
-                slave.store.append_raw(sent + start, view[start : start + 1000])
+                slave.store.append_raw(PhysicalOffset(sent + start), view[start : start + 1000])
                 await slave.settle()
             sent += len(view)
         assert bodies_of(slave.store) == [b"%d" % number for number in range(300)]
         assert slave.store.statistics().dispatched == master.store.statistics().dispatched
         with pytest.raises(LogGapError):
-            slave.store.append_raw(sent + 1, b"x")
+            slave.store.append_raw(PhysicalOffset(sent + 1), b"x")
         # Nobody waits for them, but they do not stay in memory for long either.
         for _ in range(21):
             mock_clock.jump(0.5)

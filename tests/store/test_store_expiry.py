@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import decode_record
 from rmq.store.append import AppendStatus
 from rmq.store.core import Refusal, StoreCore
@@ -221,10 +222,10 @@ async def test_queues_and_index_follow_the_log(mock_clock: MockClock) -> None:
             now.storage.set_modified_ms(LOG_FOLDER / name, now.now.ms - 2 * HOUR_MS)
         await next_round(now, mock_clock)
         assert first_segments(now) == (7, 7)
-        got = now.store.reads.get("T", 0, 0, 10)
+        got = now.store.reads.get("T", 0, QueueOffset(0), 10)
         assert (got.status, got.min_offset, got.max_offset) == (GetStatus.OFFSET_TOO_SMALL, 7, 10)
-        assert now.store.reads.get("T", 0, 7, 10).count == 2
-        assert now.store.reads.get("T", 0, 9, 10).count == 1
+        assert now.store.reads.get("T", 0, QueueOffset(7), 10).count == 2
+        assert now.store.reads.get("T", 0, QueueOffset(9), 10).count == 1
         # Whole files only: those of offsets 0 to 5, and of the first six keys.
         assert [int(name) // 20 for name in now.storage.names(queue_folder)] == [6, 9]
         assert len(now.storage.names(index_folder)) == 2
@@ -232,7 +233,7 @@ async def test_queues_and_index_follow_the_log(mock_clock: MockClock) -> None:
     # What is left is a store like any other.
     core = StoreCore(now.core.config, storage=now.storage)
     assert core.recovery.was_clean
-    assert core.reads.get("T", 0, 7, 10).count == 2
+    assert core.reads.get("T", 0, QueueOffset(7), 10).count == 2
     (result,) = core.append([message()])
     assert result.queue_offset == 10
     core.close()
@@ -258,7 +259,7 @@ async def test_the_segment_made_ahead_is_neither_expired_nor_in_the_way(
 async def test_views_stay_valid_when_their_segment_is_deleted(mock_clock: MockClock) -> None:
     async with running(**expiring()) as now:
         await fill(now, 3)
-        got = now.store.reads.get("T", 0, 0, 2)
+        got = now.store.reads.get("T", 0, QueueOffset(0), 2)
         age_all(now)
         await next_round(now, mock_clock)
         assert first_segments(now) == (2, 2)
@@ -279,7 +280,7 @@ async def test_views_of_a_real_file_stay_valid_when_it_is_deleted(tmp_path: Path
     async with open_store(config, now_ms=lambda: now_ms[0]) as store:
         for number in range(4):
             await store.put([message(b"%d" % number + BODY)])
-        got = store.reads.get("T", 0, 0, 3)
+        got = store.reads.get("T", 0, QueueOffset(0), 3)
         log_folder = config.root / "commitlog"
         # The files were written just now, and that is long ago for a store of the far future.
         now_ms[0] = 2**42
@@ -289,7 +290,7 @@ async def test_views_of_a_real_file_stay_valid_when_it_is_deleted(tmp_path: Path
                 await trio.sleep(0.001)
         bodies = [decode_record(view).body for view in got.records]
         assert bodies == [b"%d" % number + BODY for number in range(3)]
-        assert store.reads.get("T", 0, 3, 1).count == 1
+        assert store.reads.get("T", 0, QueueOffset(3), 1).count == 1
 
 
 # --- faults ---------------------------------------------------------------------------------
@@ -312,7 +313,7 @@ async def test_a_file_that_cannot_be_deleted_is_reported_and_goes_before_any_oth
         assert result.status is AppendStatus.PUT_OK
         # With a gap behind the file that stayed the store would not open again.
         core = StoreCore(now.core.config, storage=storage.kill())
-        assert core.reads.get("T", 0, 5, 1).count == 1
+        assert core.reads.get("T", 0, QueueOffset(5), 1).count == 1
         core.release()
         await next_round(now, mock_clock)
         assert first_segments(now)[1] == 2

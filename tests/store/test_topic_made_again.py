@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import TOPIC, message, open_core, put, read_bodies
 
@@ -33,9 +34,9 @@ def test_a_slave_follows_its_master() -> None:
     put(master, [message(number) for number in range(7)])
     master.delete_topic(TOPIC)
     put(master, [message(b"new"), message(b"newer")])
-    view = master.log.view_from(0)
+    view = master.log.view_from(PhysicalOffset(0))
     assert view is not None
-    slave.append_raw(0, bytes(view))
+    slave.append_raw(PhysicalOffset(0), bytes(view))
     while slave.dispatcher.catch_up():
         pass
     assert read_bodies(slave) == read_bodies(master) == [b"new", b"newer"]

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.commit_log import CommitLog
 from rmq.store.transient_pool import TransientPool
 from rmq.testing.storage import MemoryStorage
@@ -65,11 +66,11 @@ def test_messages_are_seen_when_they_are_committed() -> None:
     assert core.dispatcher.dispatched == 0
     assert core.queues.get(TOPIC, 0) is not None
     assert read_bodies(core) == []
-    assert core.reads.record_at(0) is None
+    assert core.reads.record_at(PhysicalOffset(0)) is None
     assert core.plan_flush() is None
     log.commit()
     assert (log.readable, log.uncommitted) == (end, 0)
-    assert core.reads.record_at(0) is not None
+    assert core.reads.record_at(PhysicalOffset(0)) is not None
     # Dispatch follows what can be read.
     assert read_bodies(core) == []
     assert not core.dispatcher.catch_up()
@@ -130,7 +131,7 @@ def test_a_commit_in_the_middle_makes_a_part_readable() -> None:
     # The next one begins another segment; the end of the first is not committed yet.
     put(core, [message_of_size(3000)])
     assert (core.log.readable, core.log.written) == (3000, SEGMENT_BYTES + 3000)
-    assert core.log.view(0, 3001) is None
+    assert core.log.view(PhysicalOffset(0), 3001) is None
     core.log.commit()
     assert core.log.readable == core.log.written
     core.dispatcher.catch_up()
@@ -193,9 +194,9 @@ def test_a_batch_and_raw_bytes_go_through_the_pool() -> None:
     core.append_batch([message(1), message(2)])
     assert core.log.readable == 0
     core.log.commit()
-    data = bytes(core.log.view(0, core.log.written) or b"")
+    data = bytes(core.log.view(PhysicalOffset(0), core.log.written) or b"")
     slave = open_core(MemoryStorage(), POOLED)
-    slave.append_raw(0, data)
+    slave.append_raw(PhysicalOffset(0), data)
     assert slave.log.readable == 0
     slave.log.commit()
     slave.dispatcher.catch_up()
@@ -207,14 +208,14 @@ def test_a_log_that_gets_another_end_keeps_the_buffer_of_its_segment_and_returns
 ):
     pool = TransientPool(3, SEGMENT_BYTES, lock=False)
     log = CommitLog(POOLED, MemoryStorage(), pool)
-    log.append_raw(0, bytes(range(200)))
+    log.append_raw(PhysicalOffset(0), bytes(range(200)))
     log.commit()
     log.roll()
     log.append_raw(log.written, b"in the next segment")
     assert pool.available == 1
-    log.set_end(100, flushed=100)
+    log.set_end(PhysicalOffset(100), flushed=PhysicalOffset(100))
     assert pool.available == 2
-    log.append_raw(100, b"new")
+    log.append_raw(PhysicalOffset(100), b"new")
     assert (log.written, log.readable) == (103, 100)
     log.commit()
     assert bytes(log.segments[0].buffer[:200]) == bytes(range(100)) + b"new" + bytes(97)

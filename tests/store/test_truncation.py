@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.errors import CorruptStoreError, StorageError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.checkpoint import Checkpoint, decode_point
 from rmq.store.core import StoreCore
 from rmq.store.layout import RECOVERY_POINT_SLOT_BYTES, RecoveryPoint
@@ -173,7 +174,7 @@ def test_the_checkpoint_does_not_tell_of_records_that_are_gone(
     clock = Clock()
     storage, core = filled(clock)
     ends = record_ends(core)
-    last = core.reads.record_at(ends[29])
+    last = core.reads.record_at(PhysicalOffset(ends[29]))
     assert last is not None
     if stop is None:
         core.close()
@@ -300,14 +301,14 @@ def test_a_slave_that_was_killed_within_a_record_can_be_cut() -> None:
     ends = record_ends(master)
     storage = MemoryStorage(now_ms=clock)
     slave = open_core(storage, clock=clock)
-    slave.append_raw(0, data[: ends[80] + 50])
+    slave.append_raw(PhysicalOffset(0), data[: ends[80] + 50])
     slave.dispatcher.catch_up()
     expected = left_below(slave, ends[50])
     kill(slave)
     request(storage, ends[50])
     slave = open_core(storage, clock=clock)
     assert_cut(slave, storage, expected, ends[50])
-    slave.append_raw(ends[50], data[ends[50] :])
+    slave.append_raw(PhysicalOffset(ends[50]), data[ends[50] :])
     while slave.dispatcher.catch_up():
         pass
     assert left_below(slave, master.log.written) == left_below(master, master.log.written)
@@ -323,7 +324,7 @@ def begins_anew(storage: MemoryStorage, clock: Clock) -> None:
     assert not storage.names(ROOT / "commitlog")
     assert not storage.names(ROOT / "consumequeue")
     assert not storage.names(ROOT / "index")
-    core.begin_raw(5 * SEGMENT_BYTES)
+    core.begin_raw(PhysicalOffset(5 * SEGMENT_BYTES))
     assert core.log.written == core.dispatcher.dispatched == 5 * SEGMENT_BYTES
     core.close()
 
@@ -481,7 +482,7 @@ def test_an_end_before_the_begin_of_the_log_is_refused() -> None:
     clock = Clock()
     storage = MemoryStorage(now_ms=clock)
     core = open_core(storage, clock=clock)
-    core.begin_raw(2 * SEGMENT_BYTES)
+    core.begin_raw(PhysicalOffset(2 * SEGMENT_BYTES))
     core.settle_tail()
     put_numbered(core, range(5))
     core.close()

@@ -13,13 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.waits import WatermarkWaits
 
 
 def waits_of(*waits: tuple[int, float, str]) -> WatermarkWaits[str]:
     waiting = WatermarkWaits[str]()
     for offset, deadline, token in waits:
-        waiting.add(offset, deadline, token)
+        waiting.add(PhysicalOffset(offset), deadline, token)
     return waiting
 
 
@@ -30,7 +31,7 @@ def test_nobody_waits_at_first() -> None:
     waiting = WatermarkWaits[str]()
     assert len(waiting) == 0
     assert waiting.next_deadline() is None
-    assert waiting.advance(10**18) == []
+    assert waiting.advance(PhysicalOffset(10**18)) == []
     assert waiting.expire(math.inf) == []
     assert waiting.fail_all() == []
 
@@ -44,7 +45,7 @@ def test_nobody_waits_at_first() -> None:
     ],
 )
 def test_an_offset_is_reached_when_the_mark_is_at_it(mark: int, reached: list[str]) -> None:
-    assert waits_of((100, 5.0, "a")).advance(mark) == reached
+    assert waits_of((100, 5.0, "a")).advance(PhysicalOffset(mark)) == reached
 
 
 @pytest.mark.parametrize(
@@ -75,18 +76,18 @@ def test_reached_and_expired_come_in_order_and_equal_ones_as_added(
     by_offset = WatermarkWaits[int]()
     by_deadline = WatermarkWaits[int]()
     for token, key in enumerate(offsets):
-        by_offset.add(key, 0.0, token)
-        by_deadline.add(0, float(key), token)
-    assert by_offset.advance(40) == order
+        by_offset.add(PhysicalOffset(key), 0.0, token)
+        by_deadline.add(PhysicalOffset(0), float(key), token)
+    assert by_offset.advance(PhysicalOffset(40)) == order
     assert by_deadline.expire(40.0) == order
 
 
 def test_a_token_is_handed_out_once_whichever_way_comes_first() -> None:
     waiting = waits_of((10, 5.0, "flushed"), (20, 1.0, "late"), (30, 9.0, "failed"))
-    assert waiting.advance(10) == ["flushed"]
+    assert waiting.advance(PhysicalOffset(10)) == ["flushed"]
     assert waiting.expire(5.0) == ["late"]
     assert waiting.fail_all() == ["failed"]
-    assert waiting.advance(30) == []
+    assert waiting.advance(PhysicalOffset(30)) == []
     assert waiting.expire(9.0) == []
     assert waiting.fail_all() == []
 
@@ -94,7 +95,7 @@ def test_a_token_is_handed_out_once_whichever_way_comes_first() -> None:
 def test_the_next_deadline_passes_over_those_who_got_their_answer() -> None:
     waiting = waits_of((10, 1.0, "a"), (20, 3.0, "b"), (30, 2.0, "c"))
     assert waiting.next_deadline() == 1.0
-    waiting.advance(10)
+    waiting.advance(PhysicalOffset(10))
     assert waiting.next_deadline() == 2.0
     waiting.discard("c")
     assert waiting.next_deadline() == 3.0
@@ -110,12 +111,12 @@ def test_a_discarded_token_is_not_handed_out() -> None:
     waiting = waits_of((10, 1.0, "gone"), (20, 2.0, "here"))
     waiting.discard("gone")
     assert len(waiting) == 1
-    assert waiting.advance(20) == ["here"]
+    assert waiting.advance(PhysicalOffset(20)) == ["here"]
 
 
 def test_discarding_a_token_that_got_its_answer_is_no_error() -> None:
     waiting = waits_of((10, 1.0, "a"), (20, 2.0, "b"))
-    waiting.advance(10)
+    waiting.advance(PhysicalOffset(10))
     waiting.discard("a")
     waiting.discard("never seen")
     assert len(waiting) == 1
@@ -124,18 +125,18 @@ def test_discarding_a_token_that_got_its_answer_is_no_error() -> None:
 def test_a_discarded_token_may_wait_again_for_another_offset() -> None:
     waiting = waits_of((10, 1.0, "a"))
     waiting.discard("a")
-    waiting.add(20, 2.0, "a")
+    waiting.add(PhysicalOffset(20), 2.0, "a")
     assert waiting.next_deadline() == 2.0
     assert waiting.expire(1.0) == []
-    assert waiting.advance(10) == []
-    assert waiting.advance(20) == ["a"]
+    assert waiting.advance(PhysicalOffset(10)) == []
+    assert waiting.advance(PhysicalOffset(20)) == ["a"]
 
 
 @pytest.mark.parametrize("key", [10, 70], ids=["before the others", "after the others"])
 def test_the_next_deadline_is_not_that_of_a_wait_given_up_for_another(key: int) -> None:
     waiting = waits_of((0, 50.0, "other"), (0, float(key), "a"))
     waiting.discard("a")
-    waiting.add(0, 60.0, "a")
+    waiting.add(PhysicalOffset(0), 60.0, "a")
     assert waiting.next_deadline() == 50.0
     waiting.discard("other")
     assert waiting.next_deadline() == 60.0
@@ -146,33 +147,33 @@ def test_order_outlives_a_sweep(step: int) -> None:
     tokens = list(range(1000))
     waiting = WatermarkWaits[int]()
     for token in tokens[::step]:
-        waiting.add(token, float(token), token)
+        waiting.add(PhysicalOffset(token), float(token), token)
     kept = tokens[::4]
     for token in set(tokens) - set(kept):
         waiting.discard(token)
-    assert waiting.advance(500) == [token for token in kept if token <= 500]
+    assert waiting.advance(PhysicalOffset(500)) == [token for token in kept if token <= 500]
     assert waiting.expire(750.0) == [token for token in kept if 500 < token <= 750]
-    assert waiting.advance(1000) == [token for token in kept if token > 750]
+    assert waiting.advance(PhysicalOffset(1000)) == [token for token in kept if token > 750]
 
 
 def test_a_token_cannot_wait_twice() -> None:
     waiting = waits_of((10, 1.0, "a"))
     with pytest.raises(AssertionError, match="'a' is waiting already"):
-        waiting.add(20, 2.0, "a")
+        waiting.add(PhysicalOffset(20), 2.0, "a")
 
 
 def test_tokens_need_no_order() -> None:
     waiting = WatermarkWaits[complex]()
     for token in (2j, 1j, 3j):
-        waiting.add(10, 1.0, token)
-    waiting.add(5, 0.5, 4j)
-    assert waiting.advance(10) == [4j, 2j, 1j, 3j]
+        waiting.add(PhysicalOffset(10), 1.0, token)
+    waiting.add(PhysicalOffset(5), 0.5, 4j)
+    assert waiting.advance(PhysicalOffset(10)) == [4j, 2j, 1j, 3j]
 
 
 def test_a_mark_that_goes_back_reaches_nobody() -> None:
     waiting = waits_of((10, 1.0, "a"), (20, 2.0, "b"))
-    waiting.advance(10)
-    assert waiting.advance(5) == []
+    waiting.advance(PhysicalOffset(10))
+    assert waiting.advance(PhysicalOffset(5)) == []
     assert len(waiting) == 1
 
 
@@ -208,8 +209,8 @@ def test_answered_waits_leave_no_memory_behind_though_their_deadlines_are_far(
     before = blocks_in_use()
     for first in range(0, count, batch):
         for offset in range(first, first + batch):
-            waiting.add(offset, 1e9 + offset, offset)
-        assert len(waiting.advance(first + batch - 1)) == batch
+            waiting.add(PhysicalOffset(offset), 1e9 + offset, offset)
+        assert len(waiting.advance(PhysicalOffset(first + batch - 1))) == batch
     assert len(waiting) == 0
     assert blocks_in_use() - before < BLOCKS_MAX
 
@@ -226,11 +227,11 @@ def test_one_who_waits_on_does_not_keep_those_who_got_their_answer(
     offset: int, deadline: float
 ) -> None:
     waiting = WatermarkWaits[int]()
-    waiting.add(offset, deadline, -1)
+    waiting.add(PhysicalOffset(offset), deadline, -1)
     before = blocks_in_use()
     for token in range(50_000):
-        waiting.add(token, 1e6 + token, token)
-        assert waiting.advance(token) == [token]
+        waiting.add(PhysicalOffset(token), 1e6 + token, token)
+        assert waiting.advance(PhysicalOffset(token)) == [token]
     assert blocks_in_use() - before < BLOCKS_MAX
     assert waiting.fail_all() == [-1]
 
@@ -244,25 +245,25 @@ def test_tokens_that_keep_coming_back_leave_no_memory_behind(falling: bool) -> N
         token = "ab"[place % 2]
         key = 10**6 - place if falling else place
         waiting.discard(token)
-        waiting.add(key, float(key), token)
+        waiting.add(PhysicalOffset(key), float(key), token)
     assert blocks_in_use() - before < BLOCKS_MAX
-    assert waiting.advance(10**6) == (["b", "a"] if falling else ["a", "b"])
+    assert waiting.advance(PhysicalOffset(10**6)) == (["b", "a"] if falling else ["a", "b"])
 
 
 @pytest.mark.parametrize("way", ["expire", "discard", "fail_all"])
 def test_no_other_way_out_leaves_memory_behind_either(way: str) -> None:
     waiting = WatermarkWaits[int]()
-    waiting.add(0, math.inf, -1)
+    waiting.add(PhysicalOffset(0), math.inf, -1)
     before = blocks_in_use()
     for token in range(50_000):
-        waiting.add(10**12 + token, float(token), token)
+        waiting.add(PhysicalOffset(10**12 + token), float(token), token)
         if way == "expire":
             assert waiting.expire(float(token)) == [token]
         elif way == "discard":
             waiting.discard(token)
         else:
             assert waiting.fail_all() == [-1, token]
-            waiting.add(0, math.inf, -1)
+            waiting.add(PhysicalOffset(0), math.inf, -1)
     assert len(waiting) == 1
     assert blocks_in_use() - before < BLOCKS_MAX
 
@@ -290,7 +291,7 @@ class WaitsAgainstAList(RuleBasedStateMachine):
         self.next_token = 1000
 
     def _add(self, offset: int, deadline: float, token: int) -> None:
-        self.waiting.add(offset, deadline, token)
+        self.waiting.add(PhysicalOffset(offset), deadline, token)
         self.model.append(PlainWait(offset, deadline, token))
 
     def _take(self, taken: list[PlainWait]) -> list[int]:
@@ -323,7 +324,7 @@ class WaitsAgainstAList(RuleBasedStateMachine):
     @rule(mark=st.integers(-100, 300))
     def advance(self, mark: int) -> None:
         reached = sorted((w for w in self.model if w.offset <= mark), key=lambda w: w.offset)
-        assert self.waiting.advance(mark) == self._take(reached)
+        assert self.waiting.advance(PhysicalOffset(mark)) == self._take(reached)
 
     @rule(now=st.integers(-100, 300))
     def expire(self, now: int) -> None:

@@ -16,6 +16,7 @@ from numbered_runs import is_batch, new_messages
 from stored_message import from_record
 
 from interop.support.cases import MismatchError, expect, expect_true
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import decode_records
 from rmq.model.record_layout import BLANK_BYTES
 from rmq.store.append import AppendStatus
@@ -76,7 +77,7 @@ def read_all(core: StoreCore) -> Readings:
     readings: Readings = {}
     for queue in core.queues:
         messages = readings.setdefault((queue.topic, queue.queue_id), [])
-        offset = int(queue.min_offset)
+        offset = queue.min_offset
         while offset < queue.next_offset:
             result = core.reads.get(queue.topic, queue.queue_id, offset, _GET_COUNT)
             expect_true(f"messages at {offset} of {queue.topic}", result.next_offset > offset)
@@ -145,7 +146,7 @@ def foresee_stock_recovery(place: StorePlace) -> StockRecovery:
         starts = [
             segment.first
             for segment in segments
-            for head in islice(reader.heads(segment.first), 1)
+            for head in islice(reader.heads(PhysicalOffset(segment.first)), 1)
             if head.store_ms <= checkpoint.min_ms
         ]
         start = max(starts, default=segments[0].first)

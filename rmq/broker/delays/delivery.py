@@ -29,6 +29,7 @@ import trio
 from rmq.broker.delays.file import SavedDelays
 from rmq.broker.tables.progress_trail import ProgressTrail
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.offsets import ConsumerOffset, PhysicalOffset
 from rmq.model.properties import REAL_QUEUE_ID, REAL_TOPIC
 from rmq.model.record import NewMessage
 from rmq.remoting.bodies import DelayOffsetSerializeWrapper
@@ -72,12 +73,12 @@ class DelayDelivery:
         self._stats = stats
         self._store_stats = stats.store
         self._now_ms = now_ms
-        self._offsets: dict[int, int] = {}
+        self._offsets: dict[int, ConsumerOffset] = {}
         """By level, the queue offset of the first message not yet delivered."""
-        self._undurable: dict[int, deque[tuple[int, int]]] = {}
+        self._undurable: dict[int, deque[tuple[PhysicalOffset, ConsumerOffset]]] = {}
         """By level, where in the log deliveries end and the queue offset behind them."""
-        self._durable: dict[int, int] = {}
-        self._rests_on = 0
+        self._durable: dict[int, ConsumerOffset] = {}
+        self._rests_on = PhysicalOffset(0)
         """Where in the log the deliveries end that `_durable` tells of."""
         self._trail = ProgressTrail()
         self._refused: dict[int, str] = {}
@@ -97,7 +98,7 @@ class DelayDelivery:
         self._trail.load(saved.trail)
         self._rests_on = self._trail.last_end
 
-    def begin_trail(self, log_end: int) -> None:
+    def begin_trail(self, log_end: PhysicalOffset) -> None:
         """Take loaded progress of a file that does not say on what it rests, that of a stock broker
         for instance, for that of a log which ends at `log_end`.
         """
@@ -106,7 +107,7 @@ class DelayDelivery:
             self._trail.note(log_end, self._durable)
             self._changes += 1
 
-    def adopt(self, offsets: Mapping[int, int], log_end: int) -> None:
+    def adopt(self, offsets: Mapping[int, int], log_end: PhysicalOffset) -> None:
         """Take over the progress of a master; it never goes back.
 
         What the master has delivered by then lies before `log_end`, which the log here must have
@@ -116,7 +117,7 @@ class DelayDelivery:
         assert not self.is_started, "who delivers knows better than any other broker"
         for level, offset in offsets.items():
             if offset > self._offsets.get(level, -1):
-                self._advance(level, offset, log_end)
+                self._advance(level, ConsumerOffset(offset), log_end)
 
     def _go_on_at(self, offsets: Mapping[int, int]) -> None:
         """Have this progress and no other, as far as the queues go."""
@@ -124,7 +125,7 @@ class DelayDelivery:
         self._durable = dict(self._offsets)
         self._undurable.clear()
 
-    def _within(self, level: int, offset: int) -> int:
+    def _within(self, level: int, offset: int) -> ConsumerOffset:
         """Return saved progress as far as its queue goes: what a power cut took was not delivered.
 
         Saved by this broker it never goes further, by a stock one it may; and that of a master may
@@ -134,7 +135,7 @@ class DelayDelivery:
         end = 0 if queue is None else queue.next_offset
         if offset > end:
             logger.warning("delay level %d was at %d, but its queue ends at %d", level, offset, end)
-        return max(0, min(offset, end))
+        return ConsumerOffset(max(0, min(offset, end)))
 
     def render(self) -> str:
         """Return the progress to be saved: as far as its outcome is on disk."""
@@ -256,7 +257,7 @@ class DelayDelivery:
         first = offset = self._offset_in(queue, level)
         delay_ms = self._levels_ms[level - 1]
         taken = size = 0
-        log_end: int | None = None
+        log_end: PhysicalOffset | None = None
         next_due_ms: int | None = None
         while offset < queue.next_offset:
             if offset - first >= _STEP_MESSAGES or size >= _STEP_BYTES:
@@ -267,7 +268,7 @@ class DelayDelivery:
                 logger.error(
                     "delay level %d has no entry at offset %d; it is skipped", level, offset
                 )
-                offset = min(queue.start_of_next_segment(offset), queue.next_offset)
+                offset = ConsumerOffset(min(queue.start_of_next_segment(offset), queue.next_offset))
                 continue
             physical, _, due_ms = entry
             # What lies further ahead than the delay itself was written by another clock.
@@ -313,9 +314,9 @@ class DelayDelivery:
             self._refused[level] = reason
             logger.warning("delivery of delay level %d is tried again: %s", level, reason)
 
-    def _offset_in(self, queue: ConsumeQueue, level: int) -> int:
+    def _offset_in(self, queue: ConsumeQueue, level: int) -> ConsumerOffset:
         """Return where to go on in a level, within what the queue has."""
-        offset = self._offsets.get(level, 0)
+        offset = self._offsets.get(level, ConsumerOffset(0))
         if queue.min_offset <= offset <= queue.next_offset:
             return offset
         if level in self._offsets:
@@ -328,15 +329,16 @@ class DelayDelivery:
                 queue.next_offset,
                 queue.min_offset,
             )
-        self._advance(level, queue.min_offset, None)
-        return queue.min_offset
+        offset = ConsumerOffset(queue.min_offset)
+        self._advance(level, offset, None)
+        return offset
 
-    def _advance(self, level: int, offset: int, log_end: int | None) -> None:
+    def _advance(self, level: int, offset: ConsumerOffset, log_end: PhysicalOffset | None) -> None:
         """Note that a level has come to `offset`; what it delivered ends at `log_end`."""
         self._offsets[level] = offset
         done = self._undurable.setdefault(level, deque())
         if log_end is None:
-            log_end = done[-1][0] if done else 0
+            log_end = done[-1][0] if done else PhysicalOffset(0)
         done.append((log_end, offset))
 
     def _queue(self, level: int) -> ConsumeQueue | None:

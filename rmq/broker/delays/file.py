@@ -9,6 +9,7 @@ import msgspec
 
 from rmq.broker.tables.progress_trail import ProgressTrail
 from rmq.model import fastjson
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import DelayOffsetSerializeWrapper
 from rmq.remoting.header import Int32, Int64
 
@@ -28,7 +29,7 @@ class SavedDelays(DelayOffsetSerializeWrapper, frozen=True, kw_only=True):
         return fastjson.pretty(body).decode()
 
 
-def progress_after_cut(text: str, log_end: int) -> str | None:
+def progress_after_cut(text: str, log_end: PhysicalOffset) -> str | None:
     """Return what the file is to say when the log was cut at `log_end`; None: what it says.
 
     Messages whose deliveries are gone are delivered again. Raises `BodyError` or
@@ -48,4 +49,4 @@ def progress_after_cut(text: str, log_end: int) -> str | None:
                 offset,
                 left.get(level, 0),
             )
-    return SavedDelays(offset_table=left, trail=trail.table()).text()
+    return SavedDelays(offset_table=dict(left), trail=trail.table()).text()

@@ -16,6 +16,7 @@ from rmq.broker.tables.offsets_body import LOG_END_FIELD
 from rmq.broker.tables.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
+from rmq.model.offsets import ConsumerOffset, QueueOffset
 from rmq.model.record import parse_message_id
 from rmq.remoting.bodies import QueryCorrectionOffsetBody
 from rmq.remoting.codes import LanguageCode, ResponseCode
@@ -133,7 +134,7 @@ class ConsumerHandlers:
         self._offsets.order_reset(
             header.group,
             header.topic,
-            {queue.queue_id: offset for queue, offset in body.offset_table.items()},
+            {queue.queue_id: ConsumerOffset(offset) for queue, offset in body.offset_table.items()},
         )
         request.reply(body=body.encode())
 
@@ -141,11 +142,11 @@ class ConsumerHandlers:
         """308 QUERY_CORRECTION_OFFSET: the lowest offsets of all groups."""
         header = request.header
         lowest = self._offsets.min_offsets(header.topic, header.filter_groups, self._min_offset)
-        request.reply(body=QueryCorrectionOffsetBody(correction_offsets=lowest).encode())
+        request.reply(body=QueryCorrectionOffsetBody(correction_offsets=dict(lowest)).encode())
 
-    def _min_offset(self, topic: str, queue_id: int) -> int:
+    def _min_offset(self, topic: str, queue_id: int) -> QueueOffset:
         queue = self._store.queues.get(topic, queue_id)
-        return 0 if queue is None else queue.min_offset
+        return QueueOffset(0) if queue is None else queue.min_offset
 
     def clone(self, request: Request[CloneGroupOffsetRequest]) -> None:
         """314 CLONE_GROUP_OFFSET: one group goes on where another is."""

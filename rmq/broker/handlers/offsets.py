@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from rmq.errors import RefusedError
+from rmq.model.offsets import ConsumerOffset, QueueOffset
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import ADMIN, CLIENT_MANAGEMENT
 from rmq.remoting.headers import (
@@ -74,7 +75,8 @@ class OffsetHandlers:
         if offset < 0:
             queue = self._store.queues.get(header.topic, header.queue_id)
             if queue is not None and (
-                queue.min_offset > 0 or self._reads.is_on_disk(header.topic, header.queue_id, 0)
+                queue.min_offset > 0
+                or self._reads.is_on_disk(header.topic, header.queue_id, QueueOffset(0))
             ):
                 request.reply(
                     EmptyHeader(),
@@ -82,7 +84,7 @@ class OffsetHandlers:
                     remark="Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
                 )
                 return
-            offset = 0
+            offset = ConsumerOffset(0)
         request.reply(QueryConsumerOffsetResponse(offset=offset))
 
     def update(self, request: Request[UpdateConsumerOffsetRequest]) -> None:
@@ -108,7 +110,7 @@ class OffsetHandlers:
             header.consumer_group,
             header.topic,
             header.queue_id,
-            header.commit_offset,
+            ConsumerOffset(header.commit_offset),
         )
         request.reply(EmptyHeader())
 

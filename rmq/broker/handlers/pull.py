@@ -23,7 +23,7 @@ from rmq.broker.pulling.sql_filter import SqlSyntaxError
 from rmq.broker.sending.checks import SEE_FAQ
 from rmq.errors import RefusedError
 from rmq.model.names import MASTER_ID, OFFSET_MOVED_TOPIC, SCHEDULE_TOPIC
-from rmq.model.offsets import QueueOffset
+from rmq.model.offsets import ConsumerOffset, QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.pull_flags import FLAG_COMMIT_OFFSET, FLAG_SUBSCRIPTION, FLAG_SUSPEND
 from rmq.model.queues import MessageQueue
@@ -198,9 +198,9 @@ class PullHandlers:
             # Delayed messages are always waited for, by the one who delivers them.
             queue.is_watched = False
 
-    def _max_offset(self, topic: str, queue_id: int) -> int:
+    def _max_offset(self, topic: str, queue_id: int) -> QueueOffset:
         queue = self._store.queues.get(topic, queue_id)
-        return 0 if queue is None else queue.next_offset
+        return QueueOffset(0) if queue is None else queue.next_offset
 
     # --- one pull ----------------------------------------------------------------------------
 
@@ -230,8 +230,9 @@ class PullHandlers:
         group = self._check(request)
         subscription = self._subscription(header, group)
         message_filter = self._filter(header, subscription)
+        offset = QueueOffset(header.queue_offset)
         result = self._reads.get(
-            header.topic, header.queue_id, header.queue_offset, header.max_msg_nums, message_filter
+            header.topic, header.queue_id, offset, header.max_msg_nums, message_filter
         )
         status = result.status
         code = _CODES.get(status)
@@ -279,7 +280,9 @@ class PullHandlers:
                 self._report_moved(header, result)
                 # The consumer is sent there, and slaves are to know that it was not by mistake.
                 self._offsets.order_reset(
-                    header.consumer_group, header.topic, {header.queue_id: result.next_offset}
+                    header.consumer_group,
+                    header.topic,
+                    {header.queue_id: ConsumerOffset(result.next_offset)},
                 )
             elif not config.offset_check_in_slave:
                 code = ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -395,7 +398,8 @@ class PullHandlers:
 
     def _commit(self, request: Request[PullMessageRequest]) -> None:
         header = request.header
-        topic, queue_id, offset = header.topic, header.queue_id, header.commit_offset
+        topic, queue_id = header.topic, header.queue_id
+        offset = ConsumerOffset(header.commit_offset)
         if self._parting.is_other(topic, queue_id, offset) or self._is_foreign(request, offset):
             return
         self._offsets.commit(request.channel.peer, header.consumer_group, topic, queue_id, offset)
@@ -552,7 +556,7 @@ class PullHandlers:
             if result.next_offset < result.max_offset:
                 # Whoever has got everything is not behind, however old the last message is.
                 stored_ms = self._reads.store_time(
-                    header.topic, header.queue_id, result.next_offset - 1
+                    header.topic, header.queue_id, QueueOffset(result.next_offset - 1)
                 )
                 behind_ms = self._now_ms() - stored_ms if stored_ms > 0 else 0
             self._stats.record_fall(

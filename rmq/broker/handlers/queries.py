@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from rmq.errors import RefusedError
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import QUERY
 from rmq.remoting.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
@@ -60,7 +61,7 @@ class QueryHandlers:
 
     def by_offset(self, request: Request[ViewMessageRequest]) -> None:
         """33 VIEW_MESSAGE_BY_ID: the message whose record begins at a physical offset."""
-        offset = request.header.offset
+        offset = PhysicalOffset(request.header.offset)
         reads = self._store.reads
         # Only a sound record counts: an offset may come from another broker, or from anywhere.
         record = reads.record_at(offset) if offset >= 0 else None

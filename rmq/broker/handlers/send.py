@@ -25,6 +25,7 @@ from rmq.broker.sending.topics import SendTopics
 from rmq.errors import RefusedError
 from rmq.model.named_master import MASTER_FIELD
 from rmq.model.names import RETRY_PREFIX
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import ResponseCode
@@ -207,7 +208,7 @@ class SendHandlers:
         counts: dict[tuple[str, int], list[int]] = {}
         is_immediate = self._acknowledger.is_immediate
         waiting: list[tuple[SendRequest, Header]] = []
-        end_offset = 0
+        end_offset = PhysicalOffset(0)
         for request, message, result in zip(requests, messages, results, strict=True):
             if result.status is not _PUT_OK:
                 self._answer_failure(request, result)
@@ -330,7 +331,9 @@ class SendHandlers:
 
     # --- answers -----------------------------------------------------------------------------
 
-    def _answer_when_safe(self, waiting: list[tuple[SendRequest, Header]], end_offset: int) -> None:
+    def _answer_when_safe(
+        self, waiting: list[tuple[SendRequest, Header]], end_offset: PhysicalOffset
+    ) -> None:
         """Answer sends when the log is safe up to `end_offset`."""
         requests = [request for request, _ in waiting]
         headers = [header for _, header in waiting]

@@ -16,6 +16,7 @@ from rmq.broker.sending import properties as inbound
 from rmq.broker.sending.topics import SendTopics
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC, dlq_topic, retry_topic
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import WAIT, encode_properties
 from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
@@ -77,7 +78,8 @@ class SendBackHandlers:
         if group.retry_queue_nums <= 0:
             request.reply()
             return
-        record = self._store.reads.record_at(header.offset) if header.offset >= 0 else None
+        offset = PhysicalOffset(header.offset)
+        record = self._store.reads.record_at(offset) if offset >= 0 else None
         times_max = send_checks.attempts_max(
             group, header.max_reconsume_times, request.command.version
         )

@@ -16,6 +16,7 @@ import trio
 
 from rmq.broker.stats.runtime_info import Load, runtime_info, store_facts
 from rmq.errors import RefusedError
+from rmq.model.offsets import QueueOffset
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies.groups import GroupList
 from rmq.remoting.bodies.kv import KVTable
@@ -304,7 +305,7 @@ class StatisticsHandlers:
         """Return when a message was stored, -1 if there is none at that offset."""
         if offset < 0:
             return -1
-        return self._store.reads.store_time(queue.topic, queue.queue_id, offset)
+        return self._store.reads.store_time(queue.topic, queue.queue_id, QueueOffset(offset))
 
     def _progress(self, group: str, queue: MessageQueue) -> OffsetWrapper:
         consumer_offset = max(0, self._offsets.query(group, queue.topic, queue.queue_id))

@@ -13,6 +13,7 @@ from rmq.broker.config import BrokerRole
 from rmq.broker.handlers.tables import answer_table
 from rmq.errors import RefusedError
 from rmq.model.names import SCHEDULE_TOPIC
+from rmq.model.offsets import QueueOffset
 from rmq.remoting.bodies import (
     ConsumeQueueData,
     QueryConsumeQueueResponseBody,
@@ -221,7 +222,7 @@ class TopicHandlers:
             return
         rows: list[ConsumeQueueData] = []
         for offset in range(header.index, header.index + max(0, min(header.count, ENTRIES_MAX))):
-            entry = queue.entry(offset) if offset < queue.next_offset else None
+            entry = queue.entry(QueueOffset(offset)) if offset < queue.next_offset else None
             if entry is None:
                 break
             physical, size, tags_code = entry

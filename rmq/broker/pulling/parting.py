@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rmq.model.offsets import PhysicalOffset, QueueOffset
     from rmq.store.store import MessageStore
 
 YOUNG_S: Final = 90.0
@@ -48,7 +49,7 @@ class Parting:
     def __init__(
         self,
         store: MessageStore,
-        partings: Callable[[], Sequence[int]],
+        partings: Callable[[], Sequence[PhysicalOffset]],
         *,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -96,7 +97,7 @@ class Parting:
     def _is_young(self, began_ms: int) -> bool:
         return self._now_ms() < began_ms + YOUNG_S * 1000
 
-    def _has_young_begin(self, parting: int) -> bool:
+    def _has_young_begin(self, parting: PhysicalOffset) -> bool:
         """Tell whether an epoch is young, or has no message yet."""
         first_ms = self._first_ms.get(parting)
         if first_ms is None:
@@ -134,16 +135,18 @@ class Parting:
         begin = self._begin_of(topic, queue_id, self._parted_at())
         return begin is not None and offset > begin
 
-    def _parted_at(self) -> int | None:
+    def _parted_at(self) -> PhysicalOffset | None:
         """Return where the first young epoch began, or the last one; None in the very first."""
-        parted_at: int | None = None
+        parted_at: PhysicalOffset | None = None
         for parting in reversed(self._partings()):
             if parted_at is not None and not self._has_young_begin(parting):
                 break
             parted_at = parting
         return parted_at
 
-    def _begin_of(self, topic: str, queue_id: int, parted_at: int | None) -> int | None:
+    def _begin_of(
+        self, topic: str, queue_id: int, parted_at: PhysicalOffset | None
+    ) -> QueueOffset | None:
         """Return the first offset of a queue behind a parting; None if there is no such queue."""
         queue = self._queues.get(topic, queue_id)
         if parted_at is None or queue is None:

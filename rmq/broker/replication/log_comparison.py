@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmq.broker.replication.log_digests import log_digests
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.log_scan import LogScan
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ STEPS: Final = (16 * 1024**2, 64 * 1024, 4096)
 _RANGES_PER_QUESTION: Final = 16
 
 
-def record_ends(log: LogReads, start: int, stop: int) -> list[int]:
+def record_ends(log: LogReads, start: PhysicalOffset, stop: PhysicalOffset) -> list[PhysicalOffset]:
     """Return where the messages end that begin before `stop`, from `start` on. Blocks."""
     scan = LogScan(log.segments, start, log.readable, verify_crc=False)
-    ends: list[int] = []
+    ends: list[PhysicalOffset] = []
     for head in scan:
         if head.physical_offset >= stop:
             break
@@ -37,8 +38,12 @@ def record_ends(log: LogReads, start: int, stop: int) -> list[int]:
 
 
 async def common_records(
-    log: DigestedLog, ask: Ask, start: int, ends: Sequence[int], other_end: int
-) -> int:
+    log: DigestedLog,
+    ask: Ask,
+    start: PhysicalOffset,
+    ends: Sequence[PhysicalOffset],
+    other_end: PhysicalOffset,
+) -> PhysicalOffset:
     """Return the last of `ends` up to which two logs are the same from `start` on, or `start`."""
     low, high = 0, sum(end <= other_end for end in ends)
     while low < high:
@@ -53,12 +58,12 @@ async def common_records(
     return ends[low - 1] if low else start
 
 
-def count_records(log: LogReads, start: int, stop: int) -> int:
+def count_records(log: LogReads, start: PhysicalOffset, stop: PhysicalOffset) -> int:
     """Return how many messages lie in a range of the log that begins with one. Blocks."""
     return sum(1 for _ in LogScan(log.segments, start, stop, verify_crc=False))
 
 
-async def common_prefix(log: DigestedLog, ask: Ask) -> tuple[int, int]:
+async def common_prefix(log: DigestedLog, ask: Ask) -> tuple[PhysicalOffset, PhysicalOffset]:
     """Return the end of the common prefix of a log and another one, and the end of the other.
 
     `ask(start, stop, step)` returns digests of the other one. Nothing in common is `log.begin`, or
@@ -66,9 +71,10 @@ async def common_prefix(log: DigestedLog, ask: Ask) -> tuple[int, int]:
     one has dropped already counts as the same.
     """
     other = await ask(0, 0, STEPS[-1])
-    start, stop = max(log.begin, other.begin), min(log.end, other.end)
+    other_begin, other_end = PhysicalOffset(other.begin), PhysicalOffset(other.end)
+    start, stop = max(log.begin, other_begin), min(log.end, other_end)
     if start >= stop:
-        return (stop if start == stop else log.begin), other.end
+        return (stop if start == stop else log.begin), other_end
     same_until = stop
     for step in STEPS:
         differs = await _first_difference(log, ask, start, stop, step)
@@ -77,16 +83,16 @@ async def common_prefix(log: DigestedLog, ask: Ask) -> tuple[int, int]:
             break
         same_until = start = differs
         stop = min(stop, differs + step)
-    return same_until, other.end
+    return same_until, other_end
 
 
 async def _first_difference(
     log: DigestedLog,
     ask: Ask,
-    start: int,
-    stop: int,
+    start: PhysicalOffset,
+    stop: PhysicalOffset,
     step: int,
-) -> int | None:
+) -> PhysicalOffset | None:
     """Return where the first range begins that is not the same."""
     while start < stop:
         part = min(stop, start + step * _RANGES_PER_QUESTION)
@@ -94,10 +100,10 @@ async def _first_difference(
         ours = (await log_digests(log, start, part, step)).digests
         for mine, other in zip(ours, theirs, strict=False):
             if mine != other:
-                return mine.start
+                return PhysicalOffset(mine.start)
         compared = min(len(ours), len(theirs))
         if not compared:
             # One of the two no longer has it, so it cannot be compared.
             return start
-        start = ours[compared - 1].stop
+        start = PhysicalOffset(ours[compared - 1].stop)
     return None

@@ -7,11 +7,12 @@ while the broker stops.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import trio
 
 from rmq.errors import StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import HaDigest, HaDigestsBody
 
 if TYPE_CHECKING:
@@ -26,17 +27,19 @@ STEP_BYTES_MAX: Final = 256 * 1024**2
 PIECE_BYTES: Final = 16 * 1024**2
 """How much is read at a time, but always a whole range."""
 
+_Range: TypeAlias = "tuple[PhysicalOffset, PhysicalOffset]"
+
 
 class DigestedLog(Protocol):
     """A log of which ranges can be digested."""
 
     @property
-    def begin(self) -> int: ...
+    def begin(self) -> PhysicalOffset: ...
 
     @property
-    def end(self) -> int: ...
+    def end(self) -> PhysicalOffset: ...
 
-    def digest(self, start: int, stop: int) -> bytes:
+    def digest(self, start: PhysicalOffset, stop: PhysicalOffset) -> bytes:
         """SHA-256 of a range; may run in a thread. Raise `StoreUnavailableError` if it is gone."""
         ...
 
@@ -58,13 +61,13 @@ async def log_digests(log: DigestedLog, start: int, stop: int, step: int) -> HaD
     return HaDigestsBody(begin=log.begin, end=log.end, digests=tuple(digests))
 
 
-def _ranges(log: DigestedLog, start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+def _ranges(log: DigestedLog, start: int, stop: int, step: int) -> Iterator[_Range]:
     begin, end = log.begin, log.end
     # The first one that begins inside the log.
-    first = start + max(0, -(-(begin - start) // step)) * step
+    first = PhysicalOffset(start + max(0, -(-(begin - start) // step)) * step)
     count, covered = 0, 0
     while first < stop:
-        last = min(first + step, stop)
+        last = min(first + step, PhysicalOffset(stop))
         covered += last - first
         count += 1
         if last > end or count > RANGES_MAX or (covered > ANSWER_BYTES_MAX and count > 1):
@@ -73,8 +76,8 @@ def _ranges(log: DigestedLog, start: int, stop: int, step: int) -> Iterator[tupl
         first = last
 
 
-def _pieces(ranges: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    piece: list[tuple[int, int]] = []
+def _pieces(ranges: list[_Range]) -> Iterator[list[_Range]]:
+    piece: list[_Range] = []
     for start, stop in ranges:
         if piece and stop - piece[0][0] > PIECE_BYTES:
             yield piece
@@ -84,7 +87,7 @@ def _pieces(ranges: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
         yield piece
 
 
-def _digest(log: DigestedLog, ranges: list[tuple[int, int]]) -> list[HaDigest]:
+def _digest(log: DigestedLog, ranges: list[_Range]) -> list[HaDigest]:
     return [
         HaDigest(start=start, stop=stop, sha256=log.digest(start, stop).hex())
         for start, stop in ranges

@@ -51,6 +51,7 @@ from rmq.broker.tables.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RemoteProtocolError, ResponseError, RmqError
 from rmq.model.names import SCHEDULE_TOPIC
+from rmq.model.offsets import ConsumerOffset, PhysicalOffset
 from rmq.remoting.bodies import (
     DelayOffsetSerializeWrapper,
     KVTable,
@@ -439,17 +440,23 @@ class MetadataSync:
             odd = await self._merge_possible(odd, await self._log_end(master, answer))
         return _shown(odd)
 
-    async def _merge_possible(self, offsets: SharedOffsets, log_end: int | None) -> SharedOffsets:
+    async def _merge_possible(
+        self, offsets: SharedOffsets, log_end: PhysicalOffset | None
+    ) -> SharedOffsets:
         bounds = OffsetBounds(self._store, log_end)
         odd = SharedOffsets()
         with trio.CancelScope(shield=True):  # all of it, now that it has begun
             odd = await in_steps(self._offsets.merging(offsets, is_possible=bounds.allows))
         return odd
 
-    def _remove_impossible(self, offsets: SharedOffsets, log_end: int) -> list[str]:
+    def _remove_impossible(self, offsets: SharedOffsets, log_end: PhysicalOffset) -> list[str]:
         bounds = OffsetBounds(self._store, log_end)
         odd = {
-            key: {q: offset for q, offset in table.items() if not bounds.allows(key, q, offset)}
+            key: {
+                q: offset
+                for q, offset in table.items()
+                if not bounds.allows(key, q, ConsumerOffset(offset))
+            }
             for key, table in offsets.offset_table.items()
         }
         for key, queues in odd.items():
@@ -466,7 +473,7 @@ class MetadataSync:
         impossible = [
             f"level {level}: {offset}"
             for level, offset in offsets.items()
-            if not bounds.allows(SCHEDULE_TOPIC, level - 1, offset)
+            if not bounds.allows(SCHEDULE_TOPIC, level - 1, ConsumerOffset(offset))
         ]
         if impossible:
             raise RemoteProtocolError(
@@ -491,7 +498,7 @@ class MetadataSync:
 
     # --- asking ------------------------------------------------------------------------------
 
-    async def _log_end(self, master: str, answer: Command) -> int:
+    async def _log_end(self, master: str, answer: Command) -> PhysicalOffset:
         """Return the end of the master's log at the time of a response, or a little later."""
         text = answer.ext_fields.get(LOG_END_FIELD)
         if text is None:
@@ -499,7 +506,7 @@ class MetadataSync:
             text = (await _decoded(KVTable, info.body)).table.get("commitLogMaxOffset", "")
         if not text.isascii() or not text.isdecimal():
             raise RemoteProtocolError(f"the master does not say where its log ends: {text[:40]!r}")
-        return int(text)
+        return PhysicalOffset(int(text))
 
     async def _ask(
         self,
@@ -526,21 +533,21 @@ class _Unreached(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._first: tuple[int, T] | None = None
-        self._last: tuple[int, T] | None = None
+        self._first: tuple[PhysicalOffset, T] | None = None
+        self._last: tuple[PhysicalOffset, T] | None = None
 
     @property
-    def log_end(self) -> int | None:
+    def log_end(self) -> PhysicalOffset | None:
         """The offset that the first value waits for."""
         return None if self._first is None else self._first[0]
 
-    def add(self, log_end: int, value: T) -> None:
+    def add(self, log_end: PhysicalOffset, value: T) -> None:
         if self._first is None or log_end <= self._first[0]:
             self._first, self._last = (log_end, value), None
         else:
             self._last = (log_end, value)
 
-    def take(self, log_end: int) -> tuple[int, T] | None:
+    def take(self, log_end: PhysicalOffset) -> tuple[PhysicalOffset, T] | None:
         """Return the latest value that is due, and keep those that are not."""
         found = None
         while self._first is not None and self._first[0] <= log_end:

@@ -41,6 +41,7 @@ from rmq.ha.slave_status import SlaveState
 from rmq.ha.store_log import StoreLog
 from rmq.ha.tls_channel import client_context_of, server_context_of
 from rmq.model.in_sync_record import newest
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Replication:
         self._master_tasks = master_tasks
         self._store_stats = store_stats
         self._peers = peers
-        self._hidden_from: int | None = None
+        self._hidden_from: PhysicalOffset | None = None
         """A former master hides messages from this offset on (hideUnreplicated)."""
         self._found: tuple[InSyncRecord, ...] | None = None
         """Records that others may decide by when this broker begins an epoch; None: no new epoch.
@@ -261,13 +262,13 @@ class Replication:
         """Save a new incarnation before the log may lose bytes."""
         await self._save(reborn(self.identity, self._now_ms()))
 
-    async def adopt_epoch(self, epoch: int, start: int) -> None:
+    async def adopt_epoch(self, epoch: int, start: PhysicalOffset) -> None:
         """Save the epoch of the master."""
         self.metadata.epoch_began()
         await self._save(with_epoch(self.identity, epoch, start))
 
     @property
-    def partings(self) -> tuple[int, ...]:
+    def partings(self) -> tuple[PhysicalOffset, ...]:
         """Where epochs began, but for the first: behind each of these physical offsets the log may
         differ from that of the master before.
         """
@@ -275,7 +276,7 @@ class Replication:
         if identity.epoch == FIRST_EPOCH:
             return ()
         starts = tuple(start for epoch, start in identity.history if epoch > FIRST_EPOCH)
-        return starts or (0,)
+        return starts or (PhysicalOffset(0),)
 
     async def _save_records(self, records: tuple[InSyncRecord, ...]) -> None:
         """Save the in-sync records."""
@@ -475,7 +476,7 @@ class Replication:
         else:
             logger.critical("this master takes no more messages: %s", Refusal.NO_LEASE.value)
 
-    def _visible_end(self) -> int:
+    def _visible_end(self) -> PhysicalOffset:
         """Return up to where consumers may read: the rest may be lost in a failover.
 
         A former master goes on hiding the rest until its next master has it, too
@@ -492,7 +493,7 @@ class Replication:
             self._hidden_from = None
             self._store.set_visible_bound(None)
 
-    def needed_from(self) -> int:
+    def needed_from(self) -> PhysicalOffset:
         """Return from where on slaves in sync still need the log (`StoreListener`)."""
         end = self._store.log.written
         if self.master is None:
@@ -694,11 +695,11 @@ class Replication:
         told = self.slave.status.master.address if self.slave is not None else ""
         return self.linked_master or self.master_address or told or None
 
-    def _reseed(self, offset: int, reason: str) -> None:
+    def _reseed(self, offset: PhysicalOffset, reason: str) -> None:
         """Empty the log and copy it from the start."""
         self._request_reopen(None, reason)
 
-    def _cut(self, offset: int, reason: str) -> None:
+    def _cut(self, offset: PhysicalOffset, reason: str) -> None:
         """Cut the log behind the last message that ends at `offset` or before."""
         boundary = self._store.record_boundary(offset)
         self._request_reopen(boundary, reason)

@@ -47,6 +47,7 @@ from rmq.ha.protocol.log_view import TAIL_BYTES, tail_start
 from rmq.ha.protocol.promotion import Candidate, HandOver, KeptRecords, OtherSlave, decide
 from rmq.ha.slave_status import SlaveState
 from rmq.model.in_sync_record import newest, read_record
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import (
     HaDemoteBody,
     HaDigestsBody,
@@ -320,7 +321,7 @@ class RoleChange:
         log = self._replication.log
         if not end <= log.end:
             return False
-        start = tail_start(log.begin, end, log.begin)
+        start = tail_start(log.begin, PhysicalOffset(end), log.begin)
         header = HaDigestsRequest(start=start, stop=end, step=TAIL_BYTES)
         answer = await self._peers.ask(address, RequestCode.HA_DIGESTS, header)
         theirs = HaDigestsBody.decode(answer.body)
@@ -498,7 +499,7 @@ class RoleChange:
         slave = self._replication.slave
         if slave is not None:
             with trio.move_on_after(HAND_OVER_S):
-                await slave.wait_caught_up(stepped_down.end)
+                await slave.wait_caught_up(PhysicalOffset(stepped_down.end))
         end = self._replication.log.end
         if end < stepped_down.end and not accept_loss:
             _refuse(
@@ -670,7 +671,7 @@ class RoleChange:
             )
         store.set_refused(Refusal.HANDING_OVER, True)
         try:
-            end = int(store.log.written)
+            end = store.log.written
             if master is not None:
                 replication.pump.now()
                 with trio.move_on_after(HAND_OVER_S):
@@ -720,7 +721,7 @@ class RoleChange:
             local_end = replication.log.end
             begin = replication.log.begin
             is_reseed = common_end <= begin
-            cut_from = begin if is_reseed else common_end
+            cut_from = begin if is_reseed else PhysicalOffset(common_end)
             cut_messages = await trio.to_thread.run_sync(
                 count_records, self._store.log, cut_from, local_end
             )
@@ -829,7 +830,7 @@ def _other_slave(member: Member, config: BrokerConfig) -> OtherSlave:
     return OtherSlave(
         member.address,
         status.epoch,
-        status.end,
+        PhysicalOffset(status.end),
         members=frozenset(status.members or (status.member,)),
         record=_record_of(status, config),
         hears_epochs=heard is not None and heard.native,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmq.ha.protocol.master import Master
     from rmq.ha.protocol.slaves import SlaveProgress
     from rmq.model.in_sync_record import InSyncRecord
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.store import MessageStore
 
 
@@ -71,7 +72,7 @@ def replication_status(
         visible=visible,
         last_error=replication.fenced or master.last_error,
         waits_for="" if replication.records is None else replication.records.missing,
-        **_of_master(master, int(log.written)),
+        **_of_master(master, log.written),
         **common,
     )
 
@@ -83,7 +84,7 @@ def _record(records: tuple[InSyncRecord, ...], config: BrokerConfig) -> str:
     return record.encode(config.ha_secret.encode(), config.broker_name).decode()
 
 
-def _of_master(master: Master[Any], end: int) -> dict[str, Any]:
+def _of_master(master: Master[Any], end: PhysicalOffset) -> dict[str, Any]:
     now = trio.current_time()
     slaves = master.slaves
     allows = master.keeper.allows
@@ -103,7 +104,7 @@ def _of_master(master: Master[Any], end: int) -> dict[str, Any]:
     }
 
 
-def _slave(slave: SlaveProgress, end: int, now: float) -> HaSlave:
+def _slave(slave: SlaveProgress, end: PhysicalOffset, now: float) -> HaSlave:
     return HaSlave(
         name=slave.name,
         address=slave.address,

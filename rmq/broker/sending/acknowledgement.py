@@ -19,6 +19,7 @@ from rmq.store.flusher import FlushOutcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.store import MessageStore
 
 _OF_SLAVES: Final = {
@@ -32,7 +33,7 @@ class Replicator(Protocol):
     """Knows what slaves hold."""
 
     def when_replicated(
-        self, end_offset: int, callback: Callable[[AckOutcome], None], sends: int = 1
+        self, end_offset: PhysicalOffset, callback: Callable[[AckOutcome], None], sends: int = 1
     ) -> None:
         """Call back once enough slaves hold the log up to `end_offset`, or with why they do not.
 
@@ -59,7 +60,7 @@ class Acknowledger:
         return self.replicator is None and self._store.config.flush_mode is FlushMode.ASYNC
 
     def when_safe(
-        self, end_offset: int, callback: Callable[[AppendStatus], None], sends: int = 1
+        self, end_offset: PhysicalOffset, callback: Callable[[AppendStatus], None], sends: int = 1
     ) -> None:
         """Call back with PUT_OK once the log is safe up to `end_offset`, or with why it is not.
 

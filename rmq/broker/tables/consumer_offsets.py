@@ -16,7 +16,7 @@ behind the place where the logs of two masters parted (`lower`, `set_back`): it 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from rmq.broker.tables.offset_parts import offsets_part
 from rmq.broker.tables.offset_resets import OffsetResets, system_ms
@@ -24,6 +24,7 @@ from rmq.broker.tables.offset_tables import OffsetTables
 from rmq.broker.tables.offsets_body import SavedOffsets, SharedOffsets
 from rmq.broker.tables.progress_trail import ProgressTrail
 from rmq.broker.transactions.half import PROGRESS_KEYS, QUEUE_ID
+from rmq.model.offsets import ConsumerOffset, PhysicalOffset, QueueOffset
 from rmq.remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_OFFSET: Final = -1
+NO_OFFSET: Final = ConsumerOffset(-1)
 """The answer for a queue that a group has never committed."""
 
 _SEPARATOR: Final = "@"
@@ -64,7 +65,9 @@ class ConsumerOffsets:
 
     # --- one queue ---
 
-    def commit(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def commit(
+        self, client_host: str, group: str, topic: str, queue_id: int, offset: ConsumerOffset
+    ) -> None:
         """Store the offset at which a group goes on reading a queue.
 
         An offset below the stored one is stored all the same, and logged: a consumer may have been
@@ -98,7 +101,7 @@ class ConsumerOffsets:
                     self._resets.note(key, (queue_id,))
         self.changes += 1
 
-    def order_reset(self, group: str, topic: str, targets: Mapping[int, int]) -> None:
+    def order_reset(self, group: str, topic: str, targets: Mapping[int, ConsumerOffset]) -> None:
         """Note that consumers are told to go on at these offsets, by queue.
 
         They do so later, and then with a commit like any other.
@@ -109,12 +112,14 @@ class ConsumerOffsets:
         if back:
             self._ordered.setdefault(key, set()).update(back)
 
-    def reset(self, client_host: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+    def reset(
+        self, client_host: str, group: str, topic: str, queue_id: int, offset: ConsumerOffset
+    ) -> None:
         """Store an offset that somebody has chosen who does not consume: an admin tool."""
         self.order_reset(group, topic, {queue_id: offset})
         self.commit(client_host, group, topic, queue_id, offset)
 
-    def clamp(self, end_of: Callable[[str, int], int]) -> int:
+    def clamp(self, end_of: Callable[[str, int], QueueOffset]) -> int:
         """Move offsets behind the end of their queue to it (asked by topic and queue); count them.
 
         For a slave that becomes a master. Its old master may have had messages that this one never
@@ -124,7 +129,7 @@ class ConsumerOffsets:
         """
         return self._lower(end_of, is_reset=True)
 
-    def lower(self, end_of: Callable[[str, int], int]) -> int:
+    def lower(self, end_of: Callable[[str, int], QueueOffset]) -> int:
         """Move offsets behind the end of their queue to it, as `clamp` does; count them.
 
         For a slave whose master is another one than before: those are of a log that the present
@@ -133,13 +138,13 @@ class ConsumerOffsets:
         """
         return self._lower(end_of, is_reset=False)
 
-    def _lower(self, end_of: Callable[[str, int], int], *, is_reset: bool) -> int:
+    def _lower(self, end_of: Callable[[str, int], QueueOffset], *, is_reset: bool) -> int:
         count = 0
         for topic, group in self.pairs():
             key = f"{topic}@{group}"
             table = self._tables[key]
             beyond = {
-                queue_id: end
+                queue_id: ConsumerOffset(end)
                 for queue_id, offset in table.items()
                 if offset > (end := end_of(topic, queue_id))
             }
@@ -157,7 +162,7 @@ class ConsumerOffsets:
                 count += len(beyond)
         return count
 
-    def query(self, group: str, topic: str, queue_id: int) -> int:
+    def query(self, group: str, topic: str, queue_id: int) -> ConsumerOffset:
         """Return the offset at which a group goes on reading a queue; -1 if there is none."""
         table = self._tables.get(f"{topic}@{group}")
         return NO_OFFSET if table is None else table.get(queue_id, NO_OFFSET)
@@ -174,7 +179,7 @@ class ConsumerOffsets:
 
     # --- topics and groups ---
 
-    def offsets(self, group: str, topic: str) -> dict[int, int]:
+    def offsets(self, group: str, topic: str) -> dict[int, ConsumerOffset]:
         """Return the offsets of a group by the queues of a topic; a copy."""
         return dict(self._tables.get(f"{topic}@{group}", ()))
 
@@ -224,8 +229,8 @@ class ConsumerOffsets:
         return len(groups)
 
     def min_offsets(
-        self, topic: str, filter_groups: str | None, first_offset: Callable[[str, int], int]
-    ) -> dict[int, int]:
+        self, topic: str, filter_groups: str | None, first_offset: Callable[[str, int], QueueOffset]
+    ) -> dict[int, ConsumerOffset]:
         """Return by queue the lowest offset of any group that can still be read, for request 308.
 
         `filter_groups` are groups not to look at, with commas between them. A stock broker also
@@ -234,7 +239,7 @@ class ConsumerOffsets:
         and never finds it.
         """
         skipped = set((filter_groups or "").split(","))
-        lowest: dict[int, int] = {}
+        lowest: dict[int, ConsumerOffset] = {}
         for group in self.groups_of(topic) - skipped:
             for queue_id, offset in self._tables[f"{topic}@{group}"].items():
                 if first_offset(topic, queue_id) <= offset:
@@ -251,7 +256,7 @@ class ConsumerOffsets:
 
     # --- how far transactions are checked ---
 
-    def progress_rests_on(self, log_end: int) -> None:
+    def progress_rests_on(self, log_end: PhysicalOffset) -> None:
         """Note that transactions are checked as far as they are by what the log has below an end.
 
         To be called whenever that progress has moved.
@@ -259,14 +264,14 @@ class ConsumerOffsets:
         if self._trail.note(log_end, self._progress()):
             self.changes += 1
 
-    def begin_trail(self, log_end: int) -> None:
+    def begin_trail(self, log_end: PhysicalOffset) -> None:
         """Take the progress of a file that does not say on what it rests for that of a log that
         ends at `log_end`.
         """
         if not self._trail and self._progress():
             self.progress_rests_on(log_end)
 
-    def set_back(self, log_end: int, end_of: Callable[[str, int], int]) -> None:
+    def set_back(self, log_end: PhysicalOffset, end_of: Callable[[str, int], QueueOffset]) -> None:
         """Forget what lies behind the end of a log that was cut there: offsets behind the ends of
         the queues (asked by topic and queue), and checks of transactions whose outcome is gone.
 
@@ -291,7 +296,7 @@ class ConsumerOffsets:
                 before.get(0, 0),
             )
 
-    def _progress(self) -> dict[int, int]:
+    def _progress(self) -> dict[int, ConsumerOffset]:
         return {
             place: self._tables[key][QUEUE_ID]
             for place, key in enumerate(PROGRESS_KEYS)
@@ -367,7 +372,7 @@ class ConsumerOffsets:
         self.changes += 1
         for key, table in loaded.offset_table.items():
             if table:
-                self._stored.set(key, table)
+                self._stored.set(key, _as_offsets(table))
         for key, numbers in loaded.resets.items():
             self._resets.take(key, numbers)
         self._trail.load(loaded.trail)
@@ -382,7 +387,7 @@ class ConsumerOffsets:
         self,
         body: ConsumerOffsetSerializeWrapper,
         *,
-        is_possible: Callable[[str, int, int], bool] | None = None,
+        is_possible: Callable[[str, int, ConsumerOffset], bool] | None = None,
     ) -> Generator[None, None, SharedOffsets]:
         """Take over what a master has, in steps of about a millisecond's work each.
 
@@ -392,12 +397,12 @@ class ConsumerOffsets:
         """
         count = 0
         odd: dict[str, dict[int, int]] = {}
-        for key, table in body.offset_table.items():
-            taken = table
+        for key, told in body.offset_table.items():
+            taken = table = _as_offsets(told)
             if is_possible is not None and table != self._tables.get(key):
                 left = {q: offset for q, offset in table.items() if not is_possible(key, q, offset)}
                 if left:
-                    odd[key] = left
+                    odd[key] = dict(left)
                     taken = {q: offset for q, offset in table.items() if q not in left}
             if taken:
                 self._merge_table(key, taken)
@@ -408,18 +413,18 @@ class ConsumerOffsets:
         odd_resets: dict[str, dict[int, int]] = {}
         if isinstance(body, SharedOffsets):
             for key, numbers in body.resets.items():
-                left = odd.get(key, {})
-                if left:
-                    odd_resets[key] = {q: number for q, number in numbers.items() if q in left}
-                newer = {q: number for q, number in numbers.items() if q not in left}
-                self._follow_resets(key, newer, body.offset_table.get(key, {}))
+                kept = odd.get(key, {})
+                if kept:
+                    odd_resets[key] = {q: number for q, number in numbers.items() if q in kept}
+                newer = {q: number for q, number in numbers.items() if q not in kept}
+                self._follow_resets(key, newer, _as_offsets(body.offset_table.get(key, {})))
                 count += 1 + len(numbers)
                 if count >= _MERGED_PER_STEP:
                     yield
                     count = 0
         return SharedOffsets(offset_table=odd, resets=odd_resets)
 
-    def _merge_table(self, key: str, table: dict[int, int]) -> None:
+    def _merge_table(self, key: str, table: dict[int, ConsumerOffset]) -> None:
         mine = self._tables.get(key)
         if mine is None:
             self._stored.set(key, table)
@@ -440,7 +445,7 @@ class ConsumerOffsets:
         self.changes += 1
 
     def _follow_resets(
-        self, key: str, numbers: Mapping[int, int], table: Mapping[int, int]
+        self, key: str, numbers: Mapping[int, int], table: Mapping[int, ConsumerOffset]
     ) -> None:
         """Believe a master where its number is larger than the one that is known here."""
         newer = self._resets.newer(key, numbers)
@@ -456,6 +461,11 @@ class ConsumerOffsets:
                 self._drop_table(key)
         self._resets.take(key, newer)
         self.changes += 1
+
+
+def _as_offsets(table: dict[int, int]) -> dict[int, ConsumerOffset]:
+    """Take the numbers that a file or another broker has for queues as the offsets they are."""
+    return cast("dict[int, ConsumerOffset]", table)
 
 
 def _trail_text(trail: ProgressTrail) -> str:

@@ -16,6 +16,8 @@ from rmq.model import fastjson
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rmq.model.offsets import ConsumerOffset
+
 _INT32_MIN: Final = -(1 << 31)
 _INT32_MAX: Final = (1 << 31) - 1
 _OFFSETS_PER_PIECE: Final = 2000
@@ -28,7 +30,7 @@ class OffsetTables:
     """The tables of one broker."""
 
     def __init__(self) -> None:
-        self.by_key: dict[str, dict[int, int]] = {}
+        self.by_key: dict[str, dict[int, ConsumerOffset]] = {}
         """None is empty. Offsets of queues that a table has may be changed in place."""
         self.removed = 0
         """How many tables have been removed so far."""
@@ -39,7 +41,7 @@ class OffsetTables:
         self._names: dict[str, bytes] = {}  # as they begin in JSON
         self._order: list[str] | None = None
 
-    def add_queue(self, key: str, queue_id: int, offset: int) -> None:
+    def add_queue(self, key: str, queue_id: int, offset: ConsumerOffset) -> None:
         """Store the offset of a queue that is new; `ValueError` if its number is none of Java's."""
         if not _INT32_MIN <= queue_id <= _INT32_MAX:
             raise ValueError(f"queue id {queue_id} of {key} does not fit into 32 bits")
@@ -51,7 +53,7 @@ class OffsetTables:
             self._unsorted.add(key)
         table[queue_id] = offset
 
-    def set(self, key: str, table: dict[int, int]) -> None:
+    def set(self, key: str, table: dict[int, ConsumerOffset]) -> None:
         """Store a copy of a table that is not empty."""
         if key not in self.by_key:
             self._hashes[key] = spread_hash(key)
@@ -117,11 +119,11 @@ class OffsetTables:
         if rows:
             yield before + between.join(rows) + end
 
-    def _row(self, key: str, table: dict[int, int]) -> bytes:
+    def _row(self, key: str, table: dict[int, ConsumerOffset]) -> bytes:
         # The fastest way to write whole numbers. Those that are keys get quotes, and no others.
         return self._names[key] + _encode(table)[:-1].replace(b'"', b"")
 
-    def _sorted(self, key: str) -> dict[int, int] | None:
+    def _sorted(self, key: str) -> dict[int, ConsumerOffset] | None:
         if key in self._unsorted:
             self.set(key, self.by_key[key])
         return self.by_key.get(key)

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
+from rmq.model.offsets import ConsumerOffset, PhysicalOffset
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 PLACES_MAX: Final = 128
 
@@ -25,18 +28,18 @@ class ProgressTrail:
 
     def __init__(self, places_max: int = PLACES_MAX) -> None:
         self._places_max = places_max
-        self._places: dict[int, dict[int, int]] = {}
+        self._places: dict[PhysicalOffset, dict[int, ConsumerOffset]] = {}
         """Ascending."""
 
     def __len__(self) -> int:
         return len(self._places)
 
     @property
-    def last_end(self) -> int:
+    def last_end(self) -> PhysicalOffset:
         """Up to where the log holds what all of it rests on."""
-        return next(reversed(self._places), 0)
+        return next(reversed(self._places), PhysicalOffset(0))
 
-    def note(self, log_end: int, progress: Mapping[int, int]) -> bool:
+    def note(self, log_end: PhysicalOffset, progress: Mapping[int, ConsumerOffset]) -> bool:
         """Note that this progress, and all before, rests on the log below `log_end`; tell whether
         it is another one than the last.
         """
@@ -48,7 +51,7 @@ class ProgressTrail:
             self._thin_out()
         return True
 
-    def cut(self, log_end: int) -> dict[int, int] | None:
+    def cut(self, log_end: PhysicalOffset) -> dict[int, ConsumerOffset] | None:
         """Forget what rests on more of the log than is below `log_end`.
 
         Return the progress that is left, an empty one if nothing is known of it; None if all of it
@@ -68,7 +71,12 @@ class ProgressTrail:
 
     def load(self, table: Mapping[int, Mapping[int, int]]) -> None:
         """Become what was saved."""
-        self._places = {end: dict(progress) for end, progress in sorted(table.items())}
+        self._places = {
+            PhysicalOffset(end): {
+                number: ConsumerOffset(offset) for number, offset in progress.items()
+            }
+            for end, progress in sorted(table.items())
+        }
 
     def _thin_out(self) -> None:
         """Forget every second place of the earlier half; the first one stays."""

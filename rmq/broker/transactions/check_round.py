@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
+    from rmq.model.offsets import QueueOffset
     from rmq.model.record import NewMessage, StoredRecord
     from rmq.store.append import AppendResult
     from rmq.store.reads import GetResult, MessageReads
@@ -78,8 +79,8 @@ class CheckRules(NamedTuple):
 class Progress(NamedTuple):
     """Up to where half and op messages have had their turn."""
 
-    half_offset: int
-    op_offset: int
+    half_offset: QueueOffset
+    op_offset: QueueOffset
 
 
 class RoundCounts(NamedTuple):

@@ -19,6 +19,7 @@ from rmq.broker.transactions import half
 from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress
 from rmq.errors import ClientError, ProtocolError
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
+from rmq.model.offsets import ConsumerOffset, QueueOffset
 from rmq.remoting.codes import RequestCode
 from rmq.store.append import AppendStatus
 from rmq.store.flusher import FlushOutcome
@@ -163,12 +164,12 @@ class TransactionChecks:
     def _start(self) -> Progress:
         return Progress(self._offset_in(HALF_TOPIC), self._offset_in(OP_HALF_TOPIC))
 
-    def _offset_in(self, topic: str) -> int:
+    def _offset_in(self, topic: str) -> QueueOffset:
         offset = self._offsets.query(half.GROUP, topic, half.QUEUE_ID)
         if offset != NO_OFFSET:
             return offset
         queue = self._store.queues.get(topic, half.QUEUE_ID)
-        return 0 if queue is None else queue.min_offset
+        return QueueOffset(0) if queue is None else queue.min_offset
 
     async def _save(self, start: Progress, reached: Progress) -> None:
         """Move the consumer offsets once the disk has what they rest on."""
@@ -184,7 +185,7 @@ class TransactionChecks:
             (OP_HALF_TOPIC, reached.op_offset),
         ):
             self._offsets.commit(
-                self._live.current.address, half.GROUP, topic, half.QUEUE_ID, offset
+                self._live.current.address, half.GROUP, topic, half.QUEUE_ID, ConsumerOffset(offset)
             )
         self._offsets.progress_rests_on(log_end)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.broker.transactions import half
 from rmq.errors import RefusedError
 from rmq.model.names import HALF_TOPIC
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.codes import ResponseCode
 from rmq.store.append import AppendStatus
 
@@ -108,7 +109,7 @@ class Decisions:
         self._close(self._find(header))
 
     def _find(self, header: EndTransactionRequest) -> StoredRecord:
-        offset = header.commit_log_offset
+        offset = PhysicalOffset(header.commit_log_offset)
         record = self._store.reads.record_at(offset) if offset >= 0 else None
         # A message that was committed still has all the marks of a half one.
         if record is None or record.topic != HALF_TOPIC:

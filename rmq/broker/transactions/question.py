@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from rmq.broker.transactions.half import CHECK_TIMES, PRODUCER_GROUP
-from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import UNIQ_KEY, WAIT, encode_properties
 from rmq.model.record import PROPERTIES_BYTES_MAX, message_id
 from rmq.model.record_layout import HOST_FLAGS, MESSAGE_MAGIC, PROPERTIES_LENGTH, RECORD_HEADS
@@ -57,8 +56,8 @@ def question(
         record,
         topic=home.topic,
         queue_id=home.queue_id,
-        queue_offset=QueueOffset(copy.queue_offset),
-        physical_offset=PhysicalOffset(copy.physical_offset),
+        queue_offset=copy.queue_offset,
+        physical_offset=copy.physical_offset,
         properties_bytes=properties,
     )
     return Question(pairs.get(PRODUCER_GROUP), header, encode_record(asked))

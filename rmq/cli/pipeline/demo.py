@@ -19,6 +19,7 @@ from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.dev.demo_traffic import TOPICS, TRAFFIC_S, make_traffic
 from rmq.cli.dev.run import run_pair, run_with_children
 from rmq.errors import ConfigError, RmqError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.reader import Reader
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def copy_damaged(store: Path, target: Path) -> int:
     """Copy a store and flip one bit of a message in the middle; return where its record begins."""
     shutil.copytree(store, target, ignore=shutil.ignore_patterns("lock", "abort"))
     with Reader(target) as reader:
-        middle = (reader.min_offset + reader.end_offset) // 2
+        middle = PhysicalOffset((reader.min_offset + reader.end_offset) // 2)
         offset = reader.log.next_sound(middle, reader.end_offset)
         record = None if offset is None else reader.record_at(offset)
         segment = None if offset is None else reader.log.find(offset)

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.errors import CorruptStoreError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import KEYS, TAGS, UNIQ_KEY
 from rmq.model.record import unpack_host
 from rmq.store.reader import has_key
@@ -40,9 +41,9 @@ class Selection:
     key: str | None = None
     from_ms: int | None = None
     to_ms: int | None = None
-    from_offset: int | None = None
-    to_offset: int | None = None
-    queue_offsets: tuple[int | None, int | None] = (None, None)
+    from_offset: PhysicalOffset | None = None
+    to_offset: PhysicalOffset | None = None
+    queue_offsets: tuple[QueueOffset | None, QueueOffset | None] = (None, None)
     limit: int | None = None
     scan: bool = False
 
@@ -128,26 +129,27 @@ def _first_at(
     topic: str,
     queue_id: int,
     from_ms: int | None,
-    start: int | None,
+    start: QueueOffset | None,
     on_bad: OnBad | None,
-) -> int | None:
+) -> QueueOffset | None:
     """Return the first queue offset of a message stored at a time or later, at least `start`."""
     bounds = reader.queue(topic, queue_id)
     if from_ms is None or bounds is None:
         return start
     try:
         # The nearest message is found, one of several stored at the same time.
-        first = int(reader.queue_offset_by_time(topic, queue_id, from_ms))
+        first = reader.queue_offset_by_time(topic, queue_id, from_ms)
         while first > max(bounds.min_offset, start or 0):
-            before = next(reader.messages(topic, queue_id, first - 1, first), None)
+            earlier = QueueOffset(first - 1)
+            before = next(reader.messages(topic, queue_id, earlier, first), None)
             if before is None or before.store_ms < from_ms:
                 break
-            first -= 1
+            first = earlier
     except CorruptStoreError:
         if on_bad is None:
             raise
         return start  # reading it all reports the damage
-    return max(first, start or 0)
+    return max(first, start or QueueOffset(0))
 
 
 def _by_log(reader: Reader, wanted: Selection, on_bad: OnBad | None) -> Iterator[StoredRecord]:
@@ -159,13 +161,16 @@ def _by_log(reader: Reader, wanted: Selection, on_bad: OnBad | None) -> Iterator
     return reader.records(start, stop, on_bad=on_bad)
 
 
-def _bounds_by_time(reader: Reader, from_ms: int | None, to_ms: int | None) -> tuple[int, int]:
+def _bounds_by_time(
+    reader: Reader, from_ms: int | None, to_ms: int | None
+) -> tuple[PhysicalOffset, PhysicalOffset]:
     """Return between which offsets records of a time range are, to whole segments.
 
     A clock that was set back makes times go down in the log, so there is one segment to spare.
     """
-    segments = [each.first for each in reader.segments if each.first < reader.end_offset]
-    start, stop = int(reader.min_offset), int(reader.end_offset)
+    firsts = (PhysicalOffset(each.first) for each in reader.segments)
+    segments = [first for first in firsts if first < reader.end_offset]
+    start, stop = reader.min_offset, reader.end_offset
     for before, first in zip([start, *segments], segments, strict=False):
         head = next(reader.heads(first, on_bad=lambda _: None), None)
         if head is None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmq.ha.protocol.record_keeper import RecordKeeper
     from rmq.ha.protocol.slaves import SlaveProgress
     from rmq.model.in_sync_record import InSyncRecord
+    from rmq.model.offsets import PhysicalOffset
 
 ANSWER_S: Final = 1.0
 """How long a slave that has just connected has to acknowledge, before a record without it is made.
@@ -197,7 +198,7 @@ class Master(Generic[T]):
         """The log has grown."""
         self.slaves.grew(self.log.end, now)
 
-    def is_held_by_all(self, end: int) -> bool:
+    def is_held_by_all(self, end: PhysicalOffset) -> bool:
         """Whether all slaves in sync hold the log up to `end`."""
         return all(slave.appended >= end for slave in self.slaves if slave.in_sync)
 

@@ -42,12 +42,15 @@ from rmq.ha.protocol.wire import (
     WelcomeBody,
 )
 from rmq.model.in_sync_record import STOCK, member_name
+from rmq.model.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     from rmq.ha.protocol.master import Master
     from rmq.model.in_sync_record import InSyncRecord
 
 _WAIT_S_MIN: Final = 0.001
+_NO_START: Final = PhysicalOffset(0)
+"""Stands in frames and verdicts that name no place of the log."""
 
 # Plain numbers: a flag of an enum costs more than the rest of a header.
 _SYNC: Final = int(DownFlag.SYNC)
@@ -69,7 +72,7 @@ class Chunk(NamedTuple):
     """What to send next: a header, then bytes of the log; no bytes for a heartbeat."""
 
     header: bytes
-    offset: int
+    offset: PhysicalOffset
     size: int
 
 
@@ -83,7 +86,7 @@ class MasterLink:
         self.slave: SlaveProgress | None = None
         self.end_reason: str | None = None
         """Why the connection has to be closed."""
-        self.position = 0
+        self.position = PhysicalOffset(0)
         """The next byte of the log to be sent."""
         self.next_tick = now + master.settings.handshake_s
         self._master = master
@@ -92,11 +95,11 @@ class MasterLink:
         self._nonce = nonce
         self._received = bytearray()
         self._output: list[bytes] = []
-        self._offered = 0
+        self._offered = PhysicalOffset(0)
         """The end of what was handed out for sending: a slave cannot hold more."""
         self._opened_at = self._heard_at = self._sent_at = now
         self._throttled_until = 0.0
-        self._begin_told = 0
+        self._begin_told = PhysicalOffset(0)
         """Where the log began when the challenge was sent."""
         self._told: tuple[int, int, int, int] | None = None
         """News, flags and numbers in the last header that was sent."""
@@ -219,7 +222,7 @@ class MasterLink:
             )
             self._start(slave, start, now)
 
-    def _stock_report(self, offset: int, now: float) -> None:
+    def _stock_report(self, offset: PhysicalOffset, now: float) -> None:
         if offset > self._offered:
             self._forged(f"it says that it has {offset}, but was sent {self._offered}")
         elif self.slave is not None:
@@ -228,7 +231,8 @@ class MasterLink:
             assert self.slave.appended <= self._offered, self._marks()
 
     def _ack(self, header: UpHeader, now: float) -> None:
-        appended, flushed, epoch = header.appended, header.flushed, header.epoch
+        appended, flushed = PhysicalOffset(header.appended), PhysicalOffset(header.flushed)
+        epoch = header.epoch
         if appended > self._offered or flushed > appended:
             self._forged(
                 f"it says that it has {appended}, {flushed} flushed, but was sent {self._offered}"
@@ -258,7 +262,7 @@ class MasterLink:
         verdict, start, reason = self._judge(hello)
         double = self._double_of(hello, now)
         if double and verdict is not Verdict.REFUSED:
-            verdict, start, reason = Verdict.REFUSED, 0, double
+            verdict, start, reason = Verdict.REFUSED, _NO_START, double
         if verdict is not Verdict.REFUSED:
             # Identity and log are verified: earlier connections of this slave no longer count.
             master.slaves.supersede(hello.store_id.hex())
@@ -294,7 +298,7 @@ class MasterLink:
             self._start(slave, start, now)
             # The ends of both logs were compared, so it holds everything up to `start`. An empty
             # slave counts the same, or it could not be in sync before more is appended.
-            flushed = min(hello.flushed, start) if hello.end else start
+            flushed = min(PhysicalOffset(hello.flushed), start) if hello.end else start
             master.slaves.holds(slave, start, flushed, now)
             assert slave.appended <= self._offered, self._marks()
         elif verdict is Verdict.RESEED:
@@ -307,87 +311,91 @@ class MasterLink:
         else:
             self._refuse(reason)
 
-    def _judge(self, hello: HelloBody) -> tuple[Verdict, int, str]:
+    def _judge(self, hello: HelloBody) -> tuple[Verdict, PhysicalOffset, str]:
         """Judge a HELLO; return the verdict, the offset to begin at, and the reason."""
         master, settings, log = self._master, self._master.settings, self._master.log
         if settings.secret and not is_hello_genuine(hello, settings.secret, self._nonce):
-            return Verdict.REFUSED, 0, "the slave does not know the secret (haSecret) of its master"
+            return (
+                Verdict.REFUSED,
+                _NO_START,
+                "the slave does not know the secret (haSecret) of its master",
+            )
         if hello.cluster != settings.cluster or hello.broker_name != settings.broker_name:
             return (
                 Verdict.REFUSED,
-                0,
+                _NO_START,
                 f"a slave of {hello.cluster}/{hello.broker_name} called the master of"
                 f" {settings.cluster}/{settings.broker_name}",
             )
         if hello.store_id == settings.store_id:
-            return Verdict.REFUSED, 0, "master and slave have the same store, or a copy of it"
+            return (
+                Verdict.REFUSED,
+                _NO_START,
+                "master and slave have the same store, or a copy of it",
+            )
         if hello.epoch > master.epoch:
             master.outdated_by = max(hello.epoch, master.outdated_by or 0)
             return (
                 Verdict.STALE,
-                0,
+                _NO_START,
                 f"the slave has followed a master of epoch {hello.epoch}, this one is of"
                 f" {master.epoch}",
             )
         if hello.segment_bytes != log.segment_bytes:
             return (
                 Verdict.REFUSED,
-                0,
+                _NO_START,
                 f"mappedFileSizeCommitLog is {hello.segment_bytes} on the slave and"
                 f" {log.segment_bytes} on the master",
             )
         try:
             empty_start = self._start_of_empty(CatchUp(hello.catch_up))
         except ValueError:
-            return Verdict.REFUSED, 0, f"there is no catch-up {hello.catch_up}"
-        if hello.end == 0:
+            return Verdict.REFUSED, _NO_START, f"there is no catch-up {hello.catch_up}"
+        begin, end = PhysicalOffset(hello.begin), PhysicalOffset(hello.end)
+        if end == 0:
             return Verdict.START, empty_start, ""
-        if hello.end > log.end:
+        if end > log.end:
             return (
                 Verdict.DIVERGED,
                 log.end,
-                f"the slave ends at {hello.end}, {hello.end - log.end} bytes beyond its master's"
-                f" end {log.end}",
+                f"the slave ends at {end}, {end - log.end} bytes beyond its master's end {log.end}",
             )
-        if hello.end < log.begin:
+        if end < log.begin:
             return (
                 Verdict.RESEED,
                 empty_start,
-                f"the slave ends at {hello.end}, the master's log begins at {log.begin}",
+                f"the slave ends at {end}, the master's log begins at {log.begin}",
             )
-        tail = hello.tail_offset
-        if hello.begin == hello.end:
+        tail = PhysicalOffset(hello.tail_offset)
+        if begin == end:
             # It began at the offset that a master gave it and has received nothing yet; if that is
             # behind sends that wait now, it has to begin earlier.
-            if hello.end > self._start_of_empty(CatchUp.LAST_FILE):
-                return Verdict.RESEED, empty_start, f"sends before {hello.end} wait for slaves"
-            return Verdict.START, hello.end, ""
-        if (
-            hello.begin > hello.end
-            or tail != tail_start(hello.begin, hello.end, self._begin_told)
-            or tail < log.begin
-        ):
+            if end > self._start_of_empty(CatchUp.LAST_FILE):
+                return Verdict.RESEED, empty_start, f"sends before {end} wait for slaves"
+            return Verdict.START, end, ""
+        if begin > end or tail != tail_start(begin, end, self._begin_told) or tail < log.begin:
             return (
                 Verdict.REFUSED,
-                0,
-                f"the slave compares from {tail} to {hello.end}, the log begins at {log.begin}",
+                _NO_START,
+                f"the slave compares from {tail} to {end}, the log begins at {log.begin}",
             )
-        if not is_tail_enough(hello.begin, tail, hello.end):
+        if not is_tail_enough(begin, tail, end):
             # It needs all that the master has, and too little is left in common to prove that its
             # own bytes precede that.
             return (
                 Verdict.RESEED,
                 empty_start,
-                f"the slave ends at {hello.end}, too close to {log.begin}, where the master's log"
+                f"the slave ends at {end}, too close to {log.begin}, where the master's log"
                 " begins, to be compared",
             )
-        if log.digest(tail, hello.end) != hello.tail_digest:
+        if log.digest(tail, end) != hello.tail_digest:
             return (
                 Verdict.DIVERGED,
                 log.end,
-                f"slave and master differ between {tail} and {hello.end}",
+                f"slave and master differ between {tail} and {end}",
             )
-        return Verdict.START, hello.end, ""
+        return Verdict.START, end, ""
 
     def _double_of(self, hello: HelloBody, now: float) -> str:
         """Describe the healthy slave that a new one collides with; empty if there is none."""
@@ -410,16 +418,16 @@ class MasterLink:
                 )
         return ""
 
-    def _start_of_empty(self, catch_up: CatchUp) -> int:
+    def _start_of_empty(self, catch_up: CatchUp) -> PhysicalOffset:
         log = self._master.log
         if catch_up is CatchUp.OLDEST:
             return log.begin
         # Not in the last segment if sends before it are waiting: a slave that does not hold them
         # would release them.
         last = self._master.pending_acks.awaited_from(log.end)
-        return max(log.begin, last - last % log.segment_bytes)
+        return max(log.begin, PhysicalOffset(last - last % log.segment_bytes))
 
-    def _start(self, slave: SlaveProgress, start: int, now: float) -> None:
+    def _start(self, slave: SlaveProgress, start: PhysicalOffset, now: float) -> None:
         self.slave = slave
         self.position = self._offered = start
         self._master.slaves.grew(self._master.log.end, now)
@@ -471,7 +479,9 @@ class MasterLink:
         settings, epoch = self._master.settings, self._master.epoch
         body = record.encode(settings.secret, settings.broker_name)
         end = self._master.log.end
-        header = DownHeader(DownKind.RECORD, 0, 0, 0, len(body), 0, epoch, 0, end, 0, 0)
+        header = DownHeader(
+            DownKind.RECORD, 0, 0, 0, len(body), _NO_START, epoch, 0, end, _NO_START, 0
+        )
         self._told_record = record.order
         return Chunk(wire.with_body_crc(wire.pack_down(header), body) + body, self.position, 0)
 
@@ -519,7 +529,7 @@ class MasterLink:
             min(master.slaves.in_sync_most, 255),
         )
 
-    def _data_header(self, offset: int, size: int, now: float) -> DownHeader:
+    def _data_header(self, offset: PhysicalOffset, size: int, now: float) -> DownHeader:
         master = self._master
         end = master.log.end
         self._told = news, flags, needed, in_sync = self._standing()
@@ -538,9 +548,11 @@ class MasterLink:
             int(now * 1000),
         )
 
-    def _send_frame(self, kind: DownKind, body: bytes, offset: int = 0) -> None:
+    def _send_frame(self, kind: DownKind, body: bytes, offset: PhysicalOffset = _NO_START) -> None:
         master = self._master
-        header = DownHeader(kind, 0, 0, 0, len(body), offset, master.epoch, 0, master.log.end, 0, 0)
+        header = DownHeader(
+            kind, 0, 0, 0, len(body), offset, master.epoch, 0, master.log.end, _NO_START, 0
+        )
         self._output.append(wire.with_body_crc(wire.pack_down(header), body) + body)
 
     # --- time and the end --------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.waits import WatermarkWaits
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class AckOutcome(enum.Enum):
 class ModeSwitch(NamedTuple):
     """The mode, and the offset from which it applies."""
 
-    offset: int
+    offset: PhysicalOffset
     mode: ReplicationMode
 
 
@@ -48,7 +49,7 @@ class PendingAcks(Generic[T]):
     """The sends that wait for slaves, by token."""
 
     def __init__(
-        self, slaves: SlaveSet, mode: ReplicationMode, *, end: int, timeout_s: float
+        self, slaves: SlaveSet, mode: ReplicationMode, *, end: PhysicalOffset, timeout_s: float
     ) -> None:
         self.timeout_s = timeout_s
         self.in_force = ModeSwitch(end, mode)
@@ -74,7 +75,7 @@ class PendingAcks(Generic[T]):
         """Whether a send must not even be appended, because too few slaves are in sync."""
         return self.is_sync and self._slaves.in_sync_count < self._slaves.rules.minimum
 
-    def switch(self, mode: ReplicationMode, end: int) -> ModeSwitch:
+    def switch(self, mode: ReplicationMode, end: PhysicalOffset) -> ModeSwitch:
         """Change the mode from `end` on, the end of the log. Waiting sends go on waiting."""
         if mode is not self.in_force.mode:
             self.advance_visible(end)
@@ -83,7 +84,7 @@ class PendingAcks(Generic[T]):
                 self.visible = max(self.visible, end)
         return self.in_force
 
-    def ask(self, end_offset: int, now: float, token: T) -> AckOutcome | None:
+    def ask(self, end_offset: PhysicalOffset, now: float, token: T) -> AckOutcome | None:
         """Return the outcome for a message that ends at `end_offset` and was just appended.
 
         None: the send waits; `release`, `expire` or `give_up` returns its `token` later.
@@ -96,7 +97,7 @@ class PendingAcks(Generic[T]):
         if not slaves.is_enough:
             return AckOutcome.NOT_AVAILABLE
         if not len(self._waits) or end_offset <= self._awaited_from:
-            self._awaited_from = end_offset - 1
+            self._awaited_from = PhysicalOffset(end_offset - 1)
         self._waits.add(end_offset, now + self.timeout_s, token)
         return None
 
@@ -108,7 +109,7 @@ class PendingAcks(Generic[T]):
         self._awaited_from = max(self._awaited_from, replicated)
         return self._waits.advance(replicated) if len(self._waits) else []
 
-    def advance_visible(self, end: int) -> int:
+    def advance_visible(self, end: PhysicalOffset) -> PhysicalOffset:
         """Return the visible watermark; in async mode it moves to `end` first."""
         if not self.is_sync:
             self.visible = max(self.visible, end)
@@ -118,7 +119,7 @@ class PendingAcks(Generic[T]):
         """Return the tokens of sends whose deadline has passed."""
         return self._waits.expire(now)
 
-    def awaited_from(self, end: int) -> int:
+    def awaited_from(self, end: PhysicalOffset) -> PhysicalOffset:
         """Return the offset from which a slave must hold the log to cover all waiting sends.
 
         Exact after the last `ask`; after sends have timed out it may be too low, never too high.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rmq.model.in_sync_record import InSyncRecord
+    from rmq.model.offsets import PhysicalOffset
 
 EVERYTHING: Final = "everything that was answered SEND_OK is here"
 
@@ -53,7 +54,7 @@ class Candidate:
     members: frozenset[str]
     """Its names in in-sync records: it still holds what it confirmed by each of them."""
     epoch: int
-    end: int
+    end: PhysicalOffset
     record: InSyncRecord | None
     """The last record it received."""
     follows_stock: bool = False
@@ -77,7 +78,7 @@ class OtherSlave(NamedTuple):
     address: str
     epoch: int | None
     """The last one it has heard of; None if it does not answer."""
-    end: int | None
+    end: PhysicalOffset | None
     """Where its log ends; None if it does not answer, or has none."""
     members: frozenset[str] = frozenset()
     """Its names in in-sync records."""

@@ -37,6 +37,8 @@ from rmq.model.in_sync_record import InSyncRecord
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rmq.model.offsets import PhysicalOffset
+
 
 ASKED_MAX: Final = 256
 """For this many members `allows` caches its result."""
@@ -223,8 +225,8 @@ class RecordKeeper:
         needed: int,
         members: frozenset[str],
         nameservers: tuple[str, ...],
-        acknowledged: int,
-        held: Callable[[str], int],
+        acknowledged: PhysicalOffset,
+        held: Callable[[str], PhysicalOffset],
     ) -> None:
         """Propose the record that fits now.
 
@@ -268,7 +270,12 @@ class RecordKeeper:
         """Return the rivals of a record that may still decide by an earlier one."""
         return [rival for rival in record.rivals if not self._has_all((rival,), record.order)]
 
-    def _is_true(self, wanted: InSyncRecord, acknowledged: int, held: Callable[[str], int]) -> bool:
+    def _is_true(
+        self,
+        wanted: InSyncRecord,
+        acknowledged: PhysicalOffset,
+        held: Callable[[str], PhysicalOffset],
+    ) -> bool:
         """Return whether `needed` members hold all that was answered."""
         last = self._chain[-1] if self._chain else None
         if not wanted.members:

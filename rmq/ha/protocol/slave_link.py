@@ -41,6 +41,7 @@ from rmq.ha.protocol.wire import (
 )
 from rmq.model.crc import crc32
 from rmq.model.in_sync_record import RECORD_BYTES_MAX, read_record
+from rmq.model.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +85,7 @@ class LinkEnd(NamedTuple):
 
     kind: EndKind
     reason: str
-    offset: int = 0
+    offset: PhysicalOffset = PhysicalOffset(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +118,9 @@ class MasterView:
     address: str = ""
     store_id: bytes = b""
     epoch: int = 0
-    end: int = 0
+    end: PhysicalOffset = PhysicalOffset(0)
     """The end of its log in its last header."""
-    replicated: int = -1
+    replicated: PhysicalOffset = PhysicalOffset(-1)
     """From its last header: it had answered no send behind this with SEND_OK."""
     is_sync: bool = False
     is_in_sync: bool = False
@@ -154,9 +155,9 @@ class SlaveLink:
         """The greeting is over, bytes of the log may come."""
         self.ending: LinkEnd | None = None
         self.body_left = 0
-        self.frame_offset = 0
+        self.frame_offset = PhysicalOffset(0)
         """Where the next byte of the body belongs."""
-        self._body_start = 0
+        self._body_start = PhysicalOffset(0)
         self._body_crc: int | None = None
         """The checksum of the body that is coming; None if there is none."""
         self._crc = 0
@@ -263,7 +264,7 @@ class SlaveLink:
         else:
             raise RemoteProtocolError(f"frame {down.kind} in place of a greeting")
 
-    def _answer(self, body: bytes, master_begin: int, now: float) -> None:
+    def _answer(self, body: bytes, master_begin: PhysicalOffset, now: float) -> None:
         """Introduce this slave, in answer to a challenge."""
         settings, log = self._settings, self._log
         challenge = wire.read_challenge(body)
@@ -305,7 +306,7 @@ class SlaveLink:
             return
         verdict = welcome.verdict
         if verdict == Verdict.DIVERGED:
-            self._end(EndKind.DIVERGED, welcome.reason, welcome.end)
+            self._end(EndKind.DIVERGED, welcome.reason, PhysicalOffset(welcome.end))
         elif verdict == Verdict.STALE or (
             welcome.epoch < self.epoch and verdict != Verdict.REFUSED
         ):
@@ -315,7 +316,7 @@ class SlaveLink:
             )
             self._end(EndKind.STALE, reason)
         elif verdict == Verdict.RESEED:
-            self._end(EndKind.RESEED, welcome.reason, welcome.start)
+            self._end(EndKind.RESEED, welcome.reason, PhysicalOffset(welcome.start))
         elif verdict != Verdict.START:
             self._end(EndKind.REFUSED, welcome.reason)
         elif self._log.end and welcome.start != self._log.end:
@@ -326,7 +327,7 @@ class SlaveLink:
             master = self.master
             master.address, master.store_id = welcome.address, welcome.store_id
             master.epoch = self.epoch = welcome.epoch
-            master.end = welcome.end
+            master.end = PhysicalOffset(welcome.end)
             self.is_streaming = True
 
     def _data(self, down: DownHeader, now: float) -> None:
@@ -371,7 +372,7 @@ class SlaveLink:
         self._sent_at = now
         self._plan_tick()
 
-    def _frame(self, offset: int, size: int) -> None:
+    def _frame(self, offset: PhysicalOffset, size: int) -> None:
         """Get ready for the bytes that a header announces."""
         log = self._log
         if not 0 <= size <= FRAME_BYTES_MAX:
@@ -422,7 +423,7 @@ class SlaveLink:
             self._send_report(now)
             self._plan_tick()
 
-    def _held(self) -> tuple[int, int]:
+    def _held(self) -> tuple[PhysicalOffset, PhysicalOffset]:
         """Return what the log holds, and has on disk, as far as it was compared with checksums."""
         end = self._log.end
         if self._body_crc is not None and self.body_left:
@@ -483,7 +484,7 @@ class SlaveLink:
         """Note that the connection has ended."""
         self._end(EndKind.CLOSED, reason)
 
-    def _end(self, kind: EndKind, reason: str, offset: int = 0) -> None:
+    def _end(self, kind: EndKind, reason: str, offset: PhysicalOffset = PhysicalOffset(0)) -> None:
         if self.ending is None:
             self.ending = LinkEnd(kind, reason, offset)
 

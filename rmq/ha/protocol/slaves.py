@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rmq.ha.protocol.record_keeper import RecordKeeper
+from rmq.model.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOTHING: Final = -1
+NOTHING: Final = PhysicalOffset(-1)
 """The replicated offset while too few slaves are in sync."""
 REMEMBERED_MAX: Final = 32
 """How many disconnected slaves are kept for the status."""
@@ -113,7 +114,7 @@ class SlaveProgress:
         self.in_sync = False
         self.caught_up_at = -math.inf
         """When it last held the whole log."""
-        self.mark_end = 0
+        self.mark_end = PhysicalOffset(0)
         self.mark_at = 0.0
         """At `mark_at` the log ended at `mark_end`: a slave that holds it had caught up then."""
         self.connected_at = 0.0
@@ -121,11 +122,11 @@ class SlaveProgress:
         self.gone_at: float | None = None
         self.why_gone = ""
 
-    def lag_bytes(self, end: int) -> int:
+    def lag_bytes(self, end: PhysicalOffset) -> int:
         """Return how many bytes it lacks: all of them before its first report."""
         return max(0, end - max(0, self.appended))
 
-    def lag_s(self, end: int, now: float) -> float:
+    def lag_s(self, end: PhysicalOffset, now: float) -> float:
         """Return for how long it has not held the whole log; infinite if it never did."""
         return 0.0 if self.appended >= end else max(0.0, now - self.caught_up_at)
 
@@ -133,7 +134,7 @@ class SlaveProgress:
 class SlaveSet:
     """All slaves of one master."""
 
-    def __init__(self, rules: InSyncRules, end: int) -> None:
+    def __init__(self, rules: InSyncRules, end: PhysicalOffset) -> None:
         self.rules = rules
         self.keeper = RecordKeeper(0, (), is_known=True)
         """Decides which slaves acknowledgements may rest on; this default allows all."""
@@ -204,7 +205,7 @@ class SlaveSet:
         """Forget slaves that are not connected."""
         self._gone.clear()
 
-    def grew(self, end: int, now: float) -> None:
+    def grew(self, end: PhysicalOffset, now: float) -> None:
         """The log ends at `end` now."""
         before = self.end
         if end == before:
@@ -216,12 +217,14 @@ class SlaveSet:
                 slave.caught_up_at = now
                 slave.mark_end, slave.mark_at = end, now
 
-    def shrank(self, end: int) -> None:
+    def shrank(self, end: PhysicalOffset) -> None:
         """Note that the log was cut, which happens only while no slave is connected."""
         assert not self._connected, "a log is cut only while no slave is connected"
         self.end = end
 
-    def holds(self, slave: SlaveProgress, appended: int, flushed: int, now: float) -> None:
+    def holds(
+        self, slave: SlaveProgress, appended: PhysicalOffset, flushed: PhysicalOffset, now: float
+    ) -> None:
         """Apply a slave's report; the caller has checked that it can be true."""
         slave.heard_at = now
         if appended > slave.appended:
@@ -264,7 +267,7 @@ class SlaveSet:
         """Count again after the in-sync record has changed."""
         self._count()
 
-    def holding(self, member: str) -> int:
+    def holding(self, member: str) -> PhysicalOffset:
         """Return the offset that a member in sync holds; `NOTHING` if it is not in sync."""
         counts_flushed = self.rules.counts_flushed
         return max(
@@ -285,12 +288,12 @@ class SlaveSet:
         else:
             self.replicated = sorted(held, reverse=True)[needed - 1]
 
-    def _held(self) -> list[int]:
+    def _held(self) -> list[PhysicalOffset]:
         """Return the offsets held by slaves in sync that are certainly distinct."""
         counts_flushed = self.rules.counts_flushed
         self.in_sync_most = 0
-        native: dict[str, list[int]] = {}
-        stock: dict[str, int] = {}
+        native: dict[str, list[PhysicalOffset]] = {}
+        stock: dict[str, PhysicalOffset] = {}
         allows = self.keeper.allows
         for slave in self._connected:
             if slave.in_sync and allows(slave.member):

@@ -43,6 +43,8 @@ from rmq.packing import struct_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rmq.model.offsets import PhysicalOffset
+
 Report = Struct("offset" / Int64sb)
 """What a slave holds: the offset behind the last byte."""
 
@@ -204,11 +206,11 @@ class DownHeader(NamedTuple):
     needed: int
     in_sync: int
     size: int
-    offset: int
+    offset: PhysicalOffset
     epoch: int
     news: int
-    end: int
-    replicated: int
+    end: PhysicalOffset
+    replicated: PhysicalOffset
     sent_ms: int
     body_crc: int = 0
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq.errors import ConfigError, CorruptStoreError
+from rmq.model.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rmq.spark.files.settings import StoreOptions
     from rmq.store.reader.files import SegmentFile
 
-    NextSound = Callable[[int, int], int | None]
+    NextSound = Callable[[PhysicalOffset, PhysicalOffset], PhysicalOffset | None]
     """Returns where the first sound record at or behind an offset begins, below another one."""
 
 
@@ -72,8 +73,8 @@ def bounds(options: StoreOptions, log_min: int, log_end: int) -> Bounds:
 def parts(
     segments: Sequence[SegmentFile],
     segment_bytes: int,
-    start: int,
-    stop: int,
+    start: PhysicalOffset,
+    stop: PhysicalOffset,
     split_bytes: int,
     next_sound: NextSound,
 ) -> Iterator[LogPart]:
@@ -82,8 +83,8 @@ def parts(
     Parts have `split_bytes` and up to half as much again; 0 splits no segment.
     """
     for segment in segments:
-        end = segment.first + segment_bytes
-        low, high = max(start, segment.first), min(stop, end)
+        first = PhysicalOffset(segment.first)
+        low, high = max(start, first), min(stop, first + segment_bytes)
         if low >= high:
             continue
         while split_bytes and high - low > split_bytes + split_bytes // 2:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmq.errors import ConfigError
 from rmq.model.names import ALWAYS_SYSTEM_TOPICS, SYSTEM_TOPIC_PREFIX
+from rmq.model.offsets import PhysicalOffset
 from rmq.settings.setting import nearest_word
 from rmq.spark.files.planning import LogPart, bounds, gaps, parts
 from rmq.spark.files.scan import Damage, Scan, check_boundary
@@ -74,8 +75,8 @@ def plan(reader: Reader, options: StoreOptions) -> list[LogPart]:
         parts(
             log.segments,
             log.segment_bytes,
-            wanted.start,
-            wanted.stop,
+            PhysicalOffset(wanted.start),
+            PhysicalOffset(wanted.stop),
             options.split_bytes,
             log.next_sound,
         )
@@ -99,7 +100,7 @@ def _check_start(reader: Reader, options: StoreOptions, damage: Damage) -> None:
     offset = options.from_offset
     assert offset is not None
     log = reader.log
-    segment = log.find(offset)
+    segment = log.find(PhysicalOffset(offset))
     if segment is None or offset == segment.first:
         return
     part = LogPart(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rmq.errors import ConfigError, CorruptStoreError
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import BadRecordError, NeedMoreDataError, read_head
 from rmq.model.record_layout import RECORD_PREFIX
 from rmq.spark.decoding.boundaries import find_chain
@@ -163,7 +164,7 @@ class Scan:
         if not part.is_stop_boundary:
             return None
         try:
-            self._log.record_at(position, part.segment_end)
+            self._log.record_at(PhysicalOffset(position), PhysicalOffset(part.segment_end))
         except CorruptStoreError as bad:
             return self._behind_damage(self._bad(position, bad.reason))
         raise self._false_split(position, size)
@@ -182,7 +183,7 @@ class Scan:
         """Report damage; return where the next sound record begins, None if there is none."""
         self._damage.report(bad)
         assert bad.offset is not None
-        return self._log.next_sound(bad.offset + 1, self._part.stop)
+        return self._log.next_sound(PhysicalOffset(bad.offset + 1), PhysicalOffset(self._part.stop))
 
     def _bad(self, offset: int, reason: str) -> CorruptStoreError:
         return damaged(self._part, offset, reason)

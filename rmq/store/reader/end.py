@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import CorruptStoreError
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record_layout import BLANK_MAGIC, RECORD_PREFIX
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 _CRASH_SEGMENTS: Final = 3
 
 
-def find_end(log: LogFiles, state: StoreState, has_entry: Callable[[RecordHead], bool]) -> int:
+def find_end(
+    log: LogFiles, state: StoreState, has_entry: Callable[[RecordHead], bool]
+) -> PhysicalOffset:
     """Return the physical offset behind the last record that may be read.
 
     `has_entry` tells whether a record has its entry in a ConsumeQueue.
@@ -42,7 +45,7 @@ def find_end(log: LogFiles, state: StoreState, has_entry: Callable[[RecordHead],
     return end
 
 
-def _good_point(log: LogFiles, state: StoreState) -> int | None:
+def _good_point(log: LogFiles, state: StoreState) -> PhysicalOffset | None:
     point = state.recovery_point
     if point is not None and log.min_offset <= point.physical_offset <= log.file_end:
         return point.physical_offset
@@ -50,10 +53,11 @@ def _good_point(log: LogFiles, state: StoreState) -> int | None:
     if begun < 0:
         return None
     is_crashed = state.is_abort_present and not state.is_live
-    return log.segments[max(begun - _CRASH_SEGMENTS + 1, 0) if is_crashed else begun].first
+    first = log.segments[max(begun - _CRASH_SEGMENTS + 1, 0) if is_crashed else begun].first
+    return PhysicalOffset(first)
 
 
-def sound_end(log: LogFiles, start: int) -> tuple[int, RecordHead | None]:
+def sound_end(log: LogFiles, start: PhysicalOffset) -> tuple[PhysicalOffset, RecordHead | None]:
     """Read on from `start` to the first bytes that are no sound record; return where they are.
 
     With it comes the last record before them, if there is one.
@@ -68,7 +72,7 @@ def sound_end(log: LogFiles, start: int) -> tuple[int, RecordHead | None]:
     return _behind_blank(log, end), last
 
 
-def _behind_blank(log: LogFiles, end: int) -> int:
+def _behind_blank(log: LogFiles, end: PhysicalOffset) -> PhysicalOffset:
     """Return where the next record goes if a segment ends with a blank at `end`."""
     prefix = log.read(end, RECORD_PREFIX.size)
     segment = log.find(end)
@@ -78,7 +82,9 @@ def _behind_blank(log: LogFiles, end: int) -> int:
     return end + room if RECORD_PREFIX.unpack(prefix) == (room, BLANK_MAGIC) else end
 
 
-def _end_behind_damage(log: LogFiles, end: int, last: RecordHead | None) -> int:
+def _end_behind_damage(
+    log: LogFiles, end: PhysicalOffset, last: RecordHead | None
+) -> PhysicalOffset:
     """Return the end of a log that was closed cleanly, be there damage in it or not.
 
     Sound records behind bytes that are none are messages that were there when the store was closed:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from rmq.model.offsets import PhysicalOffset
+
 DEFAULT_SLOTS: Final = 5_000_000
 DEFAULT_ENTRIES: Final = 20_000_000
 _ENTRIES_PER_SLOT: Final = DEFAULT_ENTRIES // DEFAULT_SLOTS
@@ -37,7 +39,7 @@ class IndexEntry(NamedTuple):
     """One key of one record."""
 
     key_hash: int
-    physical_offset: int
+    physical_offset: PhysicalOffset
     seconds: int
     """From the first entry of the file to this one."""
     previous: int
@@ -183,7 +185,7 @@ class IndexView:
             )
         return data
 
-    def find(self, key_hash: int) -> Iterator[int]:
+    def find(self, key_hash: int) -> Iterator[PhysicalOffset]:
         """Yield the physical offsets of entries with a hash, the newest first."""
         slots, entries = self.geometry
         count = self.header.entry_count

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from rmq.errors import CorruptStoreError
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import (
     BadRecordError,
     NeedMoreDataError,
@@ -43,7 +44,7 @@ class _Placed(Protocol):
     def size(self) -> int: ...
 
     @property
-    def physical_offset(self) -> int: ...
+    def physical_offset(self) -> PhysicalOffset: ...
 
 
 _Item = TypeVar("_Item", bound=_Placed)
@@ -70,23 +71,24 @@ class LogFiles:
         self.segment_bytes = self._segment_bytes_given or _segment_bytes(self.segments)
 
     @property
-    def min_offset(self) -> int:
+    def min_offset(self) -> PhysicalOffset:
         """The offset of the first byte there is, 0 when there is none."""
-        return self.segments[0].first if self.segments else 0
+        return PhysicalOffset(self.segments[0].first if self.segments else 0)
 
     @property
-    def file_end(self) -> int:
+    def file_end(self) -> PhysicalOffset:
         """The offset behind the last segment."""
-        return self.segments[-1].first + self.segment_bytes if self.segments else 0
+        segments = self.segments
+        return PhysicalOffset(segments[-1].first + self.segment_bytes if segments else 0)
 
-    def find(self, offset: int) -> SegmentFile | None:
+    def find(self, offset: PhysicalOffset) -> SegmentFile | None:
         """Return the segment that holds the byte at `offset`."""
         index = self._index_of(offset)
         if index < 0 or offset >= self.segments[index].first + self.segment_bytes:
             return None
         return self.segments[index]
 
-    def _index_of(self, offset: int) -> int:
+    def _index_of(self, offset: PhysicalOffset) -> int:
         """Return the index of the last segment that begins at `offset` or before, -1 if none."""
         segments = self.segments
         if segments and self.segment_bytes:
@@ -96,18 +98,23 @@ class LogFiles:
                 first = segments[index].first
                 if first <= offset < first + self.segment_bytes:
                     return index
-        return bisect_right(segments, offset, key=lambda segment: segment.first) - 1
+        return bisect_right(segments, int(offset), key=lambda segment: segment.first) - 1
 
     # --- records one after the other -------------------------------------------------------
 
     def heads(
-        self, start: int, stop: int, *, verify_crc: bool = False, on_bad: OnBad | None = None
+        self,
+        start: PhysicalOffset,
+        stop: PhysicalOffset,
+        *,
+        verify_crc: bool = False,
+        on_bad: OnBad | None = None,
     ) -> Iterator[RecordHead]:
         """Yield the heads of the records from `start` to `stop`; see `records`."""
         return self._walk(start, stop, read_head, verify_crc, on_bad)
 
     def records(
-        self, start: int, stop: int, *, on_bad: OnBad | None = None
+        self, start: PhysicalOffset, stop: PhysicalOffset, *, on_bad: OnBad | None = None
     ) -> Iterator[StoredRecord]:
         """Yield the records that begin at `start` or behind it and end at `stop` or before.
 
@@ -119,8 +126,8 @@ class LogFiles:
 
     def _walk(
         self,
-        start: int,
-        stop: int,
+        start: PhysicalOffset,
+        stop: PhysicalOffset,
         take: _Take[_Item],
         verify_crc: bool,
         on_bad: OnBad | None,
@@ -134,9 +141,9 @@ class LogFiles:
                         f"the segments before this one, from {offset} on, are missing",
                         offset=offset,
                     )
-                offset = max(offset, segment.first)
+                offset = max(offset, PhysicalOffset(segment.first))
                 yield from self._walk_segment(segment, offset, stop, take, verify_crc)
-                offset = segment.first + self.segment_bytes
+                offset = PhysicalOffset(segment.first + self.segment_bytes)
             except FileGoneError:
                 self.refresh()
             except CorruptStoreError as bad:
@@ -148,7 +155,7 @@ class LogFiles:
                     return
                 offset = following
 
-    def _segment_from(self, offset: int) -> SegmentFile | None:
+    def _segment_from(self, offset: PhysicalOffset) -> SegmentFile | None:
         """Return the segment that holds `offset`, or else the next one there is."""
         index = self._index_of(offset)
         if index >= 0 and offset < self.segments[index].first + self.segment_bytes:
@@ -158,8 +165,8 @@ class LogFiles:
     def _walk_segment(
         self,
         segment: SegmentFile,
-        start: int,
-        stop: int,
+        start: PhysicalOffset,
+        stop: PhysicalOffset,
         take: _Take[_Item],
         verify_crc: bool,
     ) -> Iterator[_Item]:
@@ -210,12 +217,12 @@ class LogFiles:
 
     # --- single records --------------------------------------------------------------------
 
-    def read(self, offset: int, size: int) -> bytes:
+    def read(self, offset: PhysicalOffset, size: int) -> bytes:
         """Return up to `size` bytes from `offset` on, no more than its segment has."""
         segment = self.find(offset)
         return b"" if segment is None else self._read_in(segment, offset, size)
 
-    def _read_in(self, segment: SegmentFile, offset: int, size: int) -> bytes:
+    def _read_in(self, segment: SegmentFile, offset: PhysicalOffset, size: int) -> bytes:
         position = offset - segment.first
         try:
             return self._files.read(
@@ -225,7 +232,9 @@ class LogFiles:
             self.refresh()
             return b""
 
-    def record_at(self, offset: int, stop: int, size: int | None = None) -> StoredRecord | None:
+    def record_at(
+        self, offset: PhysicalOffset, stop: PhysicalOffset, size: int | None = None
+    ) -> StoredRecord | None:
         """Return the record that begins at `offset`; None if the log has none there below `stop`.
 
         `size` is how long it should be, if that is known. Raises `CorruptStoreError` if no sound
@@ -243,7 +252,7 @@ class LogFiles:
             raise self._bad(segment, offset - segment.first, str(bad)) from bad
         return record if offset + record.size <= stop else None
 
-    def _decode_at(self, segment: SegmentFile, offset: int, data: bytes) -> StoredRecord:
+    def _decode_at(self, segment: SegmentFile, offset: PhysicalOffset, data: bytes) -> StoredRecord:
         room = segment.first + self.segment_bytes - offset
         try:
             record = _take_record(data, 0, len(data), room, True)
@@ -261,22 +270,24 @@ class LogFiles:
 
     # --- finding the way back --------------------------------------------------------------
 
-    def next_sound(self, offset: int, stop: int) -> int | None:
+    def next_sound(self, offset: PhysicalOffset, stop: PhysicalOffset) -> PhysicalOffset | None:
         """Return where the first sound record at or behind `offset` begins, below `stop`.
 
         It is looked for byte by byte: the magic, the place the record says it has, its lengths and
         its CRC must all be right.
         """
         while (segment := self._segment_from(offset)) is not None and segment.first < stop:
-            offset = max(offset, segment.first)
+            offset = max(offset, PhysicalOffset(segment.first))
             with suppress(FileGoneError):
                 found = self._next_sound_in(segment, offset - segment.first, stop - segment.first)
                 if found is not None:
                     return found
-            offset = segment.first + self.segment_bytes
+            offset = PhysicalOffset(segment.first + self.segment_bytes)
         return None
 
-    def _next_sound_in(self, segment: SegmentFile, position: int, stop: int) -> int | None:
+    def _next_sound_in(
+        self, segment: SegmentFile, position: int, stop: int
+    ) -> PhysicalOffset | None:
         while position < min(stop, segment.size):
             start = self._files.next_data(segment.path, position + _MAGIC_AT)
             if start is None:
@@ -287,7 +298,7 @@ class LogFiles:
             # hundred times as fast as that they do not have four.
             at = data.find(_MAGIC, _MAGIC_AT) if _MAGIC[0] in data else -1
             while at >= 0:
-                offset = segment.first + position + at - _MAGIC_AT
+                offset = PhysicalOffset(segment.first + position + at - _MAGIC_AT)
                 if offset < segment.first + stop and self._is_sound(offset):
                     return offset
                 at = data.find(_MAGIC, at + 1)
@@ -297,7 +308,7 @@ class LogFiles:
             position += len(data) - _MAGIC_AT - len(_MAGIC) + 1
         return None
 
-    def _is_sound(self, offset: int) -> bool:
+    def _is_sound(self, offset: PhysicalOffset) -> bool:
         try:
             return self.record_at(offset, self.file_end) is not None
         except CorruptStoreError:
@@ -331,10 +342,10 @@ def _take_record(
     return decode_record(data[position : position + size])
 
 
-def offset_of(bad: CorruptStoreError) -> int:
+def offset_of(bad: CorruptStoreError) -> PhysicalOffset:
     """Return the physical offset of damage to the log; that always has one."""
     assert bad.offset is not None, bad
-    return bad.offset
+    return PhysicalOffset(bad.offset)
 
 
 def _segment_bytes(segments: list[SegmentFile]) -> int:

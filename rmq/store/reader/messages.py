@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmq.errors import CorruptStoreError
-from rmq.model.offsets import QueueOffset
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.store.layout import QUEUE_ENTRY_BYTES
 from rmq.store.reader.queue import QueueEntry, QueueFiles, is_gone
 
@@ -35,11 +35,11 @@ class QueueBounds(NamedTuple):
 class QueueReader:
     """One queue, read against a log that ends at a given offset."""
 
-    def __init__(self, queue: QueueFiles, log: LogFiles, log_end: int) -> None:
+    def __init__(self, queue: QueueFiles, log: LogFiles, log_end: PhysicalOffset) -> None:
         self._queue = queue
         self._log = log
         self._log_end = log_end
-        self._max_offset: int | None = None
+        self._max_offset: QueueOffset | None = None
 
     def bounds(self) -> QueueBounds:
         """Return what the queue has."""
@@ -51,7 +51,9 @@ class QueueReader:
             queue.topic, queue.queue_id, QueueOffset(start), QueueOffset(self._max_offset)
         )
 
-    def entries(self, start: int | None = None, stop: int | None = None) -> Iterator[QueueEntry]:
+    def entries(
+        self, start: QueueOffset | None = None, stop: QueueOffset | None = None
+    ) -> Iterator[QueueEntry]:
         """Yield the entries of messages from `start` to `stop`, as far as the queue has them."""
         bounds = self.bounds()
         first = bounds.min_offset if start is None else max(start, bounds.min_offset)
@@ -61,7 +63,7 @@ class QueueReader:
                 yield entry
 
     def messages(
-        self, start: int | None, stop: int | None, on_bad: OnBad | None
+        self, start: QueueOffset | None, stop: QueueOffset | None, on_bad: OnBad | None
     ) -> Iterator[StoredRecord]:
         """Yield the records of these entries; see `Reader.messages`."""
         for entry in self.entries(start, stop):
@@ -129,28 +131,30 @@ class QueueReader:
         bounds = self.bounds()
         low, high = int(bounds.min_offset), bounds.max_offset - 1
         for segment in self._queue.segments:
-            last = segment.end // QUEUE_ENTRY_BYTES - 1
+            last = QueueOffset(segment.end // QUEUE_ENTRY_BYTES - 1)
             if low <= last < high:
                 if self._store_ms(last) >= store_ms:
                     high = last
                 else:
                     low = last + 1
-        left: tuple[int, int] | None = None
-        right: tuple[int, int] | None = None
+        left: tuple[int, QueueOffset] | None = None
+        right: tuple[int, QueueOffset] | None = None
         while low <= high:
-            middle = (low + high) // 2
+            middle = QueueOffset((low + high) // 2)
             stored = self._store_ms(middle)
             if stored == store_ms:
-                return QueueOffset(middle)
+                return middle
             if stored > store_ms:
                 high, right = middle - 1, (stored - store_ms, middle)
             else:
                 low, left = middle + 1, (store_ms - stored, middle)
         # Of two equally near ones the left one is the smaller tuple.
-        nearest = min((side for side in (left, right) if side is not None), default=(0, 0))
-        return QueueOffset(nearest[1])
+        nearest = min(
+            (side for side in (left, right) if side is not None), default=(0, QueueOffset(0))
+        )
+        return nearest[1]
 
-    def _store_ms(self, queue_offset: int) -> int:
+    def _store_ms(self, queue_offset: QueueOffset) -> int:
         for entry in self._queue.read(queue_offset, 1):
             record = self._record_of(entry)
             if record is not None:

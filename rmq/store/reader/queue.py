@@ -48,16 +48,16 @@ class QueueFiles:
         self.segments, self.foreign = list_segments([self.directory])
 
     @property
-    def first_offset(self) -> int:
+    def first_offset(self) -> QueueOffset:
         """The queue offset of the first entry there is, be it real or not."""
-        return self.segments[0].first // QUEUE_ENTRY_BYTES if self.segments else 0
+        return QueueOffset(self.segments[0].first // QUEUE_ENTRY_BYTES if self.segments else 0)
 
     @property
-    def file_end(self) -> int:
+    def file_end(self) -> QueueOffset:
         """The queue offset behind the last segment."""
-        return self.segments[-1].end // QUEUE_ENTRY_BYTES if self.segments else 0
+        return QueueOffset(self.segments[-1].end // QUEUE_ENTRY_BYTES if self.segments else 0)
 
-    def path_of(self, queue_offset: int) -> Path:
+    def path_of(self, queue_offset: QueueOffset) -> Path:
         """Return the file that holds an entry, or the directory if there is none."""
         place = queue_offset * QUEUE_ENTRY_BYTES
         for segment in self.segments:
@@ -67,7 +67,7 @@ class QueueFiles:
 
     # --- entries ---------------------------------------------------------------------------
 
-    def entries(self, start: int, stop: int) -> Iterator[QueueEntry]:
+    def entries(self, start: QueueOffset, stop: QueueOffset) -> Iterator[QueueEntry]:
         """Yield what the files hold from `start` to `stop`, real entries or not.
 
         Segments that are deleted before their turn are passed over; one that is missing between
@@ -84,7 +84,7 @@ class QueueFiles:
             yield from chunk
             offset = chunk[-1].queue_offset + 1
 
-    def read(self, start: int, count: int) -> list[QueueEntry]:
+    def read(self, start: QueueOffset, count: int) -> list[QueueEntry]:
         """Return up to `count` entries from `start` on, not beyond their segment."""
         place = start * QUEUE_ENTRY_BYTES
         segment = next((each for each in self.segments if each.first <= place < each.end), None)
@@ -98,11 +98,11 @@ class QueueFiles:
             return []
         whole = len(data) - len(data) % QUEUE_ENTRY_BYTES
         return [
-            QueueEntry(QueueOffset(start + number), *fields)
+            QueueEntry(start + number, *fields)
             for number, fields in enumerate(QUEUE_ENTRY.iter_unpack(data[:whole]))
         ]
 
-    def _missing(self, queue_offset: int) -> CorruptStoreError:
+    def _missing(self, queue_offset: QueueOffset) -> CorruptStoreError:
         return CorruptStoreError(
             str(self.directory),
             f"the file with queue offset {queue_offset} is missing, but earlier and later ones are"
@@ -113,16 +113,16 @@ class QueueFiles:
 
     # --- bounds ----------------------------------------------------------------------------
 
-    def min_offset(self, log_min: int) -> int:
+    def min_offset(self, log_min: PhysicalOffset) -> QueueOffset:
         """Return the queue offset of the first entry whose record the log still has.
 
         Physical offsets grow along a queue; fillers come first, and count as gone.
         """
         for segment in self.segments:
-            low = segment.first // QUEUE_ENTRY_BYTES
-            end = high = segment.end // QUEUE_ENTRY_BYTES
+            low = QueueOffset(segment.first // QUEUE_ENTRY_BYTES)
+            end = high = QueueOffset(segment.end // QUEUE_ENTRY_BYTES)
             while low < high:
-                middle = (low + high) // 2
+                middle = QueueOffset((low + high) // 2)
                 entry = self.read(middle, 1)
                 if entry and is_gone(entry[0], log_min):
                     low = middle + 1
@@ -132,16 +132,18 @@ class QueueFiles:
                 return low
         return self.file_end
 
-    def max_offset(self, log_end: int, is_right: Callable[[QueueEntry], bool]) -> int:
+    def max_offset(
+        self, log_end: PhysicalOffset, is_right: Callable[[QueueEntry], bool]
+    ) -> QueueOffset:
         """Return the queue offset behind the last entry whose record ends at or below `log_end`.
 
         `is_right` tells whether the record of an entry belongs to it.
         """
         for segment in reversed(self.segments):
-            first = segment.first // QUEUE_ENTRY_BYTES
+            first = QueueOffset(segment.first // QUEUE_ENTRY_BYTES)
             stop = self._written_end(segment)
             while stop > first:
-                start = max(first, stop - CHUNK_ENTRIES)
+                start = max(first, QueueOffset(stop - CHUNK_ENTRIES))
                 for entry in reversed(self.read(start, stop - start)):
                     if entry.size == FILLER_SIZE and entry.physical_offset == 0:
                         return entry.queue_offset + 1
@@ -150,12 +152,12 @@ class QueueFiles:
                 stop = start
         return self.first_offset
 
-    def _written_end(self, segment: SegmentFile) -> int:
+    def _written_end(self, segment: SegmentFile) -> QueueOffset:
         """Return the queue offset of the first entry of a segment that was never written."""
-        low = segment.first // QUEUE_ENTRY_BYTES
-        high = segment.end // QUEUE_ENTRY_BYTES
+        low = QueueOffset(segment.first // QUEUE_ENTRY_BYTES)
+        high = QueueOffset(segment.end // QUEUE_ENTRY_BYTES)
         while low < high:
-            middle = (low + high) // 2
+            middle = QueueOffset((low + high) // 2)
             entry = self.read(middle, 1)
             if entry and is_written(entry[0]):
                 low = middle + 1
@@ -169,7 +171,7 @@ def is_written(entry: QueueEntry) -> bool:
     return entry.physical_offset >= 0 and entry.size > 0
 
 
-def is_gone(entry: QueueEntry, log_min: int) -> bool:
+def is_gone(entry: QueueEntry, log_min: PhysicalOffset) -> bool:
     """Tell whether an entry stands for a message that the log has no longer."""
     return is_written(entry) and (
         entry.physical_offset < log_min

@@ -135,8 +135,8 @@ class Reader:
 
     def heads(
         self,
-        start: int | None = None,
-        stop: int | None = None,
+        start: PhysicalOffset | None = None,
+        stop: PhysicalOffset | None = None,
         *,
         verify_crc: bool = False,
         on_bad: OnBad | None = None,
@@ -149,7 +149,11 @@ class Reader:
         return self.log.heads(*bounds, verify_crc=verify_crc, on_bad=on_bad)
 
     def records(
-        self, start: int | None = None, stop: int | None = None, *, on_bad: OnBad | None = None
+        self,
+        start: PhysicalOffset | None = None,
+        stop: PhysicalOffset | None = None,
+        *,
+        on_bad: OnBad | None = None,
     ) -> Iterator[StoredRecord]:
         """Yield the records from physical offset `start` to `stop`, by default all.
 
@@ -160,11 +164,13 @@ class Reader:
         """
         return self.log.records(*self._bounds(start, stop), on_bad=on_bad)
 
-    def _bounds(self, start: int | None, stop: int | None) -> tuple[int, int]:
+    def _bounds(
+        self, start: PhysicalOffset | None, stop: PhysicalOffset | None
+    ) -> tuple[PhysicalOffset, PhysicalOffset]:
         first = self.min_offset if start is None else max(start, self.min_offset)
         return first, self.end_offset if stop is None else min(stop, self.end_offset)
 
-    def record_at(self, physical_offset: int) -> StoredRecord | None:
+    def record_at(self, physical_offset: PhysicalOffset) -> StoredRecord | None:
         """Return the record at a physical offset; None if it is not within the log."""
         return self.log.record_at(physical_offset, self.end_offset)
 
@@ -185,12 +191,14 @@ class Reader:
     @property
     def last_store_ms(self) -> int | None:
         """When the last record was stored; None if there is none."""
-        newest = 0
+        newest = PhysicalOffset(0)
         for bounds in self.queues():
-            for entry in self.queue_entries(bounds.topic, bounds.queue_id, bounds.max_offset - 1):
+            for entry in self.queue_entries(
+                bounds.topic, bounds.queue_id, QueueOffset(bounds.max_offset - 1)
+            ):
                 newest = max(newest, entry.physical_offset)
         for segment in reversed(self.segments):
-            heads = self.heads(max(segment.first, newest), on_bad=lambda _: None)
+            heads = self.heads(max(PhysicalOffset(segment.first), newest), on_bad=lambda _: None)
             for last in deque(heads, maxlen=1):
                 return last.store_ms
         return None
@@ -221,7 +229,11 @@ class Reader:
                     yield bounds
 
     def queue_entries(
-        self, topic: str, queue_id: int, start: int | None = None, stop: int | None = None
+        self,
+        topic: str,
+        queue_id: int,
+        start: QueueOffset | None = None,
+        stop: QueueOffset | None = None,
     ) -> Iterator[QueueEntry]:
         """Yield the entries of a queue from queue offset `start` to `stop`, by default all.
 
@@ -234,8 +246,8 @@ class Reader:
         self,
         topic: str,
         queue_id: int,
-        start: int | None = None,
-        stop: int | None = None,
+        start: QueueOffset | None = None,
+        stop: QueueOffset | None = None,
         *,
         on_bad: OnBad | None = None,
     ) -> Iterator[StoredRecord]:
@@ -263,7 +275,7 @@ class Reader:
         directory = self.root / "consumequeue" / folder / str(queue_id)
         return QueueFiles(self._files, directory, topic, queue_id)
 
-    def _queue(self, topic: str, queue_id: int, log_end: int) -> QueueReader | None:
+    def _queue(self, topic: str, queue_id: int, log_end: PhysicalOffset) -> QueueReader | None:
         known = self._queues.get((topic, queue_id))
         if known is None:
             files = self.queue_files(topic, queue_id)
@@ -320,7 +332,7 @@ class Reader:
                 ):
                     yield record
 
-    def _indexed_record(self, offset: int) -> StoredRecord | None:
+    def _indexed_record(self, offset: PhysicalOffset) -> StoredRecord | None:
         try:
             return self.record_at(offset)
         except CorruptStoreError:

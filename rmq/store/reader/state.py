@@ -27,6 +27,8 @@ from rmq.store.storage import held_locks_guard, holds_lock
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rmq.model.offsets import PhysicalOffset
+
 # struct flock: Linux has type, whence, start, length, pid; macOS and the BSDs begin with start.
 _IS_LINUX: Final = sys.platform.startswith("linux")
 _FLOCK: Final = struct.Struct("@hhqqi4x" if _IS_LINUX else "@qqihh")
@@ -48,7 +50,7 @@ class StoreState(NamedTuple):
     checkpoint: CheckpointTimes | None
     recovery_points: tuple[Point, ...]
     """Those that were wholly written, the newest first."""
-    live_mark: int | None
+    live_mark: PhysicalOffset | None
     """Up to where the log is on disk, as one of our brokers said last."""
 
     @property
@@ -65,7 +67,7 @@ class StoreState(NamedTuple):
         return next((each for each in self.recovery_points if each.times == self.checkpoint), None)
 
     @property
-    def live_flushed(self) -> int | None:
+    def live_flushed(self) -> PhysicalOffset | None:
         """Up to where the log is on disk, if one of our brokers has the store open."""
         return self.live_mark if self.is_live and self.recovery_point is not None else None
 
@@ -145,9 +147,9 @@ def _points(data: bytes) -> tuple[Point, ...]:
     return tuple(point for _, point in sorted(points, reverse=True))
 
 
-def _live_mark(data: bytes) -> int | None:
+def _live_mark(data: bytes) -> PhysicalOffset | None:
     try:
-        flushed: int = LiveMark.parse(data[LIVE_MARK_AT:]).flushed
+        flushed: PhysicalOffset = LiveMark.parse(data[LIVE_MARK_AT:]).flushed
     except ConstructError:
         return None
     return flushed

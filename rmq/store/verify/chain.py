@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.store.layout import INDEX_SLOT_BYTES
 
 if TYPE_CHECKING:
+    from rmq.model.offsets import PhysicalOffset
     from rmq.store.index_file import IndexState
     from rmq.store.reader.index import IndexEntry, IndexView
     from rmq.store.verify.finding import Findings
@@ -128,5 +129,5 @@ class ChainCheck:
             if said != newest and said not in self._empty:
                 self._error(f"slot {slot} leads to entry {said}, its newest is {newest}")
 
-    def _error(self, text: str, physical_offset: int | None = None) -> None:
+    def _error(self, text: str, physical_offset: PhysicalOffset | None = None) -> None:
         self._findings.error(self._file.path, text, physical_offset=physical_offset)

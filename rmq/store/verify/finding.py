@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rmq.model.offsets import PhysicalOffset, QueueOffset
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -41,8 +43,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     path: str
     text: str
-    physical_offset: int | None = None
-    queue_offset: int | None = None
+    physical_offset: PhysicalOffset | None = None
+    queue_offset: QueueOffset | None = None
 
     def __str__(self) -> str:
         place = [self.path]
@@ -73,8 +75,8 @@ class Findings:
         path: Path | str,
         text: str,
         *,
-        physical_offset: int | None = None,
-        queue_offset: int | None = None,
+        physical_offset: PhysicalOffset | None = None,
+        queue_offset: QueueOffset | None = None,
     ) -> None:
         self.add(Severity.ERROR, path, text, physical_offset, queue_offset)
 
@@ -83,8 +85,8 @@ class Findings:
         path: Path | str,
         text: str,
         *,
-        physical_offset: int | None = None,
-        queue_offset: int | None = None,
+        physical_offset: PhysicalOffset | None = None,
+        queue_offset: QueueOffset | None = None,
     ) -> None:
         self.add(Severity.NOTE, path, text, physical_offset, queue_offset)
 
@@ -93,8 +95,8 @@ class Findings:
         severity: Severity,
         path: Path | str,
         text: str,
-        physical_offset: int | None = None,
-        queue_offset: int | None = None,
+        physical_offset: PhysicalOffset | None = None,
+        queue_offset: QueueOffset | None = None,
     ) -> None:
         self._found.append(
             Finding(
@@ -112,13 +114,13 @@ class DamagedRanges:
     """Where the log has bytes that are no sound record, although it goes on behind them."""
 
     def __init__(self) -> None:
-        self._ranges: list[tuple[int, int]] = []
+        self._ranges: list[tuple[PhysicalOffset, PhysicalOffset]] = []
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
 
-    def add(self, start: int, stop: int) -> None:
+    def add(self, start: PhysicalOffset, stop: PhysicalOffset) -> None:
         self._ranges.append((start, stop))
 
-    def __contains__(self, offset: int) -> bool:
+    def __contains__(self, offset: PhysicalOffset) -> bool:
         return any(start <= offset < stop for start, stop in self._ranges)

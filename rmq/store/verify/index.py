@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmq.errors import ConfigError, CorruptStoreError
 from rmq.model import flags
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import decode_text, find_keys, find_unique_key
 from rmq.store.key_hash import TopicKeys
 from rmq.store.verify.chain import ChainCheck, IndexFileState
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 class _Item(NamedTuple):
     """One entry of the index, and where it is."""
 
-    offset: int
+    offset: PhysicalOffset
     """The physical offset it points to."""
     file: IndexFileState
     number: int
@@ -109,7 +110,7 @@ class IndexCheck:
 
     def _in_order(self, items: Iterator[_Item]) -> Iterator[_Item]:
         """Report and leave out entries whose offset is less than that of one before them."""
-        highest = -1
+        highest = PhysicalOffset(-1)
         held: _Item | None = None
         for item in items:
             if held is not None:
@@ -126,7 +127,7 @@ class IndexCheck:
         if held is not None:
             yield held
 
-    def _report_order(self, item: _Item, other: int) -> None:
+    def _report_order(self, item: _Item, other: PhysicalOffset) -> None:
         self.findings.error(
             item.file.path,
             f"index entry {item.number} is out of order: beside it is physical offset {other}",
@@ -253,7 +254,7 @@ class IndexCheck:
 
     # --- the end ---------------------------------------------------------------------------
 
-    def finish(self, log_end: int) -> None:
+    def finish(self, log_end: PhysicalOffset) -> None:
         """Look at what the index has besides the keys of records."""
         beyond = _Run()
         while (item := self._next) is not None:
@@ -283,16 +284,16 @@ class _Run:
 
     def __init__(self) -> None:
         self.count = 0
-        self.first = 0
-        self.last = 0
+        self.first = PhysicalOffset(0)
+        self.last = PhysicalOffset(0)
 
-    def add(self, offset: int) -> None:
+    def add(self, offset: PhysicalOffset) -> None:
         if not self.count:
             self.first = offset
         self.last = offset
         self.count += 1
 
-    def add_all(self, offsets: Iterable[int]) -> None:
+    def add_all(self, offsets: Iterable[PhysicalOffset]) -> None:
         for offset in offsets:
             self.add(offset)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.model import flags
 from rmq.model.names import SCHEDULE_TOPIC
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import PropertyFinder, decode_text, find_delay, find_tags
 from rmq.store.key_hash import TagCodes
 from rmq.store.layout import QUEUE_ENTRY_BYTES
@@ -81,7 +82,7 @@ class QueuesCheck:
             queue_id = 0 if name.startswith(_LIGHT_QUEUE_PREFIX) else head.queue_id
             queue = self._queue(name.encode(), queue_id)
             if queue.files.segments and offset.isascii() and offset.isdecimal():
-                queue.take(head, int(offset), tags_code)
+                queue.take(head, QueueOffset(int(offset)), tags_code)
 
     def _queue(self, topic: bytes, queue_id: int) -> _QueueCheck:
         key = (topic, queue_id)
@@ -100,7 +101,7 @@ class QueuesCheck:
                 return head.store_ms + self._delay_levels_ms[level - 1]
         return self._tag_codes[find_tags(head.properties)]
 
-    def finish(self, log_end: int) -> None:
+    def finish(self, log_end: PhysicalOffset) -> None:
         """Look at what the queues have besides the entries of records."""
         for topic in self._reader.topics():
             for queue_id in self._reader.queue_ids(topic):
@@ -119,9 +120,9 @@ class _QueueCheck:
         self._findings = findings
         self._damaged = damaged
         self._reader = reader
-        self._first: int | None = None
+        self._first: QueueOffset | None = None
         """The queue offset of the first record."""
-        self._expected = 0
+        self._expected = QueueOffset(0)
         """The queue offset of the next record."""
         self._chunk: list[QueueEntry] = []
         self._missing: _MissingRun | None = None
@@ -129,7 +130,7 @@ class _QueueCheck:
 
     # --- record by record ------------------------------------------------------------------
 
-    def take(self, head: RecordHead, queue_offset: int, tags_code: int) -> None:
+    def take(self, head: RecordHead, queue_offset: QueueOffset, tags_code: int) -> None:
         if self._first is None:
             self._first = queue_offset
         elif queue_offset != self._expected:
@@ -171,7 +172,7 @@ class _QueueCheck:
                 )
         return self._is_extended
 
-    def _wrong(self, head: RecordHead, queue_offset: int, text: str) -> None:
+    def _wrong(self, head: RecordHead, queue_offset: QueueOffset, text: str) -> None:
         self._findings.error(
             self.files.path_of(queue_offset),
             text,
@@ -179,7 +180,7 @@ class _QueueCheck:
             queue_offset=queue_offset,
         )
 
-    def _entry(self, queue_offset: int) -> QueueEntry | None:
+    def _entry(self, queue_offset: QueueOffset) -> QueueEntry | None:
         chunk = self._chunk
         if not chunk or not chunk[0].queue_offset <= queue_offset <= chunk[-1].queue_offset:
             chunk = self._chunk = self.files.read(queue_offset, _CHUNK_ENTRIES)
@@ -191,7 +192,7 @@ class _QueueCheck:
             return next(iter(self.files.read(queue_offset, 1)), None)
         return entry
 
-    def _report_jump(self, head: RecordHead, queue_offset: int) -> None:
+    def _report_jump(self, head: RecordHead, queue_offset: QueueOffset) -> None:
         expected = self._expected
         if queue_offset > expected and self._damaged:
             skipped = self.files.entries(expected, queue_offset)
@@ -204,7 +205,7 @@ class _QueueCheck:
             f" {expected - 1}",
         )
 
-    def _note_missing(self, head: RecordHead, queue_offset: int) -> None:
+    def _note_missing(self, head: RecordHead, queue_offset: QueueOffset) -> None:
         if self._missing is None:
             self._missing = _MissingRun(queue_offset, head.physical_offset)
         self._missing.count += 1
@@ -223,7 +224,7 @@ class _QueueCheck:
 
     # --- what else is there ----------------------------------------------------------------
 
-    def finish(self, log_end: int, known_topics: frozenset[str] | None) -> None:
+    def finish(self, log_end: PhysicalOffset, known_topics: frozenset[str] | None) -> None:
         state = self._reader.state
         if not self.files.segments and known_topics is not None:
             if self.files.topic not in known_topics:
@@ -253,15 +254,15 @@ class _QueueCheck:
                 self._findings.error(
                     segment.path,
                     f"the files between this one and {previous.path.name} are missing",
-                    queue_offset=previous.end // QUEUE_ENTRY_BYTES,
+                    queue_offset=QueueOffset(previous.end // QUEUE_ENTRY_BYTES),
                 )
             previous = segment
 
-    def _each(self, start: int, stop: int) -> Iterator[QueueEntry]:
+    def _each(self, start: QueueOffset, stop: QueueOffset) -> Iterator[QueueEntry]:
         """Yield the entries there are, whatever is missing between them."""
         for segment in self.files.segments:
-            first = segment.first // QUEUE_ENTRY_BYTES
-            end = segment.end // QUEUE_ENTRY_BYTES
+            first = QueueOffset(segment.first // QUEUE_ENTRY_BYTES)
+            end = QueueOffset(segment.end // QUEUE_ENTRY_BYTES)
             yield from self.files.entries(max(start, first), min(stop, end))
 
     def _check_before(self) -> None:
@@ -272,7 +273,7 @@ class _QueueCheck:
             if not is_gone(entry, self._reader.min_offset) and not self._is_damaged(entry):
                 self._stray(Severity.ERROR, entry)
 
-    def _check_behind(self, log_end: int) -> None:
+    def _check_behind(self, log_end: PhysicalOffset) -> None:
         """What follows the last record must be nothing, or left over."""
         start = self.files.first_offset if self._first is None else self._expected
         follows_used = self._first is not None
@@ -303,7 +304,7 @@ class _MissingRun:
 
     __slots__ = ("count", "physical_offset", "queue_offset")
 
-    def __init__(self, queue_offset: int, physical_offset: int) -> None:
+    def __init__(self, queue_offset: QueueOffset, physical_offset: PhysicalOffset) -> None:
         self.queue_offset = queue_offset
         self.physical_offset = physical_offset
         self.count = 0

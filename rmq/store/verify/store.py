@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.config import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rmq.store.reader.log import offset_of
 from rmq.store.verify.finding import DamagedRanges, Finding, Findings, Kind
@@ -56,7 +57,7 @@ class Verifier:
     ) -> None:
         """`delay_levels_ms` are the delays of level 1, 2 and so on (messageDelayLevel)."""
         self.records = 0
-        self.log_end = int(reader.min_offset)
+        self.log_end = reader.min_offset
         """Where the log was found to end, when the check is over."""
         self._reader = reader
         self._on_progress = on_progress
@@ -111,13 +112,13 @@ class Verifier:
                 self._segments.error(
                     segment.path,
                     f"the file has {segment.size} bytes, the others have {log.segment_bytes}",
-                    physical_offset=segment.first,
+                    physical_offset=PhysicalOffset(segment.first),
                 )
             if segment.first % log.segment_bytes:
                 self._segments.error(
                     segment.path,
                     f"the name is not a multiple of the segment size {log.segment_bytes}",
-                    physical_offset=segment.first,
+                    physical_offset=PhysicalOffset(segment.first),
                 )
 
     # --- records ---------------------------------------------------------------------------
@@ -218,14 +219,16 @@ class Verifier:
                 physical_offset=end,
             )
 
-    def _is_something(self, offset: int) -> bool:
+    def _is_something(self, offset: PhysicalOffset) -> bool:
         return bool(self._reader.log.read(offset, _NOTHING_WRITTEN_BYTES).strip(b"\0"))
 
-    def _end_of_segment(self, end: int) -> int:
+    def _end_of_segment(self, end: PhysicalOffset) -> PhysicalOffset:
         """Return how far the log reaches if a blank follows its last record."""
         segment = self._reader.log.find(end)
         is_blank = self._bad is None or offset_of(self._bad) != end
-        return segment.first + self._reader.segment_bytes if segment and is_blank else end
+        if segment is None or not is_blank:
+            return end
+        return PhysicalOffset(segment.first + self._reader.segment_bytes)
 
 
 def verify(

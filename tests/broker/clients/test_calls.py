@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from rmq.errors import RefusedError
+from rmq.model.offsets import ConsumerOffset
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import GetConsumerStatusBody, ResetOffsetBody, TopicConfig
 from rmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode, ResponseCode
@@ -43,7 +44,7 @@ def fill(broker: ClientBroker, committed: dict[int, int], messages: int = 5) -> 
     broker.topics.put(TopicConfig(topic_name=TOPIC, write_queue_nums=queues, read_queue_nums=8))
     for queue_id, offset in committed.items():
         put(broker.core, [message(n, topic=TOPIC, queue_id=queue_id) for n in range(messages)])
-        broker.offsets.commit("host", "group", TOPIC, queue_id, offset)
+        broker.offsets.commit("host", "group", TOPIC, queue_id, ConsumerOffset(offset))
 
 
 def refusal(caught: pytest.ExceptionInfo[RefusedError]) -> tuple[int, str]:

@@ -11,6 +11,7 @@ from rmq.broker.delays.delivery import DelayDelivery
 from rmq.broker.sending import properties as inbound
 from rmq.broker.stats.broker import BrokerStats
 from rmq.model.names import SCHEDULE_TOPIC
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records
 from rmq.store.append import AppendStatus
@@ -102,7 +103,7 @@ class Delays:
 
     def records(self, topic: str = TOPIC, queue_id: int = 0) -> list[StoredRecord]:
         found: list[StoredRecord] = []
-        while views := self.store.reads.get(topic, queue_id, len(found), 32).records:
+        while views := self.store.reads.get(topic, queue_id, QueueOffset(len(found)), 32).records:
             found += (record for view in views for record in decode_records(view))
         return found
 

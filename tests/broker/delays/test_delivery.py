@@ -13,6 +13,7 @@ from rmq.broker.delays.delivery import RETRY_MS
 from rmq.errors import StorageError
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import NewMessage, decode_record, pack_host, tags_code
 from tests.broker.delays.delay_kit import QUEUE_ENTRIES, TOPIC, Delays
 from tests.broker.send_kit import START_MS
@@ -144,7 +145,7 @@ def test_a_delivered_message_is_the_parked_one_in_its_own_queue() -> None:
     assert record.store_ms == START_MS + 5_000
     queue = delays.core.queues.get(TOPIC, 2)
     assert queue is not None
-    entry = queue.entry(0)
+    entry = queue.entry(QueueOffset(0))
     assert entry is not None
     assert entry[2] == tags_code(b"TagA")
 
@@ -286,7 +287,7 @@ def test_messages_that_expired_are_passed_over() -> None:
         delays.park(b"%d" % number)
     queue = delays.queue()
     queue.segments.drop_first()
-    queue.correct_min_offset(0)
+    queue.correct_min_offset(PhysicalOffset(0))
     assert queue.min_offset == QUEUE_ENTRIES
     delays.at(1_000)
     assert delays.delivered() == [b"%d" % n for n in range(QUEUE_ENTRIES, 2 * QUEUE_ENTRIES)]

@@ -9,6 +9,7 @@ import pytest
 
 from rmq.broker.delays.file import SavedDelays, progress_after_cut
 from rmq.errors import MalformedJsonError
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies.base import BodyError
 from tests.broker.delays.delay_kit import TOPIC, Delays
 from tests.broker.send_kit import START_MS, WallClock
@@ -51,29 +52,29 @@ def test_a_cut_log_takes_deliveries_back() -> None:
         saved.append((delays.core.log.written, delays.delivery.render()))
     text = saved[-1][1]
     for end, then in saved[:-1]:
-        assert progress_after_cut(text, end) == then
-        assert progress_after_cut(text, end + 1) == then
-    assert progress_after_cut(text, saved[-1][0]) is None
-    assert progress_after_cut(text, saved[0][0] - 1) == '{\n\t"offsetTable":{}\n}'
+        assert progress_after_cut(text, PhysicalOffset(end)) == then
+        assert progress_after_cut(text, PhysicalOffset(end + 1)) == then
+    assert progress_after_cut(text, PhysicalOffset(saved[-1][0])) is None
+    assert progress_after_cut(text, PhysicalOffset(saved[0][0] - 1)) == '{\n\t"offsetTable":{}\n}'
 
 
 def test_without_a_word_of_what_it_rests_on_no_progress_is_left_of_a_cut_log() -> None:
     """The master says next how far it is."""
     text = '{"offsetTable":{1:3}}'
-    assert progress_after_cut(text, 1_000_000) == '{\n\t"offsetTable":{}\n}'
+    assert progress_after_cut(text, PhysicalOffset(1_000_000)) == '{\n\t"offsetTable":{}\n}'
     delays = Delays()
     for _ in range(3):
         delays.park(b"x")
     delays.delivery.stop()
     delays.delivery.load(text)
     changes = delays.delivery.changes
-    delays.delivery.begin_trail(1_000)
+    delays.delivery.begin_trail(PhysicalOffset(1_000))
     assert delays.delivery.changes != changes, "it is to be saved"
     known = delays.delivery.render()
-    delays.delivery.begin_trail(9_000)
+    delays.delivery.begin_trail(PhysicalOffset(9_000))
     assert delays.delivery.render() == known
-    assert progress_after_cut(known, 1_000) is None
-    assert progress_after_cut(known, 999) == '{\n\t"offsetTable":{}\n}'
+    assert progress_after_cut(known, PhysicalOffset(1_000)) is None
+    assert progress_after_cut(known, PhysicalOffset(999)) == '{\n\t"offsetTable":{}\n}'
 
 
 def test_what_a_file_rests_on_is_known_after_a_restart() -> None:

@@ -8,6 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from rmq.model.offsets import PhysicalOffset
 from tests.broker.delays.delay_kit import TOPIC, Delays
 from tests.broker.send_kit import START_MS, WallClock
 
@@ -55,8 +56,8 @@ def watched(delays: Delays) -> set[int]:
 
 def test_progress_is_adopted_and_never_goes_back() -> None:
     slave = slave_of(Delays())
-    slave.delivery.adopt({1: 5, 2: 3}, 0)
-    slave.delivery.adopt({1: 4, 2: 7, 3: 1}, 0)
+    slave.delivery.adopt({1: 5, 2: 3}, PhysicalOffset(0))
+    slave.delivery.adopt({1: 4, 2: 7, 3: 1}, PhysicalOffset(0))
     assert durable(slave) == {1: 5, 2: 7, 3: 1}
     assert [at(slave, level) for level in (1, 2, 3)] == [5, 7, 1]
 
@@ -108,7 +109,7 @@ def test_progress_beyond_what_the_slave_has_goes_on_at_the_end_of_its_queue() ->
     master.at(1_000)
     slave = slave_of(master, end=end)
     # As a stock master, or one before it was cut, may have told it.
-    slave.delivery.adopt({1: 3}, 0)
+    slave.delivery.adopt({1: 3}, PhysicalOffset(0))
     promote(slave)
     assert at(slave) == 1
     assert durable(slave) == {1: 1}
@@ -173,7 +174,7 @@ def test_a_demoted_master_that_was_flushed_delivers_nothing_twice() -> None:
 
 def test_a_broker_that_delivers_adopts_nothing() -> None:
     with pytest.raises(AssertionError):
-        Delays().delivery.adopt({1: 1}, 0)
+        Delays().delivery.adopt({1: 1}, PhysicalOffset(0))
 
 
 def test_two_brokers_take_turns_and_each_message_comes_once() -> None:

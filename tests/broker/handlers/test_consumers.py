@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.model.offsets import ConsumerOffset, PhysicalOffset
 from rmq.model.queues import MessageQueue
 from rmq.model.record import message_id
 from rmq.remoting.bodies import (
@@ -91,9 +92,9 @@ async def test_all_offsets_are_listed(tmp_path: Path) -> None:
         assert await broker.get(
             ConsumerOffsetSerializeWrapper, RequestCode.GET_ALL_CONSUMER_OFFSET
         ) == ConsumerOffsetSerializeWrapper(offset_table={})
-        broker.offsets.commit("client", GROUP, TOPIC, 0, 5)
-        broker.offsets.commit("client", GROUP, TOPIC, 2, 7)
-        broker.offsets.commit("client", "others", TOPIC, 0, 1)
+        broker.offsets.commit("client", GROUP, TOPIC, 0, ConsumerOffset(5))
+        broker.offsets.commit("client", GROUP, TOPIC, 2, ConsumerOffset(7))
+        broker.offsets.commit("client", "others", TOPIC, 0, ConsumerOffset(1))
         body = await broker.get(ConsumerOffsetSerializeWrapper, RequestCode.GET_ALL_CONSUMER_OFFSET)
         assert body.offset_table == {
             "TopicA@readers": {0: 5, 2: 7},
@@ -126,7 +127,7 @@ async def test_consumers_are_told_to_go_back_and_the_tool_is_told_where(tmp_path
     async with part_broker(tmp_path) as broker:
         for queue_id in range(4):
             broker.put_many(5, queue_id=queue_id)
-            broker.offsets.commit("client", GROUP, TOPIC, queue_id, 4)
+            broker.offsets.commit("client", GROUP, TOPIC, queue_id, ConsumerOffset(4))
         peer = await joined(broker)
         answer = await reset(broker, START_MS - 1)
         assert (answer.code, answer.remark) == (ResponseCode.SUCCESS, None)
@@ -146,7 +147,7 @@ async def test_consumers_are_told_to_go_back_and_the_tool_is_told_where(tmp_path
 async def test_a_tool_in_cpp_has_rows_sent(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
         for queue_id in range(4):
-            broker.offsets.commit("client", GROUP, TOPIC, queue_id, 4)
+            broker.offsets.commit("client", GROUP, TOPIC, queue_id, ConsumerOffset(4))
         peer = await joined(broker)
         header = ResetOffsetRequest(topic=TOPIC, group=GROUP, timestamp=-1, is_force=True)
         await broker.ask(
@@ -164,7 +165,7 @@ async def test_a_tool_in_cpp_has_rows_sent(tmp_path: Path) -> None:
 async def test_a_group_that_is_not_connected_cannot_be_reset(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
         for queue_id in range(4):
-            broker.offsets.commit("client", GROUP, TOPIC, queue_id, 4)
+            broker.offsets.commit("client", GROUP, TOPIC, queue_id, ConsumerOffset(4))
         answer = await reset(broker)
         assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
         assert answer.remark == (
@@ -344,8 +345,8 @@ async def test_a_message_is_given_to_a_consumer(tmp_path: Path) -> None:
         pytest.param("", id="empty"),
         pytest.param("xyz", id="no number"),
         pytest.param("0A" * 15, id="too short"),
-        pytest.param(message_id(STORE_HOST, 1), id="inside a message"),
-        pytest.param(message_id(STORE_HOST, 10**9), id="behind the last one"),
+        pytest.param(message_id(STORE_HOST, PhysicalOffset(1)), id="inside a message"),
+        pytest.param(message_id(STORE_HOST, PhysicalOffset(10**9)), id="behind the last one"),
         pytest.param(STORE_HOST.hex() + "F" * 16, id="negative"),
         pytest.param(STORE_HOST.hex() + "7" + "F" * 15, id="the largest"),
     ],
@@ -366,7 +367,8 @@ async def test_a_message_is_given_to_nobody_who_is_not_connected(tmp_path: Path)
     async with part_broker(tmp_path) as broker:
         broker.put(b"one")
         answer = await broker.call(
-            RequestCode.CONSUME_MESSAGE_DIRECTLY, directly(message_id(STORE_HOST, 0))
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            directly(message_id(STORE_HOST, PhysicalOffset(0))),
         )
         assert (answer.code, answer.remark) == (
             ResponseCode.SYSTEM_ERROR,
@@ -385,10 +387,10 @@ async def test_the_lowest_offsets_of_all_groups(
     left_out: str | None, lowest: dict[int, int], tmp_path: Path
 ) -> None:
     async with part_broker(tmp_path) as broker:
-        broker.offsets.commit("client", "g", TOPIC, 0, 3)
-        broker.offsets.commit("client", "h", TOPIC, 0, 7)
-        broker.offsets.commit("client", "h", TOPIC, 1, 5)
-        broker.offsets.commit("client", "h", "other", 0, 1)
+        broker.offsets.commit("client", "g", TOPIC, 0, ConsumerOffset(3))
+        broker.offsets.commit("client", "h", TOPIC, 0, ConsumerOffset(7))
+        broker.offsets.commit("client", "h", TOPIC, 1, ConsumerOffset(5))
+        broker.offsets.commit("client", "h", "other", 0, ConsumerOffset(1))
         body = await broker.get(
             QueryCorrectionOffsetBody,
             RequestCode.QUERY_CORRECTION_OFFSET,
@@ -403,8 +405,8 @@ async def test_offsets_of_messages_that_expired_do_not_count(tmp_path: Path) -> 
         for _ in range(600):
             broker.put(bytes(1024))
         broker.expire_log()
-        broker.offsets.commit("client", "g", TOPIC, 0, 1)
-        broker.offsets.commit("client", "h", TOPIC, 0, 599)
+        broker.offsets.commit("client", "g", TOPIC, 0, ConsumerOffset(1))
+        broker.offsets.commit("client", "h", TOPIC, 0, ConsumerOffset(599))
         body = await broker.get(
             QueryCorrectionOffsetBody,
             RequestCode.QUERY_CORRECTION_OFFSET,
@@ -427,14 +429,14 @@ async def clone(broker: PartBroker, topic: str | None = None, *, offline: bool =
 def two_topics(broker: PartBroker) -> None:
     broker.create_topic("other")
     for topic, offset in ((TOPIC, 5), ("other", 7), ("deleted", 9)):
-        broker.offsets.commit("client", GROUP, topic, 0, offset)
+        broker.offsets.commit("client", GROUP, topic, 0, ConsumerOffset(offset))
 
 
 @pytest.mark.parametrize("topic", [None, "", " "], ids=["none", "empty", "blank"])
 async def test_a_group_goes_on_where_another_is(topic: str | None, tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
         two_topics(broker)
-        broker.offsets.commit("client", "new", TOPIC, 3, 1)
+        broker.offsets.commit("client", "new", TOPIC, 3, ConsumerOffset(1))
         await clone(broker, topic)
         assert broker.offsets.offsets("new", TOPIC) == {0: 5}
         assert broker.offsets.offsets("new", "other") == {0: 7}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.broker.tables.groups import GroupTable
+from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.bodies import (
     Connection,
     ConsumeFromWhere,
@@ -173,7 +174,7 @@ async def test_a_group_goes_with_its_offsets_if_they_are_to_go(
     async with part_broker(tmp_path) as broker:
         broker.groups.find(GROUP)
         for group in (GROUP, "others"):
-            broker.offsets.commit("client", group, TOPIC, 0, 5)
+            broker.offsets.commit("client", group, TOPIC, 0, ConsumerOffset(5))
         answer = await delete(broker, offsets=with_offsets)
         assert (answer.code, answer.remark, answer.fields) == (ResponseCode.SUCCESS, None, None)
         assert broker.groups.get(GROUP) is None

@@ -11,6 +11,7 @@ import trio
 from rmq.broker.handlers.ha import HaHandlers
 from rmq.broker.replication.log_digests import STEP_BYTES_MAX, STEP_BYTES_MIN, log_digests
 from rmq.errors import RefusedError
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import (
     HaDemoteBody,
     HaDigestsBody,
@@ -45,8 +46,8 @@ LOG = bytes(number % 251 for number in range(50_000))
 class MemoryLog:
     """A log that begins at 0."""
 
-    begin = 0
-    end = len(LOG)
+    begin = PhysicalOffset(0)
+    end = PhysicalOffset(len(LOG))
 
     def digest(self, start: int, stop: int) -> bytes:
         return hashlib.sha256(LOG[start:stop]).digest()

@@ -8,6 +8,7 @@ import pytest
 
 from rmq.broker.handlers.offsets import OffsetHandlers
 from rmq.broker.tables.offsets_body import SharedOffsets
+from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
@@ -310,7 +311,7 @@ async def test_an_offset_of_somebody_who_does_not_consume_is_a_reset(
     offset: int, tmp_path: Path
 ) -> None:
     async with part_broker(tmp_path) as broker:
-        broker.offsets.commit("client", GROUP, TOPIC, 0, 5)
+        broker.offsets.commit("client", GROUP, TOPIC, 0, ConsumerOffset(5))
         table = HandlerTable()
         OffsetHandlers(broker.store, broker.offsets, broker.clients).add_to(table)
         async with serving(table) as served:

@@ -9,6 +9,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.config import BrokerRole
+from rmq.model.offsets import ConsumerOffset, PhysicalOffset
 from rmq.model.properties import decode_properties
 from rmq.model.record import decode_records
 from rmq.remoting.codes import ResponseCode
@@ -230,7 +231,9 @@ async def test_records_are_sent_as_they_are_stored(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
         results = broker.put(b"one", b"two", b"three", tags="TagA")
         first, last = results[0], results[-1]
-        whole = broker.core.log.view(0, last.end_offset - first.end_offset + first.size)
+        whole = broker.core.log.view(
+            PhysicalOffset(0), last.end_offset - first.end_offset + first.size
+        )
         assert whole is not None
         assert (await broker.ask(pull())).body == bytes(whole)
 
@@ -336,7 +339,7 @@ async def test_a_held_pull_stores_its_offset_when_it_comes_and_not_again(tmp_pat
         peer = broker.attach()
         await broker.hold(peer, pull(wait_ms=15_000, commit=2))
         assert broker.offsets.query(GROUP, TOPIC, 0) == 2
-        broker.offsets.commit("admin", GROUP, TOPIC, 0, 1)
+        broker.offsets.commit("admin", GROUP, TOPIC, 0, ConsumerOffset(1))
         broker.put(b"new")
         assert bodies_of(await peer.read()) == [b"new"]
         assert broker.offsets.query(GROUP, TOPIC, 0) == 1

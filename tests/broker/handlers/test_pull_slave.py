@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmq.broker.config import BrokerRole
 from rmq.ha.identity import with_epoch
-from rmq.model.offsets import QueueOffset
+from rmq.model.offsets import ConsumerOffset, QueueOffset
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
 from tests.broker.broker_frames import (
@@ -273,7 +273,7 @@ async def test_in_a_later_epoch_a_consumer_behind_the_end_goes_to_its_beginning(
         begin_epoch(broker, 3)
         broker.put_many(1)
         assert outcome(await broker.ask(pull(0, 20)))[2] == 5, "it may have missed epoch 2"
-        broker.offsets.commit("consumer", GROUP, TOPIC, 0, 6)
+        broker.offsets.commit("consumer", GROUP, TOPIC, 0, ConsumerOffset(6))
         assert outcome(await broker.ask(pull(0, 20)))[2] == 6
         assert outcome(await broker.ask(pull(0, 20, commit=4)))[2] == 4, "the rest it drops"
         assert outcome(await broker.ask(pull(1, 20)))[2] == 0
@@ -328,7 +328,7 @@ async def test_in_a_later_epoch_offsets_behind_the_end_are_not_stored(
 
         broker.put_many(5)
         assert await commit(9) == 9, "as in 4.9.8"
-        broker.offsets.commit("consumer", GROUP, TOPIC, 0, 3)
+        broker.offsets.commit("consumer", GROUP, TOPIC, 0, ConsumerOffset(3))
         begin_epoch(broker, 2)
         assert await commit(9) == 3
         assert await commit(5) == 5

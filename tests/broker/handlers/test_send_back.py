@@ -12,6 +12,7 @@ from rmq.errors import StorageError
 from rmq.files import ConfigFile
 from rmq.model import flags
 from rmq.model.names import SCHEDULE_TOPIC
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import pack_host
 from rmq.remoting.bodies import SubscriptionGroupConfig
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
@@ -50,7 +51,7 @@ async def test_a_message_that_comes_back_is_parked_for_the_retry_topic(tmp_path:
         assert (answer.code, answer.remark, answer.body) == (0, None, b"")
         assert not answer.fields
         record = broker.record(SCHEDULE_TOPIC, 2)
-        original = broker.store.reads.record_at(offset)
+        original = broker.store.reads.record_at(PhysicalOffset(offset))
         assert original is not None
         assert pairs(record) == {
             "KEYS": "k",
@@ -67,7 +68,7 @@ async def test_a_message_that_comes_back_is_parked_for_the_retry_topic(tmp_path:
         assert (record.reconsume_times, record.prepared_offset) == (1, 0)
         queue = broker.core.queues.get(SCHEDULE_TOPIC, 2)
         assert queue is not None
-        entry = queue.entry(0)
+        entry = queue.entry(QueueOffset(0))
         assert entry is not None
         assert entry[2] == START_MS + 10_000
 
@@ -168,7 +169,7 @@ async def test_a_blank_first_id_is_none(tmp_path: Path) -> None:
         offset = put_work(broker, properties=b"ORIGIN_MESSAGE_ID\x01  ")
         await broker.send(send_back_frame(offset))
         record = broker.record(SCHEDULE_TOPIC, 2)
-        original = broker.store.reads.record_at(offset)
+        original = broker.store.reads.record_at(PhysicalOffset(offset))
         assert original is not None
         assert pairs(record)["ORIGIN_MESSAGE_ID"] == original.message_id
 

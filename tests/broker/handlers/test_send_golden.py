@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import pytest
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import decode_properties
 from rmq.model.record import StoredRecord, decode_record, parse_message_id, unpack_host
 from rmq.remoting.bodies import TopicConfig
@@ -127,7 +128,7 @@ class Replayed(NamedTuple):
 def stored_from(broker: SendBroker, offset: int) -> list[StoredRecord]:
     """Return the records from a physical offset on."""
     found: list[StoredRecord] = []
-    while (record := broker.store.reads.record_at(offset)) is not None:
+    while (record := broker.store.reads.record_at(PhysicalOffset(offset))) is not None:
         found.append(record)
         offset += record.size
     return found

@@ -8,6 +8,7 @@ import pytest
 
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.remoting.codes import ResponseCode
 from tests.broker.send_kit import (
     START_MS,
@@ -60,7 +61,7 @@ async def test_a_delayed_message_rests_in_the_queue_of_its_level(tmp_path: Path)
         assert (record.flag, record.sys_flag, record.reconsume_times) == (5, 0x301, 1)
         queue = broker.core.queues.get(SCHEDULE_TOPIC, 2)
         assert queue is not None
-        assert queue.entry(0) == (0, record.size, START_MS + 10_000)
+        assert queue.entry(QueueOffset(0)) == (0, record.size, START_MS + 10_000)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ async def test_levels_are_those_of_the_settings(tmp_path: Path) -> None:
         for queue_id, offset in ((0, 0), (1, 0), (1, 1)):
             queue = broker.core.queues.get(SCHEDULE_TOPIC, queue_id)
             assert queue is not None
-            entry = queue.entry(offset)
+            entry = queue.entry(QueueOffset(offset))
             assert entry is not None
             dues.append(entry[2] - START_MS)
         assert dues == [2_000, 420_000, 420_000]
@@ -127,7 +128,7 @@ async def test_the_transaction_bits_decide_whether_a_level_counts(
     async with send_broker(tmp_path) as broker:
         await broker.send(send_frame(sys_flag=sys_flag, properties=text(DELAY="1")))
         assert len(broker.records(SCHEDULE_TOPIC, 0)) == is_delayed
-        record = broker.store.reads.record_at(0)
+        record = broker.store.reads.record_at(PhysicalOffset(0))
         assert record is not None
         assert record.topic == (SCHEDULE_TOPIC if is_delayed else TOPIC)
 

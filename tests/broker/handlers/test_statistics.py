@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.model.offsets import ConsumerOffset, QueueOffset
 from rmq.remoting.bodies import (
     BrokerStatsData,
     BrokerStatsItem,
@@ -133,7 +134,7 @@ async def test_a_queue_whose_messages_expired_begins_behind_them(tmp_path: Path)
         broker.topic("orders", write=1)
         broker.store("orders", 0, 9)
         found = broker.core.queues.get("orders", 0)
-        entry = None if found is None else found.entry(6)
+        entry = None if found is None else found.entry(QueueOffset(6))
         assert found is not None
         assert entry is not None
         found.correct_min_offset(entry[0])
@@ -178,8 +179,8 @@ async def test_the_groups_of_a_topic_are_those_that_subscribe_or_once_consumed(
         channel = open_channel()
         broker.clients.consume(channel, "online", None, subscription("orders"))
         broker.clients.consume(channel, "elsewhere", None, subscription("payments"))
-        broker.offsets.commit("", "offline", "orders", 0, 7)
-        broker.offsets.commit("", "elsewhere", "payments", 0, 7)
+        broker.offsets.commit("", "offline", "orders", 0, ConsumerOffset(7))
+        broker.offsets.commit("", "elsewhere", "payments", 0, ConsumerOffset(7))
         asked = [
             await broker.body(
                 GroupList,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.broker.handlers.statistics import ANSWERED_QUEUES_MAX, QUEUES_AT_ONCE
+from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.bodies import (
     ConsumeStats,
     ConsumeStatsList,
@@ -61,7 +62,7 @@ async def test_the_progress_of_a_group_is_shown_by_all_queues_that_can_be_read(
         broker.topic("orders", read=3, write=1)
         broker.store("orders", 0, 5)
         broker.store("orders", 1, 2)
-        broker.offsets.commit("", GROUP, "orders", 0, 3)
+        broker.offsets.commit("", GROUP, "orders", 0, ConsumerOffset(3))
         stats = await consume_stats(broker)
     assert stats.offset_table == {
         queue(0): OffsetWrapper(
@@ -76,7 +77,7 @@ async def test_an_offset_behind_the_end_of_a_queue_has_no_time(tmp_path: Path) -
     async with statistics_broker(tmp_path) as broker:
         broker.topic("orders", read=1)
         broker.store("orders", 0, 5)
-        broker.offsets.commit("", GROUP, "orders", 0, 99)
+        broker.offsets.commit("", GROUP, "orders", 0, ConsumerOffset(99))
         stats = await consume_stats(broker)
     assert stats.offset_table == {queue(0): OffsetWrapper(broker_offset=5, consumer_offset=99)}
 
@@ -99,8 +100,8 @@ async def test_the_topics_of_a_group_are_the_one_asked_for_or_all_it_has_offsets
         for topic in ("orders", "payments", "parcels"):
             broker.topic(topic)
         for topic in ("orders", "payments", "gone"):
-            broker.offsets.commit("", GROUP, topic, 0, 1)
-        broker.offsets.commit("", "others", "parcels", 0, 1)
+            broker.offsets.commit("", GROUP, topic, 0, ConsumerOffset(1))
+        broker.offsets.commit("", "others", "parcels", 0, ConsumerOffset(1))
         stats = await consume_stats(broker, asked)
     assert {queue.topic for queue in stats.offset_table} == topics
 
@@ -109,7 +110,7 @@ async def test_a_group_with_members_is_shown_by_what_they_subscribe_to(tmp_path:
     async with statistics_broker(tmp_path) as broker:
         for topic in ("orders", "payments"):
             broker.topic(topic)
-            broker.offsets.commit("", GROUP, topic, 0, 1)
+            broker.offsets.commit("", GROUP, topic, 0, ConsumerOffset(1))
         channel = open_channel()
         broker.clients.consume(channel, GROUP)
         before = await consume_stats(broker)
@@ -123,7 +124,7 @@ async def test_the_rate_of_a_group_is_that_of_the_topics_shown(tmp_path: Path) -
     async with statistics_broker(tmp_path) as broker:
         for topic in ("orders", "payments"):
             broker.topic(topic)
-            broker.offsets.commit("", GROUP, topic, 0, 1)
+            broker.offsets.commit("", GROUP, topic, 0, ConsumerOffset(1))
             broker.stats.get(GROUP, topic, 0, 15, 1)
         broker.stats.get("others", "orders", 0, 99, 1)
         broker.stats.sample(0)
@@ -158,8 +159,8 @@ async def test_all_groups_are_shown_each_with_its_topics(tmp_path: Path) -> None
         broker.store("orders", 1, 5)
         broker.store("payments", 0, 3)
         for topic in ("orders", "payments", "gone"):
-            broker.offsets.commit("", GROUP, topic, 0, 1)
-        broker.offsets.commit("", "unknown-group", "orders", 0, 1)
+            broker.offsets.commit("", GROUP, topic, 0, ConsumerOffset(1))
+        broker.offsets.commit("", "unknown-group", "orders", 0, ConsumerOffset(1))
         broker.stats.get(GROUP, "payments", 0, 20, 1)
         broker.stats.sample(0)
         body = await all_consume_stats(broker)
@@ -193,7 +194,7 @@ async def test_only_ordered_topics_are_shown_if_asked_for(tmp_path: Path) -> Non
         broker.topic("orders", order=True)
         broker.topic("payments")
         for topic in ("orders", "payments"):
-            broker.offsets.commit("", GROUP, topic, 0, 1)
+            broker.offsets.commit("", GROUP, topic, 0, ConsumerOffset(1))
         ordered = by_group(await all_consume_stats(broker, order=True))
     topics = {queue.topic for stats in ordered[GROUP] for queue in stats.offset_table}
     assert topics == {"orders"}
@@ -204,7 +205,7 @@ async def test_topics_that_members_do_not_subscribe_to_are_left_out(tmp_path: Pa
         broker.groups.put(SubscriptionGroupConfig(group_name=GROUP))
         for topic in ("orders", "payments"):
             broker.topic(topic)
-            broker.offsets.commit("", GROUP, topic, 0, 1)
+            broker.offsets.commit("", GROUP, topic, 0, ConsumerOffset(1))
         broker.clients.consume(open_channel(), GROUP, None, subscription("payments"))
         found = by_group(await all_consume_stats(broker))
     topics = {queue.topic for stats in found[GROUP] for queue in stats.offset_table}
@@ -237,7 +238,7 @@ async def test_a_group_is_behind_by_the_age_of_the_next_message(tmp_path: Path) 
     async with statistics_broker(tmp_path) as broker:
         broker.topic("orders", write=1)
         broker.store("orders", 0, 10)
-        broker.offsets.commit("", GROUP, "orders", 0, 4)
+        broker.offsets.commit("", GROUP, "orders", 0, ConsumerOffset(4))
         broker.clock.ms += 123
         found = await spans(broker)
     assert found == [
@@ -277,7 +278,7 @@ async def test_how_far_behind_a_group_is_depends_on_the_next_message_it_can_get(
         broker.topic("orders", write=1)
         broker.store("orders", 0, stored)
         if consumer_offset is not None:
-            broker.offsets.commit("", GROUP, "orders", 0, consumer_offset)
+            broker.offsets.commit("", GROUP, "orders", 0, ConsumerOffset(consumer_offset))
         (found,) = await spans(broker)
     last, behind = expected
     assert found.consume_time_stamp == (-1 if last is None else START_MS + last * SECOND)
@@ -333,7 +334,7 @@ async def test_others_are_answered_while_many_queues_are_gone_through(
 ) -> None:
     async with statistics_broker(tmp_path) as broker:
         broker.topic("wide", read=WIDE, write=WIDE)
-        broker.offsets.commit("", GROUP, "wide", WIDE - 1, 7)
+        broker.offsets.commit("", GROUP, "wide", WIDE - 1, ConsumerOffset(7))
         broker.groups.find(GROUP)
         wide = encode_frame(code=code, opaque=1, header=header)
         other = encode_frame(code=RequestCode.GET_BROKER_RUNTIME_INFO, opaque=2)
@@ -349,7 +350,7 @@ async def test_offsets_beyond_all_bounds_do_not_spoil_the_sum(tmp_path: Path) ->
         broker.topic("orders", write=2)
         broker.groups.find(GROUP)
         for queue_id in range(2):
-            broker.offsets.commit("", GROUP, "orders", queue_id, 2**63 - 1)
+            broker.offsets.commit("", GROUP, "orders", queue_id, ConsumerOffset(2**63 - 1))
         stats = await broker.body(
             ConsumeStatsList,
             RequestCode.GET_BROKER_CONSUME_STATS,
@@ -363,7 +364,7 @@ async def test_more_queues_than_an_answer_can_hold_are_not_gone_through(tmp_path
         wide = ANSWERED_QUEUES_MAX // 2
         for number in range(3):
             broker.topic(f"wide-{number}", write=wide)
-            broker.offsets.commit("", GROUP, f"wide-{number}", 0, 1)
+            broker.offsets.commit("", GROUP, f"wide-{number}", 0, ConsumerOffset(1))
         broker.groups.find(GROUP)
         answer = await broker.ask(
             RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsRequest(is_order=False)

@@ -11,6 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.broker.tables.topics import TopicTable
 from rmq.files import ConfigFile
 from rmq.model.java import string_hash
+from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.bodies import (
     QueryConsumeQueueResponseBody,
     TopicConfig,
@@ -318,7 +319,7 @@ async def test_deleting_what_is_not_there_succeeds(tmp_path: Path) -> None:
 
 async def test_offsets_of_a_deleted_topic_stay_as_in_the_original(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
-        broker.offsets.commit("client", GROUP, TOPIC, 0, 5)
+        broker.offsets.commit("client", GROUP, TOPIC, 0, ConsumerOffset(5))
         await delete(broker)
         assert broker.offsets.query(GROUP, TOPIC, 0) == 5
 

@@ -7,6 +7,7 @@ import pytest
 from rmq.broker.pulling.filters import ConditionFilter, check_expression, filter_for
 from rmq.broker.pulling.sql_filter import SqlSyntaxError
 from rmq.model.java import string_hash
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage
 from rmq.remoting.bodies import SubscriptionData
@@ -49,7 +50,7 @@ def test_a_condition_chooses_by_properties_in_a_record_and_by_themselves() -> No
         properties = encode_properties(pairs)
         core = open_core(MemoryStorage())
         put(core, [NewMessage("T", 0, b"body", properties)])
-        (record,) = core.reads.get("T", 0, 0, 1).records
+        (record,) = core.reads.get("T", 0, QueueOffset(0), 1).records
         assert chosen.matches_record(record) is is_chosen
         assert chosen.matches_properties(properties) is is_chosen
         core.close()

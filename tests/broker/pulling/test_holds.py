@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rmq.broker.pulling.filters import filter_for
 from rmq.broker.pulling.holds import Hold, PullHolds
 from rmq.model.java import string_hash
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.command import Command
@@ -90,7 +91,7 @@ def arrived(
     **properties: str,
 ) -> Dispatched:
     code = string_hash(tags) if tags else 0
-    return Dispatched(topic, queue_id, offset, code, 0, encode_properties(properties))
+    return Dispatched(topic, queue_id, QueueOffset(offset), code, 0, encode_properties(properties))
 
 
 # --- messages ------------------------------------------------------------------------------------

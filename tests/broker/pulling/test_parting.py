@@ -15,6 +15,7 @@ import pytest
 from rmq.broker.config import BrokerRole
 from rmq.broker.pulling.parting import YOUNG_S
 from rmq.ha.identity import with_epoch
+from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import UpdateConsumerOffsetRequest
 from tests.broker.broker_frames import (
@@ -103,7 +104,7 @@ async def test_a_position_before_the_epoch_is_believed(tmp_path: Path) -> None:
 
 async def test_nobody_is_sent_behind_the_offset_of_the_group(tmp_path: Path) -> None:
     async with new_master(tmp_path) as broker:
-        broker.offsets.commit("consumer", GROUP, TOPIC, 0, 3)
+        broker.offsets.commit("consumer", GROUP, TOPIC, 0, ConsumerOffset(3))
         assert goes_on_at(await broker.ask(pull(0, 8, commit=8))) == 3
 
 
@@ -118,7 +119,7 @@ async def test_what_the_group_has_got_here_is_believed_after_a_reconnection(tmp_
 
 async def test_the_stored_offset_is_believed(tmp_path: Path) -> None:
     async with new_master(tmp_path) as broker:
-        broker.offsets.commit("an operator", GROUP, TOPIC, 0, 9)
+        broker.offsets.commit("an operator", GROUP, TOPIC, 0, ConsumerOffset(9))
         assert len(bodies_of(await broker.ask(pull(0, 9, commit=9)))) == 1
 
 
@@ -225,7 +226,7 @@ async def test_a_slave_stores_no_doubtful_offsets(tmp_path: Path) -> None:
 
 async def test_a_slave_serves_what_the_group_has_stored(tmp_path: Path) -> None:
     async with new_slave(tmp_path) as broker:
-        broker.offsets.commit("consumer", GROUP, TOPIC, 0, 8)
+        broker.offsets.commit("consumer", GROUP, TOPIC, 0, ConsumerOffset(8))
         assert len(bodies_of(await broker.ask(pull(0, 8, wait_ms=15_000)))) == 2
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 
 from rmq.broker.pulling.sql_filter import SqlFilter, compile_sql
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage, decode_records
 from rmq.store.reads import GetStatus
@@ -293,13 +294,17 @@ def test_a_store_gives_the_messages_that_match() -> None:
             properties = encode_properties({"number": str(number), "parity": "eo"[number % 2]})
             put(core, [NewMessage(TOPIC, 0, b"%d" % number, properties)])
         found = core.reads.get(
-            TOPIC, 0, 0, 32, SqlFilter(compile_sql("number between 1 and 4 and parity = 'e'"))
+            TOPIC,
+            0,
+            QueueOffset(0),
+            32,
+            SqlFilter(compile_sql("number between 1 and 4 and parity = 'e'")),
         )
         assert found.status is GetStatus.FOUND
         assert found.next_offset == 6
         bodies = [record.body for view in found.records for record in decode_records(view)]
         assert bodies == [b"2", b"4"]
-        none = core.reads.get(TOPIC, 0, 0, 32, SqlFilter(compile_sql("number > 9")))
+        none = core.reads.get(TOPIC, 0, QueueOffset(0), 32, SqlFilter(compile_sql("number > 9")))
         assert none.status is GetStatus.NO_MATCHED_MESSAGE
         assert none.next_offset == 6
     finally:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rmq.broker.pulling.subscriptions import TagFilter, filter_of
 from rmq.errors import RefusedError
 from rmq.model.java import string_hash
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import decode_records
 from rmq.remoting.bodies import SubscriptionData
 from rmq.remoting.codes import ResponseCode
@@ -111,7 +112,7 @@ def test_a_read_of_the_store_brings_the_messages_of_the_tags() -> None:
     core = open_core(MemoryStorage())
     put(core, [message(tag.encode(), tags=tag) for tag in ("TagA", negative, "TagB", negative)])
     chosen = filter_of(build_subscription(TOPIC, f"TagB || {negative}"))
-    result = core.reads.get(TOPIC, 0, 0, 32, chosen)
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32, chosen)
     bodies = [record.body for view in result.records for record in decode_records(view)]
     assert bodies == [negative.encode(), b"TagB", negative.encode()]
     assert result.next_offset == 4

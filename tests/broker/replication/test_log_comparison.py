@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rmq.broker.replication.log_comparison import STEPS, common_prefix, common_records
 from rmq.broker.replication.log_digests import log_digests
+from rmq.model.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     from rmq.broker.replication.log_comparison import Ask
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 class _Log:
     def __init__(self, data: bytes, begin: int = 0) -> None:
         self.data = data
-        self.begin = begin
+        self.begin = PhysicalOffset(begin)
 
     @property
-    def end(self) -> int:
-        return len(self.data)
+    def end(self) -> PhysicalOffset:
+        return PhysicalOffset(len(self.data))
 
     def digest(self, start: int, stop: int) -> bytes:
         return hashlib.sha256(self.data[start:stop]).digest()
@@ -87,7 +88,7 @@ def test_a_log_that_is_empty_and_one_that_is_not() -> None:
 def test_messages_are_compared_one_by_one_in_the_end(
     lengths: list[int], data: st.DataObject
 ) -> None:
-    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    ends = [PhysicalOffset(sum(lengths[: i + 1])) for i in range(len(lengths))]
     same = data.draw(st.integers(0, len(lengths)))
     cut = ends[same - 1] if same else 0
     one = _Log(bytes(cut) + b"\2" * (ends[-1] - cut))
@@ -95,7 +96,7 @@ def test_messages_are_compared_one_by_one_in_the_end(
     asked, ask = _asking(other)
 
     async def compare() -> int:
-        return await common_records(one, ask, 0, ends, other.end)
+        return await common_records(one, ask, PhysicalOffset(0), ends, other.end)
 
     assert trio.run(compare) == cut
     assert len(asked) <= 6

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rmq.broker.replication import log_digests as module
 from rmq.broker.replication.log_digests import RANGES_MAX, log_digests
 from rmq.errors import StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset
 
 CONTENT: Final = bytes(number * 7 % 253 for number in range(4000))
 
@@ -21,7 +22,7 @@ class PartOfLog:
     """What one broker holds of a log that is everywhere the same."""
 
     def __init__(self, begin: int, end: int) -> None:
-        self.begin, self.end = begin, end
+        self.begin, self.end = PhysicalOffset(begin), PhysicalOffset(end)
         self.gone_from: int | None = None
         """The log turns out to be cut here when it is read."""
 

@@ -9,6 +9,7 @@ import trio
 
 from rmq.broker.transactions.half import GROUP as CHECKER
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.offsets import ConsumerOffset, PhysicalOffset
 from rmq.remoting.bodies import SubscriptionGroupConfig
 from rmq.remoting.client import open_client
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -39,7 +40,7 @@ HOST = "client:1"
 
 
 def commit(broker_offsets: Pair, queue_id: int, offset: int, group: str = GROUP) -> None:
-    broker_offsets.master.offsets.commit(HOST, group, TOPIC, queue_id, offset)
+    broker_offsets.master.offsets.commit(HOST, group, TOPIC, queue_id, ConsumerOffset(offset))
 
 
 # --- topics and groups ---------------------------------------------------------------------------
@@ -133,7 +134,7 @@ async def test_a_large_table_changes_at_once_however_many_steps_it_takes(tmp_pat
 
 async def test_offsets_are_copied_and_saved(tmp_path: Path) -> None:
     async with pair(tmp_path) as linked:
-        linked.slave.offsets.commit(HOST, "only-here", TOPIC, 0, 3)
+        linked.slave.offsets.commit(HOST, "only-here", TOPIC, 0, ConsumerOffset(3))
         commit(linked, 0, 5)
         commit(linked, 3, 7)
         await linked.copy()
@@ -232,7 +233,7 @@ async def test_a_reset_of_the_same_queue_is_followed_each_time(tmp_path: Path) -
         for back_to in (30, 20, 10):
             commit(linked, 0, 50)
             await linked.copy()
-            linked.master.offsets.reset("mqadmin", GROUP, TOPIC, 0, back_to)
+            linked.master.offsets.reset("mqadmin", GROUP, TOPIC, 0, ConsumerOffset(back_to))
             await linked.copy()
             assert linked.slave.offsets.query(GROUP, TOPIC, 0) == back_to
 
@@ -242,12 +243,12 @@ async def test_a_reset_is_not_forgotten_over_restarts(tmp_path: Path) -> None:
         master, slave = linked.master.offsets, linked.slave.offsets
         commit(linked, 0, 50)
         await linked.copy()
-        master.reset("mqadmin", GROUP, TOPIC, 0, 10)
+        master.reset("mqadmin", GROUP, TOPIC, 0, ConsumerOffset(10))
         master.load(master.render())
         await linked.copy()
         assert slave.query(GROUP, TOPIC, 0) == 10
         # The slave goes on alone for a while and is restarted: it knows of that reset.
-        slave.commit(HOST, GROUP, TOPIC, 0, 70)
+        slave.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(70))
         slave.load(slave.render())
         await linked.copy()
         assert slave.query(GROUP, TOPIC, 0) == 70
@@ -305,9 +306,9 @@ async def test_an_old_master_goes_back_with_the_one_that_took_its_place(tmp_path
     async with pair(tmp_path) as linked:
         new = linked.master
         old = linked.slave  # it was the master until now
-        old.offsets.commit(HOST, GROUP, TOPIC, 0, 9)
+        old.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(9))
         new.put_many(6)
-        new.offsets.commit(HOST, GROUP, TOPIC, 0, 9)
+        new.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(9))
         assert new.offsets.clamp(new.pulls._max_offset) == 1
         assert new.offsets.query(GROUP, TOPIC, 0) == 6
         await linked.copy()
@@ -365,8 +366,8 @@ async def test_the_progress_of_transaction_checks_counts_when_the_slave_has_what
         master.put_many(3, topic=HALF_TOPIC)
         await linked.replicate()
         master.put_many(2, topic=HALF_TOPIC)  # copies of what was asked about
-        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 3)
-        master.offsets.commit(HOST, CHECKER, OP_HALF_TOPIC, 0, 1)
+        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, ConsumerOffset(3))
+        master.offsets.commit(HOST, CHECKER, OP_HALF_TOPIC, 0, ConsumerOffset(1))
         commit(linked, 0, 5)
         await linked.copy()
         assert slave.offsets.query(GROUP, TOPIC, 0) == 5
@@ -387,7 +388,7 @@ async def test_a_slave_that_is_always_behind_still_gets_on(tmp_path: Path) -> No
         ends: list[int] = []
         for number in range(6):
             master.put_many(1, topic=HALF_TOPIC)
-            master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, number)
+            master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, ConsumerOffset(number))
             ends.append(master.core.log.readable)
             await linked.copy()
         await linked.replicate(ends[0])
@@ -406,11 +407,11 @@ async def test_progress_does_not_go_back(tmp_path: Path) -> None:
         master, slave = linked.master, linked.slave
         linked.park(b"a", b"b", b"c")
         master.broker.delay.load('{"offsetTable":{1:3}}')
-        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 3)
+        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, ConsumerOffset(3))
         await linked.replicate()
         await linked.copy()
         master.broker.delay.load('{"offsetTable":{1:1}}')
-        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 1)
+        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, ConsumerOffset(1))
         await linked.copy()
         assert slave.broker.delay.progress() == {1: (3, 3)}
         assert slave.offsets.query(CHECKER, HALF_TOPIC, 0) == 3
@@ -422,7 +423,7 @@ async def test_progress_of_the_epoch_before_does_not_count(tmp_path: Path) -> No
         master, slave = linked.master, linked.slave
         linked.park(b"a", b"b", b"c")
         master.broker.delay.load('{"offsetTable":{1:3}}')
-        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 3)
+        master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, ConsumerOffset(3))
         await linked.copy()
         assert linked.sync.status.awaited_end is not None
         linked.sync.epoch_began()
@@ -439,12 +440,12 @@ async def test_copied_progress_says_on_what_it_rests(tmp_path: Path) -> None:
         ends: list[int] = []
         for number in range(3):
             master.put_many(1, topic=HALF_TOPIC)
-            master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, number)
+            master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, ConsumerOffset(number))
             ends.append(master.core.log.readable)
             await linked.replicate()
             await linked.copy()
         for number in (1, 0):
-            slave.offsets.set_back(ends[number], slave.core.queues.end_of)
+            slave.offsets.set_back(PhysicalOffset(ends[number]), slave.core.queues.end_of)
             assert slave.offsets.query(CHECKER, HALF_TOPIC, 0) == number
 
 
@@ -458,9 +459,9 @@ async def test_offsets_behind_the_queues_are_the_masters_when_a_link_begins(tmp_
         master.put_many(3)
         await linked.replicate()
         for group, offset in ((GROUP, 9), ("others", 2), ("third", 9)):
-            slave.offsets.commit(HOST, group, TOPIC, 0, offset)
+            slave.offsets.commit(HOST, group, TOPIC, 0, ConsumerOffset(offset))
         master.put_many(3)
-        master.offsets.commit(HOST, "third", TOPIC, 0, 5)
+        master.offsets.commit(HOST, "third", TOPIC, 0, ConsumerOffset(5))
         await linked.copy()
         assert slave.offsets.query(GROUP, TOPIC, 0) == 9, "nobody knows whose it is"
         linked.sync.trust(MASTER)
@@ -471,7 +472,7 @@ async def test_offsets_behind_the_queues_are_the_masters_when_a_link_begins(tmp_
 
         assert seen() == [3, 2, 5]
         # Once: from then on what is behind the queues has come from this master.
-        slave.offsets.commit(HOST, GROUP, TOPIC, 0, 6)
+        slave.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(6))
         linked.sync.trust(None)
         linked.sync.trust(MASTER)
         await linked.copy()
@@ -493,7 +494,7 @@ async def test_a_hundred_thousand_offsets_leave_others_their_turn(tmp_path: Path
         for number in range(25_000):
             for queue_id in range(4):
                 linked.master.offsets.commit(
-                    HOST, f"group-{number % 50}", f"t-{number}", queue_id, number
+                    HOST, f"group-{number % 50}", f"t-{number}", queue_id, ConsumerOffset(number)
                 )
         turns = 0
 
@@ -533,7 +534,7 @@ async def test_answers_tell_where_the_log_ends(tmp_path: Path) -> None:
 async def test_a_slave_copies_from_a_broker_on_sockets(tmp_path: Path) -> None:
     async with live_broker(live_config(tmp_path / "master")) as served:
         master = served.broker
-        master.offsets.commit(HOST, GROUP, TOPIC, 0, 5)
+        master.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(5))
         async with part_broker(tmp_path / "slave", SLAVE) as slave, open_client() as client:
             sync = sync_of(slave, client)
             sync.point_to(master.address)

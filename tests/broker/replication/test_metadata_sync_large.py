@@ -13,6 +13,7 @@ from rmq.broker.replication.metadata_status import Table
 from rmq.broker.replication.metadata_sync import NEWS_PAUSE_S, RESTARTS_MAX
 from rmq.broker.transactions.half import GROUP as CHECKER
 from rmq.model.names import HALF_TOPIC
+from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.bodies import ConsumerOffsetSerializeWrapper
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.layout import FRAME_BYTES_MAX
@@ -76,8 +77,8 @@ async def test_offsets_that_no_answer_holds_are_copied(
 ) -> None:
     async with pair(tmp_path) as linked:
         fill(linked, 150_000)
-        linked.master.offsets.commit(HOST, GROUP, TOPIC, 0, 25)
-        linked.master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, 0)
+        linked.master.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(25))
+        linked.master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, ConsumerOffset(0))
         told = answers(linked, monkeypatch)
         turns = 0
 
@@ -116,8 +117,8 @@ async def test_offsets_that_are_committed_meanwhile_come_now_or_next_time(
             if code == OFFSETS:
                 asked += 1
                 master.remove_group(f"{LONG}{asked}")
-                master.commit(HOST, f"new-{asked}", TOPIC, 0, asked)
-                master.reset(HOST, f"{LONG}{99 - asked}", TOPIC, 0, 0)
+                master.commit(HOST, f"new-{asked}", TOPIC, 0, ConsumerOffset(asked))
+                master.reset(HOST, f"{LONG}{99 - asked}", TOPIC, 0, ConsumerOffset(0))
             return await ask(address, code, timeout_s=timeout_s, extra=extra)
 
         monkeypatch.setattr(client, "request", meddle)
@@ -274,7 +275,7 @@ async def test_a_stock_slave_is_told_that_a_table_is_too_large(
 ) -> None:
     async with part_broker(tmp_path) as broker:
         for number in range(100):
-            broker.offsets.commit(HOST, f"{LONG}{number}", TOPIC, 0, 1)
+            broker.offsets.commit(HOST, f"{LONG}{number}", TOPIC, 0, ConsumerOffset(1))
         whole = await broker.call(code)
         assert whole.code == ResponseCode.SUCCESS
         monkeypatch.setattr(tables, "_HEADER_BYTES", FRAME_BYTES_MAX - 500)

@@ -13,6 +13,7 @@ from rmq.broker.replication.metadata_status import Table
 from rmq.broker.replication.metadata_sync import INTERVAL_S, NEWS_PAUSE_S, RETRY_S, TIMEOUT_S
 from rmq.broker.transactions.half import GROUP as CHECKER
 from rmq.model.names import HALF_TOPIC
+from rmq.model.offsets import ConsumerOffset, PhysicalOffset
 from rmq.remoting.bodies import KVTable
 from rmq.remoting.codes import RequestCode
 from tests.broker.replication.sync_kit import (
@@ -78,10 +79,10 @@ async def test_the_progress_of_a_stock_master_waits_for_its_log(tmp_path: Path) 
         assert await link.sync.sync_now()
         assert link.seen() == COPY | {OFFSETS: {}, DELAYS: {}}
         assert link.sync.status.awaited_end == 300
-        link.slave.store.append_raw(0, bytes(299))
+        link.slave.store.append_raw(PhysicalOffset(0), bytes(299))
         link.sync.take_reached()
         assert link.seen()[DELAYS] == {}
-        link.slave.store.append_raw(299, bytes(1))
+        link.slave.store.append_raw(PhysicalOffset(299), bytes(1))
         link.sync.take_reached()
         assert link.seen()[DELAYS] == {1: 3}
         assert link.slave.offsets.query(CHECKER, HALF_TOPIC, 0) == 5
@@ -105,8 +106,8 @@ async def test_progress_without_an_end_of_the_log_is_not_taken(
 
 async def test_offsets_of_a_stock_master_only_grow(tmp_path: Path) -> None:
     async with scripted(tmp_path) as link:
-        link.slave.offsets.commit("client", "billing", "Orders", 0, 50)
-        link.slave.offsets.commit("client", "billing", "Orders", 9, 1)
+        link.slave.offsets.commit("client", "billing", "Orders", 0, ConsumerOffset(50))
+        link.slave.offsets.commit("client", "billing", "Orders", 9, ConsumerOffset(1))
         assert await link.sync.sync_now()
         assert link.slave.offsets.offsets("billing", "Orders") == {0: 50, 1: 8, 9: 1}
 
@@ -358,7 +359,7 @@ async def test_progress_that_waits_is_taken_as_soon_as_the_log_is_there(
         link.master.bodies[INFO] = KVTable(table={"commitLogMaxOffset": "100"}).encode()
         async with running(link.sync.run):
             assert link.seen()[DELAYS] == {}
-            link.slave.store.append_raw(0, bytes(100))
+            link.slave.store.append_raw(PhysicalOffset(0), bytes(100))
             await trio.sleep(0.3)
             assert link.seen()[DELAYS] == {1: 3}
             assert len(link.master.rounds) == 1
@@ -373,7 +374,7 @@ async def test_progress_of_another_master_does_not_count(tmp_path: Path) -> None
         link.sync.point_to(MASTER)
         assert link.sync.status.awaited_end == 100
         link.sync.point_to(OTHER)
-        link.slave.store.append_raw(0, bytes(100))
+        link.slave.store.append_raw(PhysicalOffset(0), bytes(100))
         link.sync.take_reached()
         assert link.seen()[DELAYS] == {}
 

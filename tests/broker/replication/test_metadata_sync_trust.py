@@ -12,6 +12,7 @@ from rmq.broker.replication.metadata_sync import INTERVAL_S, RETRY_S
 from rmq.broker.tables.offset_bounds import SPARE
 from rmq.broker.transactions.half import GROUP as CHECKER
 from rmq.model.names import HALF_TOPIC
+from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.bodies import DelayOffsetSerializeWrapper, KVTable
 from rmq.remoting.codes import RequestCode
 from tests.broker.broker_frames import GROUP, TOPIC
@@ -177,7 +178,7 @@ def offsets_of(link: Scripted, offset: int, log_end: int | None = None) -> None:
 def fill(link: Scripted) -> None:
     link.slave.put_many(10)
     link.slave.core.flush()
-    link.slave.offsets.commit(HOST, GROUP, TOPIC, 0, 5)
+    link.slave.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(5))
 
 
 @pytest.mark.parametrize("is_stock", [False, True], ids=["ours", "stock"])
@@ -232,7 +233,7 @@ async def test_a_reset_to_what_cannot_be_is_not_followed(tmp_path: Path) -> None
             f'{{"offsetTable":{{"{TOPIC}@{GROUP}":{{0:{FAR},1:7}}}},'
             f'"resets":{{"{TOPIC}@{GROUP}":{{0:99,1:99}}}}}}'
         ).encode()
-        link.slave.offsets.commit(HOST, GROUP, TOPIC, 1, 8)
+        link.slave.offsets.commit(HOST, GROUP, TOPIC, 1, ConsumerOffset(8))
         link.master.answers[OFFSETS] = lambda asked: reply(asked, body, extra={"logEnd": "0"})
         assert await link.sync.sync_now()
         assert link.slave.offsets.offsets(GROUP, TOPIC) == {0: 5, 1: 7}
@@ -254,7 +255,7 @@ async def test_offsets_of_a_real_master_are_possible_however_far_the_slave_is_be
 ) -> None:
     async with pair(tmp_path) as linked:
         linked.master.put_many(300)
-        linked.master.offsets.commit(HOST, GROUP, TOPIC, 0, SPARE + 300)
+        linked.master.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(SPARE + 300))
         for _ in range(2):
             await linked.copy()
             assert linked.slave.offsets.query(GROUP, TOPIC, 0) == SPARE + 300

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rmq.broker.tables.consumer_offsets import ConsumerOffsets
 from rmq.errors import MalformedJsonError
 from rmq.model import fastjson
+from rmq.model.offsets import ConsumerOffset, QueueOffset
 from rmq.remoting.bodies import BodyError, ConsumerOffsetSerializeWrapper
 from tests.broker.tables.table_kit import golden_files
 
@@ -24,7 +25,7 @@ def filled(*rows: tuple[str, str, int, int]) -> ConsumerOffsets:
     """Return a table with rows of topic, group, queue and offset."""
     offsets = ConsumerOffsets()
     for topic, group, queue_id, offset in rows:
-        offsets.commit(HOST, group, topic, queue_id, offset)
+        offsets.commit(HOST, group, topic, queue_id, ConsumerOffset(offset))
     return offsets
 
 
@@ -50,7 +51,7 @@ def test_what_was_never_committed_is_minus_one() -> None:
 def test_an_offset_that_moves_back_is_logged_and_stored(caplog: pytest.LogCaptureFixture) -> None:
     offsets = filled(("T", "g", 3, 50))
     caplog.set_level(logging.WARNING)
-    offsets.commit(HOST, "g", "T", 3, 49)
+    offsets.commit(HOST, "g", "T", 3, ConsumerOffset(49))
     assert offsets.query("g", "T", 3) == 49
     (line,) = caplog.messages
     assert line == f"consumer offset moved back by {HOST}: T@g, queue 3, from 50 to 49"
@@ -65,11 +66,11 @@ def test_moving_on_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_only_an_offset_that_moves_is_a_change() -> None:
     offsets = filled(("T", "g", 0, 5))
     changes = offsets.changes
-    offsets.commit(HOST, "g", "T", 0, 5)
+    offsets.commit(HOST, "g", "T", 0, ConsumerOffset(5))
     assert offsets.changes == changes
-    offsets.commit(HOST, "g", "T", 0, 6)
+    offsets.commit(HOST, "g", "T", 0, ConsumerOffset(6))
     assert offsets.changes == changes + 1
-    offsets.commit(HOST, "g", "T", 1, 6)
+    offsets.commit(HOST, "g", "T", 1, ConsumerOffset(6))
     assert offsets.changes == changes + 2
 
 
@@ -88,7 +89,7 @@ def test_an_offset_beyond_64_bits_is_refused_and_changes_nothing(offset: int, kn
     offsets = filled(("T", "g", 0, 5)) if known else ConsumerOffsets()
     before = offsets.render(), offsets.changes
     with pytest.raises(ValueError, match=f"consumer offset {offset} of T@g"):
-        offsets.commit(HOST, "g", "T", 0, offset)
+        offsets.commit(HOST, "g", "T", 0, ConsumerOffset(offset))
     assert (offsets.render(), offsets.changes) == before
 
 
@@ -98,7 +99,7 @@ def test_a_queue_beyond_32_bits_is_refused_and_changes_nothing(queue_id: int) ->
     before = offsets.render(), offsets.changes
     for topic in ("T", "U"):
         with pytest.raises(ValueError, match=f"queue id {queue_id} of {topic}@g"):
-            offsets.commit(HOST, "g", topic, queue_id, 1)
+            offsets.commit(HOST, "g", topic, queue_id, ConsumerOffset(1))
     assert (offsets.render(), offsets.changes) == before
 
 
@@ -120,7 +121,7 @@ def test_topics_and_groups_are_found_by_each_other() -> None:
 
 def test_offsets_handed_out_are_a_copy() -> None:
     offsets = filled(("T", "g", 0, 1))
-    offsets.offsets("g", "T")[0] = 99
+    offsets.offsets("g", "T")[0] = ConsumerOffset(99)
     offsets.to_body().offset_table["T@g"][0] = 99
     assert offsets.query("g", "T", 0) == 1
 
@@ -154,7 +155,7 @@ def test_a_group_begins_where_another_one_is() -> None:
     assert offsets.clone("old", "new", "T")
     assert offsets.offsets("new", "T") == {0: 5, 1: 6}
     assert offsets.changes > changes
-    offsets.commit(HOST, "new", "T", 0, 50)
+    offsets.commit(HOST, "new", "T", 0, ConsumerOffset(50))
     assert offsets.query("old", "T", 0) == 5
 
 
@@ -188,9 +189,9 @@ def test_the_lowest_offset_of_all_groups_is_found_by_queue() -> None:
     )
     first = {0: 8, 1: 0}
 
-    def first_offset(topic: str, queue_id: int) -> int:
+    def first_offset(topic: str, queue_id: int) -> QueueOffset:
         assert topic == "T"
-        return first[queue_id]
+        return QueueOffset(first[queue_id])
 
     assert offsets.min_offsets("T", None, first_offset) == {0: 8, 1: 20}
     assert offsets.min_offsets("T", "x,h,y", first_offset) == {0: 10, 1: 20}
@@ -217,7 +218,7 @@ def test_pairs_are_listed_as_by_a_stock_broker_whatever_the_order_they_came_in()
     for key in sorted(table):
         topic, group = key.split("@")
         for queue_id in reversed(table[key]):
-            offsets.commit(HOST, group, topic, queue_id, table[key][queue_id])
+            offsets.commit(HOST, group, topic, queue_id, ConsumerOffset(table[key][queue_id]))
     assert offsets.render() == text
 
 
@@ -298,7 +299,9 @@ def test_a_large_table_comes_in_pieces_that_make_the_whole() -> None:
     offsets = ConsumerOffsets()
     for number in range(4_000):
         for queue_id in range(8):
-            offsets.commit(HOST, f"group-{number % 7}", f"topic-{number}", queue_id, number)
+            offsets.commit(
+                HOST, f"group-{number % 7}", f"topic-{number}", queue_id, ConsumerOffset(number)
+            )
     pieces = list(offsets.render_pieces())
     assert len(pieces) > 5
     assert "".join(pieces) == fastjson.pretty(offsets.to_body()).decode()
@@ -308,12 +311,12 @@ def test_a_large_table_comes_in_pieces_that_make_the_whole() -> None:
 def test_a_table_may_change_between_the_pieces() -> None:
     offsets = ConsumerOffsets()
     for number in range(10_000):
-        offsets.commit(HOST, f"group-{number % 3}", f"topic-{number}", 0, 1)
+        offsets.commit(HOST, f"group-{number % 3}", f"topic-{number}", 0, ConsumerOffset(1))
     pieces = offsets.render_pieces()
     begun = [next(pieces), next(pieces)]
     offsets.remove_group("group-1")
-    offsets.commit(HOST, "group-0", "topic-0", 0, 2)
-    offsets.commit(HOST, "new", "topic", 0, 3)
+    offsets.commit(HOST, "group-0", "topic-0", 0, ConsumerOffset(2))
+    offsets.commit(HOST, "new", "topic", 0, ConsumerOffset(3))
     text = "".join([*begun, *pieces])
     table = ConsumerOffsetSerializeWrapper.decode(text.encode()).offset_table
     assert "topic@new" not in table
@@ -328,7 +331,7 @@ def test_queues_are_listed_in_order_whatever_the_order_they_came_in() -> None:
     in_order = {-1: 9, 0: 10, 1: 11, 2: 12, 3: 13}
     assert list(offsets.to_body().offset_table["T@g"].items()) == list(in_order.items())
     assert offsets.encode() == b'{"offsetTable":{"T@g":{-1:9,0:10,1:11,2:12,3:13}}}'
-    offsets.commit(HOST, "g", "T", -2, 8)
+    offsets.commit(HOST, "g", "T", -2, ConsumerOffset(8))
     assert "-2:8,-1:9,0:10" in offsets.render()
 
 
@@ -336,5 +339,5 @@ def test_what_came_out_of_order_is_forgotten_with_the_rest() -> None:
     offsets = filled(("T", "g", 1, 1), ("T", "g", 0, 1))
     offsets.remove_group("g")
     assert offsets.to_body().offset_table == {}
-    offsets.commit(HOST, "g", "T", 5, 5)
+    offsets.commit(HOST, "g", "T", 5, ConsumerOffset(5))
     assert offsets.to_body().offset_table == {"T@g": {5: 5}}

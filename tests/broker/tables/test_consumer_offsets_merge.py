@@ -14,6 +14,7 @@ from rmq.broker.tables.offset_resets import OffsetResets
 from rmq.broker.tables.offsets_body import SharedOffsets, decode_in_steps
 from rmq.errors import ProtocolError
 from rmq.model import fastjson
+from rmq.model.offsets import ConsumerOffset, QueueOffset
 from rmq.remoting.bodies import BodyError, ConsumerOffsetSerializeWrapper
 from tests.broker.tables.table_kit import Clock, finish
 
@@ -27,7 +28,7 @@ def filled(*rows: tuple[str, str, int, int], clock: Clock | None = None) -> Cons
     """Return a table with rows of topic, group, queue and offset."""
     offsets = ConsumerOffsets(clock or Clock())
     for topic, group, queue_id, offset in rows:
-        offsets.commit(HOST, group, topic, queue_id, offset)
+        offsets.commit(HOST, group, topic, queue_id, ConsumerOffset(offset))
     return offsets
 
 
@@ -58,31 +59,31 @@ def test_what_has_not_grown_is_no_change() -> None:
 
 
 def order_and_commit(master: ConsumerOffsets) -> None:
-    master.order_reset("g", "T", {0: 2})
-    master.commit(HOST, "g", "T", 0, 2)
+    master.order_reset("g", "T", {0: ConsumerOffset(2)})
+    master.commit(HOST, "g", "T", 0, ConsumerOffset(2))
 
 
 def choose(master: ConsumerOffsets) -> None:
-    master.reset(HOST, "g", "T", 0, 2)
+    master.reset(HOST, "g", "T", 0, ConsumerOffset(2))
 
 
 def clone(master: ConsumerOffsets) -> None:
-    master.commit(HOST, "source", "T", 0, 2)
+    master.commit(HOST, "source", "T", 0, ConsumerOffset(2))
     master.clone("source", "g", "T")
 
 
 def begin_anew_group(master: ConsumerOffsets) -> None:
     master.remove_group("g")
-    master.commit(HOST, "g", "T", 0, 2)
+    master.commit(HOST, "g", "T", 0, ConsumerOffset(2))
 
 
 def begin_anew_topic(master: ConsumerOffsets) -> None:
     master.remove_topic("T")
-    master.commit(HOST, "g", "T", 0, 2)
+    master.commit(HOST, "g", "T", 0, ConsumerOffset(2))
 
 
 def clamp(master: ConsumerOffsets) -> None:
-    assert master.clamp(lambda _topic, _queue: 2) == 1
+    assert master.clamp(lambda _topic, _queue: QueueOffset(2)) == 1
 
 
 RESETS = [order_and_commit, choose, clone, begin_anew_group, begin_anew_topic, clamp]
@@ -97,7 +98,7 @@ def test_what_was_chosen_is_taken_once(reset: Callable[[ConsumerOffsets], None])
     slave.merge(told(master))
     assert slave.query("g", "T", 0) == master.query("g", "T", 0) == 2
     # From then on it grows again, whatever is told about that reset.
-    slave.commit(HOST, "g", "T", 0, 8)
+    slave.commit(HOST, "g", "T", 0, ConsumerOffset(8))
     slave.merge(told(master))
     assert slave.query("g", "T", 0) == 8
 
@@ -121,20 +122,22 @@ def test_a_commit_that_is_late_is_no_reset() -> None:
 
 def test_only_queues_that_go_back_are_reset() -> None:
     master = filled(("T", "g", 0, 9), ("T", "g", 1, 9), ("T", "g", 2, 9))
-    master.order_reset("g", "T", {0: 3, 1: 9, 2: 20, 7: 1})
+    targets = {0: 3, 1: 9, 2: 20, 7: 1}
+    offsets = {queue_id: ConsumerOffset(offset) for queue_id, offset in targets.items()}
+    master.order_reset("g", "T", offsets)
     for queue_id in (0, 1, 2, 7):
-        master.commit(HOST, "g", "T", queue_id, 4)
+        master.commit(HOST, "g", "T", queue_id, ConsumerOffset(4))
     assert set(told(master).resets["T@g"]) == {0}
 
 
 def test_an_order_is_used_up_by_the_first_who_follows_it() -> None:
     master = filled(("T", "g", 0, 9))
-    master.order_reset("g", "T", {0: 3})
-    master.commit(HOST, "g", "T", 0, 12)
+    master.order_reset("g", "T", {0: ConsumerOffset(3)})
+    master.commit(HOST, "g", "T", 0, ConsumerOffset(12))
     assert told(master).resets == {}, "going on is not going back"
-    master.commit(HOST, "g", "T", 0, 3)
+    master.commit(HOST, "g", "T", 0, ConsumerOffset(3))
     numbers = told(master).resets
-    master.commit(HOST, "g", "T", 0, 2)
+    master.commit(HOST, "g", "T", 0, ConsumerOffset(2))
     assert told(master).resets == numbers
 
 
@@ -144,29 +147,29 @@ def test_numbers_grow_though_the_clock_does_not() -> None:
     seen: list[int] = []
     for step_ms in (0, 0, -500, 2000):
         clock.now_ms += step_ms
-        master.commit(HOST, "g", "T", 0, 9)
-        master.reset(HOST, "g", "T", 0, 1)
+        master.commit(HOST, "g", "T", 0, ConsumerOffset(9))
+        master.reset(HOST, "g", "T", 0, ConsumerOffset(1))
         seen.append(told(master).resets["T@g"][0])
     assert seen == [1000, 1001, 1002, 2500]
 
 
 def test_a_new_master_goes_on_counting_where_the_old_one_was() -> None:
     old = filled(("T", "g", 0, 9), clock=Clock())
-    old.reset(HOST, "g", "T", 0, 1)
+    old.reset(HOST, "g", "T", 0, ConsumerOffset(1))
     behind = Clock()
     behind.now_ms = 5
     new = filled(clock=behind)
     new.merge(told(old))
-    new.commit(HOST, "g", "T", 0, 9)
-    new.reset(HOST, "g", "T", 0, 2)
-    old.commit(HOST, "g", "T", 0, 50)
+    new.commit(HOST, "g", "T", 0, ConsumerOffset(9))
+    new.reset(HOST, "g", "T", 0, ConsumerOffset(2))
+    old.commit(HOST, "g", "T", 0, ConsumerOffset(50))
     old.merge(told(new))
     assert old.query("g", "T", 0) == 2
 
 
 def test_resets_are_in_the_file_and_come_back_from_it() -> None:
     master = filled(("T", "g", 0, 9), ("T", "g", 1, 9), ("U", "g", 0, 1))
-    master.reset(HOST, "g", "T", 1, 3)
+    master.reset(HOST, "g", "T", 1, ConsumerOffset(3))
     master.remove_topic("U")
     text = master.render()
     assert text == (
@@ -206,7 +209,7 @@ def test_offsets_behind_the_ends_of_queues_go_back_to_them(
     offsets = filled(("T", "g", 0, 9), ("T", "g", 1, 9), ("T", "h", 0, 5), ("gone", "g", 0, 4))
     ends = {("T", 0): 6, ("T", 1): 9}
     changes = offsets.changes
-    assert offsets.clamp(lambda topic, queue_id: ends.get((topic, queue_id), 0)) == 2
+    assert offsets.clamp(lambda topic, queue_id: QueueOffset(ends.get((topic, queue_id), 0))) == 2
     assert offsets.to_body().offset_table == {
         "T@g": {0: 6, 1: 9},
         "T@h": {0: 5},
@@ -218,7 +221,7 @@ def test_offsets_behind_the_ends_of_queues_go_back_to_them(
         "consumer offsets of gone@g are beyond the queues and go back: queue 0 from 4 to 0",
     ]
     changes = offsets.changes
-    assert offsets.clamp(lambda _topic, _queue_id: 100) == 0
+    assert offsets.clamp(lambda _topic, _queue_id: QueueOffset(100)) == 0
     assert offsets.changes == changes
 
 
@@ -228,14 +231,14 @@ def test_offsets_behind_the_ends_of_queues_go_back_to_them(
 def test_pairs_that_belong_together_are_of_one_moment() -> None:
     offsets = ConsumerOffsets(Clock())
     for number in range(10_000):
-        offsets.commit(HOST, "g", f"topic-{number}", 0, 1)
+        offsets.commit(HOST, "g", f"topic-{number}", 0, ConsumerOffset(1))
     pairs = frozenset({"topic-0@g", "topic-9999@g"})
     pieces: list[bytes] = []
     for piece in offsets.encode_pieces(last=pairs):
         pieces.append(piece)
         moment = len(pieces)
         for number in (0, 9999):
-            offsets.commit(HOST, "g", f"topic-{number}", 0, moment)
+            offsets.commit(HOST, "g", f"topic-{number}", 0, ConsumerOffset(moment))
     whole = b"".join(pieces)
     assert whole.count(b'"topic-0@g"') == 1
     table = SharedOffsets.decode(whole).offset_table
@@ -246,14 +249,14 @@ def test_pairs_that_belong_together_are_of_one_moment() -> None:
 def test_a_reset_between_two_pieces_is_not_hidden() -> None:
     master = ConsumerOffsets(Clock())
     for number in range(10_000):
-        master.commit(HOST, "g", f"topic-{number}", 0, 100)
+        master.commit(HOST, "g", f"topic-{number}", 0, ConsumerOffset(100))
     slave = ConsumerOffsets(Clock())
     slave.merge(told(master))
     pieces: list[bytes] = []
     for number, piece in enumerate(master.encode_pieces()):
         pieces.append(piece)
         for topic in range(number, 10_000, 1000):
-            master.reset(HOST, "g", f"topic-{topic}", 0, 7)
+            master.reset(HOST, "g", f"topic-{topic}", 0, ConsumerOffset(7))
     slave.merge(SharedOffsets.decode(b"".join(pieces)))
     slave.merge(told(master))
     assert slave.to_body().offset_table == master.to_body().offset_table

@@ -13,6 +13,7 @@ import pytest
 from rmq.broker.sending import properties as inbound
 from rmq.broker.transactions.half import GROUP as CHECKER
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.offsets import ConsumerOffset
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -221,15 +222,15 @@ async def test_offsets_behind_the_cut_go_back_to_those_of_the_new_master(tmp_pat
         new = await _slave(it, old)
         await it.stop("two")
         await it.send(old, 10)
-        old.offsets.commit("consumer", GROUP, TOPIC, 0, 15)
-        old.offsets.commit("consumer", GROUP, TOPIC, 1, 4)
-        old.offsets.commit("consumer", "only here", TOPIC, 0, 12)
+        old.offsets.commit("consumer", GROUP, TOPIC, 0, ConsumerOffset(15))
+        old.offsets.commit("consumer", GROUP, TOPIC, 1, ConsumerOffset(4))
+        old.offsets.commit("consumer", "only here", TOPIC, 0, ConsumerOffset(12))
         parted = Parted(it, old, new)
         await parted.part()
         assert parted.new.offsets.query(GROUP, TOPIC, 0) == -1
         await parted.diverge()
         await it.send(parted.new, 20)
-        parted.new.offsets.commit("consumer", GROUP, TOPIC, 0, 13)
+        parted.new.offsets.commit("consumer", GROUP, TOPIC, 0, ConsumerOffset(13))
         await parted.cut()
         offsets = parted.old.offsets
         await it.until(lambda: offsets.query(GROUP, TOPIC, 0) == 13, "the offset is copied")
@@ -249,11 +250,11 @@ async def test_a_slave_that_need_not_be_cut_has_no_offsets_of_the_other_log(tmp_
         await it.in_sync(old, 2)
         await it.stop("two")
         # As a copy from the old master leaves it that comes before the bytes of its log.
-        third.offsets.commit("old master", GROUP, TOPIC, 0, 15)
+        third.offsets.commit("old master", GROUP, TOPIC, 0, ConsumerOffset(15))
         await it.stop("one")
         new = await it.restart("two")
         await _promote(it, new, accept_loss=True)
-        new.offsets.commit("consumer", GROUP, TOPIC, 0, 3)
+        new.offsets.commit("consumer", GROUP, TOPIC, 0, ConsumerOffset(3))
         await it.send(new, 20)
         await it.in_sync(new)
         await it.until(lambda: third.offsets.query(GROUP, TOPIC, 0) == 10, "it goes back")
@@ -306,7 +307,7 @@ async def test_a_consumer_that_read_on_at_the_old_master_goes_back_to_where_they
         await parted.cut()
         await it.send(parted.new, 20)
         await it.equal(parted.new, parted.old)
-        parted.new.offsets.commit("consumer", GROUP, TOPIC, 0, 10)
+        parted.new.offsets.commit("consumer", GROUP, TOPIC, 0, ConsumerOffset(10))
         await it.until(lambda: parted.old.offsets.query(GROUP, TOPIC, 0) == 10, "it is copied")
         # The consumer has not heard that it is no master, and goes on committing what it read.
         header = UpdateConsumerOffsetRequest(

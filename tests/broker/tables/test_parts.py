@@ -14,6 +14,7 @@ from rmq.broker.tables.offset_resets import OffsetResets
 from rmq.broker.tables.offset_tables import OffsetTables
 from rmq.broker.tables.offsets_body import SharedOffsets
 from rmq.broker.tables.parts import PART_BYTES_MAX, Place, WantedPart, place_now, wanted_part
+from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.bodies import (
     ConsumerOffsetSerializeWrapper,
     TopicConfig,
@@ -114,7 +115,7 @@ def test_parts_together_are_the_table() -> None:
 
 def test_the_progress_of_the_broker_is_in_the_last_part() -> None:
     offsets = filled("own@checker", "t@a", "op@checker", "t@b")
-    offsets.reset(HOST, "checker", "own", 0, -5)
+    offsets.reset(HOST, "checker", "own", 0, ConsumerOffset(-5))
     parts = parts_of(offsets)
     assert [set(part.offset_table) for part in parts] == [{"t@a"}, {"t@b"}, OWN]
     assert [set(part.resets) for part in parts] == [set(), set(), {"own@checker"}]
@@ -124,8 +125,8 @@ def test_a_pair_of_many_queues_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_parts, "QUEUES_PER_ROW", 10)
     offsets = filled("t@a", "t@b", "t@c", queues=25)
     for queue in (3, 12, 24):
-        offsets.commit(HOST, "b", "t", queue, 90)
-        offsets.reset(HOST, "b", "t", queue, 7)
+        offsets.commit(HOST, "b", "t", queue, ConsumerOffset(90))
+        offsets.reset(HOST, "b", "t", queue, ConsumerOffset(7))
     parts = parts_of(offsets, 10_000)
     assert [{key: len(table) for key, table in part.offset_table.items()} for part in parts] == [
         {"t@a": 10},
@@ -203,7 +204,7 @@ def test_whatever_happens_between_parts_the_rest_is_copied(
 ) -> None:
     master, slave = ConsumerOffsets(Clock()), ConsumerOffsets(Clock())
     for key, queue, offset in rows:
-        master.commit(HOST, key[2:], "t", queue, offset)
+        master.commit(HOST, key[2:], "t", queue, ConsumerOffset(offset))
     for part in parts_of(master):
         slave.merge(part)
     assert slave.to_body().offset_table == master.to_body().offset_table
@@ -217,9 +218,15 @@ def test_whatever_happens_between_parts_the_rest_is_copied(
             if what == "remove":
                 master.remove_group(group)
             elif what == "commit":
-                master.commit(HOST, group, "t", queue, max(60, master.query(group, "t", queue) + 1))
+                master.commit(
+                    HOST,
+                    group,
+                    "t",
+                    queue,
+                    ConsumerOffset(max(60, master.query(group, "t", queue) + 1)),
+                )
             else:
-                master.reset(HOST, group, "t", queue, 1)
+                master.reset(HOST, group, "t", queue, ConsumerOffset(1))
 
     fresh = ConsumerOffsets(Clock())
     for part in parts_of(master, bytes_max, between):

@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from rmq.broker.tables.consumer_offsets import ConsumerOffsets
 from rmq.broker.tables.writer import TableWriter
+from rmq.model.offsets import ConsumerOffset
 from tests.broker.tables.writer_kit import Table, WatchedFile
 
 if TYPE_CHECKING:
@@ -267,11 +268,11 @@ async def test_offsets_are_kept_in_pieces_and_what_moves_meanwhile_is_kept_later
     offsets = ConsumerOffsets()
     writer = TableWriter(file, offsets.render_pieces, "offsets", changes=lambda: offsets.changes)
     for number in range(10_000):
-        offsets.commit("192.0.2.1:5", "g", f"topic-{number}", 0, 1)
+        offsets.commit("192.0.2.1:5", "g", f"topic-{number}", 0, ConsumerOffset(1))
 
     async def commit_when_begun() -> None:
         await file.wait_attempted()
-        offsets.commit("192.0.2.1:5", "g", "topic-0", 0, 2)
+        offsets.commit("192.0.2.1:5", "g", "topic-0", 0, ConsumerOffset(2))
 
     file.hold()
     async with trio.open_nursery() as saving:

@@ -16,6 +16,7 @@ from rmq.errors import StorageError
 from rmq.files import ConfigFile
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
 from rmq.model.names import TRANSACTION_CHECK_MAX_TOPIC as GIVEN_UP
+from rmq.model.offsets import ConsumerOffset
 from rmq.model.record import decode_record
 from rmq.remoting.bodies import HeartbeatData, ProducerData
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode
@@ -259,7 +260,7 @@ async def test_a_round_without_anything_to_do_saves_nothing(tmp_path: Path) -> N
 
 async def test_a_round_begins_where_the_last_one_ended(tmp_path: Path) -> None:
     async with send_broker(tmp_path) as broker:
-        broker.broker.offsets.commit("test", GROUP, HALF_TOPIC, 0, 1)
+        broker.broker.offsets.commit("test", GROUP, HALF_TOPIC, 0, ConsumerOffset(1))
         await send_half(broker, b"done with")
         await send_half(broker, b"order")
         await check_later(broker)
@@ -306,7 +307,7 @@ async def test_an_open_transaction_outlives_a_power_cut_after_a_round(tmp_path: 
         after = broker.storage.crash(random.Random(1))
     async with send_broker(tmp_path / "a", clock=clock, storage=after) as broker:
         peer = await join(broker, "producer", PRODUCERS)
-        broker.broker.offsets.commit("test", GROUP, HALF_TOPIC, 0, position[0])
+        broker.broker.offsets.commit("test", GROUP, HALF_TOPIC, 0, ConsumerOffset(position[0]))
         await check_later(broker)
         assert ext(await peer.read())["msgId"] == b"a".hex()
 

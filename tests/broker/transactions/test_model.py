@@ -18,6 +18,7 @@ from rmq.broker.transactions import half
 from rmq.broker.transactions.check_round import Progress
 from rmq.errors import RefusedError
 from rmq.model.names import HALF_TOPIC
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import decode_record
 from tests.broker.transactions.transactions_kit import ROUND_MS, Transactions, half_message
 
@@ -91,7 +92,7 @@ class Run:
         self.broker = Transactions()
         self.wanted: dict[bytes, Wanted] = {}
         self._choose = choose
-        self._saved = Progress(0, 0)
+        self._saved = Progress(QueueOffset(0), QueueOffset(0))
         self._sent = 0
 
     def do(self, event: Event) -> None:

@@ -9,6 +9,7 @@ import pytest
 from rmq.broker.transactions.check_round import Progress
 from rmq.broker.transactions.half import op_message
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage
 from tests.broker.transactions.transactions_kit import ROUND_MS, STORE_HOST, Transactions
@@ -55,11 +56,11 @@ def test_op_messages_are_kept_from_the_first_one_that_is_needed() -> None:
     broker.clock.ms += 1
     # The second half message is too young: the op message of the fourth stays.
     broker.check()
-    assert broker.progress == Progress(1, 0)
+    assert broker.progress == Progress(QueueOffset(1), QueueOffset(0))
     broker.roll_back(1)
     broker.roll_back(2)
     broker.check()
-    assert broker.progress == Progress(4, 4)
+    assert broker.progress == Progress(QueueOffset(4), QueueOffset(4))
 
 
 def test_two_decisions_about_one_message_are_both_done_with_at_once() -> None:
@@ -68,7 +69,7 @@ def test_two_decisions_about_one_message_are_both_done_with_at_once() -> None:
         decide(0) if broker.halves() else decide(broker.send())
     assert broker.ops() == [b"0", b"0", b"0"]
     assert broker.check_later() == (1, 0, 0, 0)
-    assert broker.progress == Progress(1, 3)
+    assert broker.progress == Progress(QueueOffset(1), QueueOffset(3))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_an_op_message_that_says_nothing_is_passed_over(
     broker.send(b"a")
     broker.roll_back(broker.send(b"b"))
     assert broker.check_later() == (1, 1, 0, 0)
-    assert broker.progress == Progress(2, 2)
+    assert broker.progress == Progress(QueueOffset(2), QueueOffset(2))
     assert "op message at offset 0 says nothing" in caplog.text
 
 
@@ -99,7 +100,7 @@ def test_all_op_messages_are_read_before_a_producer_is_asked() -> None:
     for offset in range(199, -1, -1):
         broker.roll_back(offset)
     assert broker.check_later() == (200, 0, 0, 0)
-    assert broker.progress == Progress(200, 200)
+    assert broker.progress == Progress(QueueOffset(200), QueueOffset(200))
     assert sum(count for topic, count in broker.reads if topic == OP_HALF_TOPIC) == 200
 
 
@@ -128,7 +129,7 @@ def test_a_round_goes_on_where_the_queues_go_on_after_messages_expired(
     broker.clock.ms += ROUND_MS
     broker.check()
     assert [key for key, _ in broker.asked()] == [b"late a".hex()]
-    assert broker.progress == Progress(14, 13)
+    assert broker.progress == Progress(QueueOffset(14), QueueOffset(13))
     assert "there is no half message at offset 0 (OFFSET_TOO_SMALL)" in caplog.text
     assert "there is no op message at offset 0 (OFFSET_TOO_SMALL)" in caplog.text
 
@@ -141,7 +142,7 @@ def test_records_that_are_gone_before_their_entries_are_passed_over() -> None:
     broker.roll_back(broker.send(b"late"))
     broker.core.log.segments.drop_first()
     assert broker.check_later() == (1, 0, 0, 0)
-    assert broker.progress == Progress(2, 2)
+    assert broker.progress == Progress(QueueOffset(2), QueueOffset(2))
 
 
 def test_op_messages_that_are_still_needed_are_kept_though_later_ones_are_gone() -> None:
@@ -157,7 +158,7 @@ def test_op_messages_that_are_still_needed_are_kept_though_later_ones_are_gone()
     broker.core.log.segments.drop_first()
     assert not checking.step(broker.clock.ms + ROUND_MS)
     assert checking.counts.asked == 1
-    assert checking.progress == Progress(1, 0)
+    assert checking.progress == Progress(QueueOffset(1), QueueOffset(0))
 
 
 @pytest.mark.parametrize("queues", ["shorter", "empty", "missing"])
@@ -168,10 +169,10 @@ def test_progress_beyond_the_ends_of_the_queues_is_taken_back(queues: str) -> No
     elif queues == "empty":
         broker.core.queues.open(HALF_TOPIC, 0)
         broker.core.queues.open(OP_HALF_TOPIC, 0)
-    broker.progress = Progress(50, 60)
+    broker.progress = Progress(QueueOffset(50), QueueOffset(60))
     assert broker.check_later() == (0, 0, 0, 0)
     end = 1 if queues == "shorter" else 0
-    assert broker.progress == Progress(end, end)
+    assert broker.progress == Progress(QueueOffset(end), QueueOffset(end))
     # From there on nothing is missed.
     broker.send(b"b")
     broker.roll_back(broker.send(b"c"))
@@ -199,7 +200,7 @@ def test_a_damaged_op_message_costs_a_question_and_no_more(
     record = broker.records(OP_HALF_TOPIC)[11]
     flip(broker, record.physical_offset + record.size - len("WAIT\x01true\x02TAGS\x01d") - 32)
     assert broker.check_later() == (11, 1, 0, 0)
-    assert broker.progress == Progress(12, 12)
+    assert broker.progress == Progress(QueueOffset(12), QueueOffset(12))
     assert "op messages from offset 10 on cannot be read" in caplog.text
 
 

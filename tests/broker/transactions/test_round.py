@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rmq.broker.transactions.check_round import ROUND_MS_MAX, CheckRules, Progress
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import decode_record, parse_message_id
 from tests.broker.transactions.transactions_kit import (
     BORN_HOST,
@@ -212,7 +213,7 @@ def test_decided_transactions_are_passed_over() -> None:
     for offset in offsets:
         (broker.commit if offset % 3 else broker.roll_back)(offset)
     assert broker.check_later() == (100, 0, 0, 0)
-    assert broker.progress == Progress(100, 100)
+    assert broker.progress == Progress(QueueOffset(100), QueueOffset(100))
     assert broker.delivered() == [b"%d" % number for number in range(100) if number % 3]
     assert broker.asked() == []
 
@@ -226,7 +227,7 @@ def test_only_what_is_not_decided_is_asked_about() -> None:
             broker.commit(offset)
     assert broker.check_later() == (98, 2, 0, 0)
     assert broker.asked() == [(b"10".hex(), 100), (b"40".hex(), 101)]
-    assert broker.progress == Progress(100, 98)
+    assert broker.progress == Progress(QueueOffset(100), QueueOffset(98))
 
 
 def test_a_decided_transaction_is_passed_over_however_young_it_is() -> None:
@@ -280,7 +281,7 @@ def test_a_transaction_is_committed_once_whichever_copies_are_committed(
     broker.commit(order[0])
     assert broker.delivered() == [b"a"]
     assert broker.check_later() == (0, 0, 0, 0)
-    assert broker.progress == Progress(3, len(broker.ops()))
+    assert broker.progress == Progress(QueueOffset(3), QueueOffset(len(broker.ops())))
 
 
 def test_a_commit_counts_also_after_a_rollback() -> None:
@@ -353,7 +354,7 @@ def test_what_another_broker_put_off_is_over_when_an_op_message_names_the_first_
     broker.commit(first)
     assert broker.ops() == [b"0"]
     assert broker.check_later() == (1, 0, 0, 0)
-    assert broker.progress == Progress(2, 1)
+    assert broker.progress == Progress(QueueOffset(2), QueueOffset(1))
 
 
 @pytest.mark.parametrize(
@@ -416,7 +417,7 @@ def test_what_the_store_refuses_is_not_passed_over(rules: CheckRules, alone: str
     broker.send(b"a", CHECK_IMMUNITY_TIME_IN_SECONDS=alone)
     broker.core.set_disk_full(True)
     broker.check_later()
-    assert broker.progress == Progress(0, 0)
+    assert broker.progress == Progress(QueueOffset(0), QueueOffset(0))
 
 
 def test_what_cannot_be_put_off_is_given_up() -> None:

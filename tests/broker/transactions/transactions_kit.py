@@ -17,6 +17,7 @@ from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
+from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage, StoredRecord, decode_records, pack_host
 from rmq.remoting.headers import EndTransactionRequest
@@ -85,7 +86,7 @@ class Transactions:
         )
         self.rules = RULES
         self.can_give_up = True
-        self.progress = Progress(0, 0)
+        self.progress = Progress(QueueOffset(0), QueueOffset(0))
         self.questions: list[Question] = []
         self.reads: list[tuple[str, int]] = []
 
@@ -168,7 +169,7 @@ class Transactions:
 
     def records(self, topic: str, queue_id: int = 0) -> list[StoredRecord]:
         found: list[StoredRecord] = []
-        while views := self.core.reads.get(topic, queue_id, len(found), 32).records:
+        while views := self.core.reads.get(topic, queue_id, QueueOffset(len(found)), 32).records:
             found += (record for view in views for record in decode_records(view))
         return found
 

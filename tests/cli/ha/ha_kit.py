@@ -18,6 +18,7 @@ import trio
 from rmq.broker.handlers.ha import HaHandlers
 from rmq.broker.replication.log_digests import log_digests
 from rmq.errors import RefusedError
+from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import (
     BrokerData,
     ClusterInfo,
@@ -52,10 +53,10 @@ class LogOfBytes:
 
     def __init__(self, data: bytes, begin: int = 0) -> None:
         self.data = data
-        self.begin = begin
+        self.begin = PhysicalOffset(begin)
 
     @property
-    def end(self) -> int:
+    def end(self) -> PhysicalOffset:
         return self.begin + len(self.data)
 
     def digest(self, start: int, stop: int) -> bytes:

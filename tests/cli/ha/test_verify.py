@@ -12,6 +12,7 @@ from rmq.broker.replication.log_digests import log_digests
 from rmq.cli import main
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.ha.verify import CLOSE_BYTES, STEP_BYTES, Pair, Range, VerifyError, first_difference
+from rmq.model.offsets import PhysicalOffset
 from tests.cli.ha.ha_kit import (
     LogOfBytes,
     StandInBroker,
@@ -214,7 +215,7 @@ async def test_what_expires_while_it_is_compared_is_passed_over() -> None:
 
     async def ask(address: str, start: int, stop: int, step: int) -> HaDigestsBody:
         if asked.count == 2 and slave.begin == 0:
-            slave.begin, slave.data = 200_000, data[200_000:]
+            slave.begin, slave.data = PhysicalOffset(200_000), data[200_000:]
         return await asked(address, start, stop, step)
 
     assert await first_difference(ask, PAIR, Range(0, 300_000), 4096, quiet) is None

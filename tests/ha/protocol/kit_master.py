@@ -28,6 +28,7 @@ from rmq.ha.protocol.slaves import InSyncRules
 from rmq.ha.protocol.wire import REPORT, TRANSFER
 from rmq.ha.server import HaServer, HaServerConfig, ReplicationWait
 from rmq.ha.store_log import StoreLog
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
 from rmq.store.segments import is_segment_name
@@ -84,7 +85,7 @@ class Serving:
     def ask(self, end: int) -> list[AckOutcome]:
         """Ask when a message is replicated; return the list that gets the answer."""
         answers: list[AckOutcome] = []
-        self.server.when_replicated(end, answers.append)
+        self.server.when_replicated(PhysicalOffset(end), answers.append)
         return answers
 
     def bytes_of_log(self, start: int = 0, stop: int | None = None) -> bytes:
@@ -92,7 +93,7 @@ class Serving:
         data = bytearray()
         while start < stop:
             size = min(stop - start, self.log.segment_bytes - start % self.log.segment_bytes)
-            view = self.log.view(start, size)
+            view = self.log.view(PhysicalOffset(start), size)
             assert view is not None, (start, size)
             data += view
             start += size
@@ -252,16 +253,16 @@ class MemoryLog:
     """A slave's log."""
 
     def __init__(self, segment_bytes: int, data: bytes = b"", begin: int = 0) -> None:
-        self.begin = begin
+        self.begin = PhysicalOffset(begin)
         self.data = bytearray(data)
         self.segment_bytes = segment_bytes
 
     @property
-    def end(self) -> int:
+    def end(self) -> PhysicalOffset:
         return self.begin + len(self.data)
 
     @property
-    def flushed(self) -> int:
+    def flushed(self) -> PhysicalOffset:
         return self.end
 
     def digest(self, start: int, stop: int) -> bytes:

@@ -10,6 +10,7 @@ from rmq.ha.protocol.master import Master, MasterSettings
 from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import ReplicationMode
 from rmq.ha.protocol.slave_link import SlaveLink, SlaveSettings
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.simulation.disk import SimLog
 
 # ruff: noqa: ANN401 - settings and fields are put in by name
@@ -89,11 +90,11 @@ def packed_down(kind: int, body: bytes, *, size: int | None = None, **fields: in
         needed=fields.get("needed", 1),
         in_sync=fields.get("in_sync", 0),
         size=len(body) if size is None else size,
-        offset=fields.get("offset", 0),
+        offset=PhysicalOffset(fields.get("offset", 0)),
         epoch=fields.get("epoch", 1),
         news=0,
-        end=fields.get("end", 0),
-        replicated=fields.get("replicated", -1),
+        end=PhysicalOffset(fields.get("end", 0)),
+        replicated=PhysicalOffset(fields.get("replicated", -1)),
         sent_ms=fields.get("sent_ms", 0),
     )
     return wire.with_body_crc(wire.pack_down(header), body) + body

@@ -29,6 +29,7 @@ from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slave_link import SlaveLink, SlaveSettings
 from rmq.ha.protocol.wire import PREAMBLE, REPORT, CatchUp
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.protocol.scenario_expectations import EXPECTATIONS
 from tests.ha.simulation.disk import SimLog
 
@@ -179,7 +180,7 @@ class Stage:
         self._number += 1
         _, end = self.log.append_record(self._number, size)
         master.grew(self.now)
-        outcome = master.pending_acks.ask(end, self.now, name)
+        outcome = master.pending_acks.ask(PhysicalOffset(end), self.now, name)
         self.answers[name] = "waits" if outcome is None else STATUS[outcome]
 
     def _hold(self, words: list[str]) -> None:
@@ -199,7 +200,7 @@ class Stage:
         self.log.expire(int(words[0]))
 
     def _switch(self, words: list[str]) -> None:
-        self.master.pending_acks.switch(ReplicationMode(words[0]), self.log.end)
+        self.master.pending_acks.switch(ReplicationMode(words[0]), PhysicalOffset(self.log.end))
 
     def _rules(self, words: list[str]) -> None:
         """Other rules, also for those who wait."""

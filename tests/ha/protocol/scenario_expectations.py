@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rmq.ha.protocol.wire import TRANSFER
+from rmq.model.offsets import PhysicalOffset
 
 if TYPE_CHECKING:
     import re
@@ -116,7 +117,7 @@ def _mark(stage: Stage, match: re.Match[str]) -> tuple[object, object]:
     master = stage.master
     marks: dict[str, Any] = {
         "replicated": master.slaves.replicated,
-        "visible": master.pending_acks.advance_visible(stage.log.end),
+        "visible": master.pending_acks.advance_visible(PhysicalOffset(stage.log.end)),
         "in-sync": master.slaves.in_sync_count,
         "waiting": len(master.pending_acks),
         "end": stage.log.end,

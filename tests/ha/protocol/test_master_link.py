@@ -25,6 +25,7 @@ from rmq.ha.protocol.wire import (
     pack_up,
     read_down,
 )
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.protocol.link_kit import (
     NONCE,
     filled_log,
@@ -54,7 +55,7 @@ def greeted(link: MasterLink, **fields: Any) -> Verdict:
 
 def sent(link: MasterLink, now: float = 0.0) -> list[tuple[int, int]]:
     """Return what it sends now, as offsets and sizes."""
-    found = []
+    found: list[tuple[int, int]] = []
     while (chunk := link.next_chunk(now)) is not None:
         link.chunk_sent(chunk, now)
         found.append((chunk.offset, chunk.size))
@@ -261,7 +262,7 @@ def test_a_change_is_told_at_once(change: str) -> None:
     assert sent(link) == [(LOG.end, 0)]
     assert sent(link) == []
     if change == "mode":
-        master.pending_acks.switch(ReplicationMode.ASYNC, LOG.end)
+        master.pending_acks.switch(ReplicationMode.ASYNC, PhysicalOffset(LOG.end))
     elif change == "news":
         master.announce()
     else:

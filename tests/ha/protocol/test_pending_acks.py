@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rmq.ha.protocol.pending_acks import AckOutcome, ModeSwitch, PendingAcks, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules, SlaveProgress, SlaveSet
+from rmq.model.offsets import PhysicalOffset
 
 SYNC, ASYNC = ReplicationMode.SYNC, ReplicationMode.ASYNC
 
@@ -18,8 +19,10 @@ class Pair:
     """The pending acks of a master, and one slave."""
 
     def __init__(self, mode: ReplicationMode, *, end: int = 100, minimum: int = 0) -> None:
-        self.slaves = SlaveSet(InSyncRules(minimum=minimum), end)
-        self.pending_acks: PendingAcks[str] = PendingAcks(self.slaves, mode, end=end, timeout_s=3.0)
+        self.slaves = SlaveSet(InSyncRules(minimum=minimum), PhysicalOffset(end))
+        self.pending_acks: PendingAcks[str] = PendingAcks(
+            self.slaves, mode, end=PhysicalOffset(end), timeout_s=3.0
+        )
         self.slave = SlaveProgress("s", "s", "s", broker_id=1, is_native=True)
 
     def join(self) -> None:
@@ -27,7 +30,7 @@ class Pair:
         self.hold(self.slaves.end)
 
     def hold(self, offset: int) -> list[str]:
-        self.slaves.holds(self.slave, offset, offset, 0.0)
+        self.slaves.holds(self.slave, PhysicalOffset(offset), PhysicalOffset(offset), 0.0)
         return self.pending_acks.release()
 
     def send(self, name: str, size: int = 10, now: float = 0.0) -> AckOutcome | None:
@@ -81,20 +84,24 @@ def test_each_waits_until_its_own_deadline() -> None:
 def test_what_is_held_already_needs_no_waiting() -> None:
     pair = Pair(SYNC)
     pair.join()
-    pair.slaves.grew(200, 0.0)
+    pair.slaves.grew(PhysicalOffset(200), 0.0)
     pair.hold(200)
-    assert pair.pending_acks.ask(200, 0.0, "m") is AckOutcome.REPLICATED
+    assert pair.pending_acks.ask(PhysicalOffset(200), 0.0, "m") is AckOutcome.REPLICATED
 
 
 def test_a_switch_takes_effect_at_the_end_of_the_log() -> None:
     pair = Pair(ASYNC)
     pair.join()
-    assert pair.pending_acks.switch(ASYNC, 150) == ModeSwitch(100, ASYNC)
-    pair.slaves.grew(150, 0.0)
-    assert pair.pending_acks.switch(SYNC, 150) == ModeSwitch(150, SYNC)
+    assert pair.pending_acks.switch(ASYNC, PhysicalOffset(150)) == ModeSwitch(
+        PhysicalOffset(100), ASYNC
+    )
+    pair.slaves.grew(PhysicalOffset(150), 0.0)
+    assert pair.pending_acks.switch(SYNC, PhysicalOffset(150)) == ModeSwitch(
+        PhysicalOffset(150), SYNC
+    )
     assert pair.pending_acks.visible == 150
     # It was appended before the switch.
-    assert pair.pending_acks.ask(150, 0.0, "old") is AckOutcome.REPLICATED
+    assert pair.pending_acks.ask(PhysicalOffset(150), 0.0, "old") is AckOutcome.REPLICATED
     assert pair.send("new") is None
 
 
@@ -102,7 +109,7 @@ def test_those_who_wait_go_on_waiting_after_a_switch_to_async() -> None:
     pair = Pair(SYNC)
     pair.join()
     pair.send("m")
-    pair.pending_acks.switch(ASYNC, 110)
+    pair.pending_acks.switch(ASYNC, PhysicalOffset(110))
     assert pair.pending_acks.release() == []
     assert pair.hold(110) == ["m"]
 
@@ -139,16 +146,16 @@ def test_whoever_has_gone_is_forgotten() -> None:
 def test_where_a_slave_must_begin_to_cover_those_who_wait() -> None:
     pair = Pair(SYNC)
     pair.join()
-    assert pair.pending_acks.awaited_from(100) == 100
+    assert pair.pending_acks.awaited_from(PhysicalOffset(100)) == 100
     pair.send("a", 10)
     pair.send("b", 90)
-    assert pair.pending_acks.awaited_from(200) == 109
+    assert pair.pending_acks.awaited_from(PhysicalOffset(200)) == 109
     pair.hold(110)
-    assert pair.pending_acks.awaited_from(200) == 110
+    assert pair.pending_acks.awaited_from(PhysicalOffset(200)) == 110
     pair.hold(200)
-    assert pair.pending_acks.awaited_from(200) == 200
+    assert pair.pending_acks.awaited_from(PhysicalOffset(200)) == 200
     pair.send("c", 50)
-    assert pair.pending_acks.awaited_from(250) == 249
+    assert pair.pending_acks.awaited_from(PhysicalOffset(250)) == 249
 
 
 @given(
@@ -177,7 +184,9 @@ def test_every_pending_ack_is_released_once_and_only_when_due(steps: list[tuple[
                 is_held = slaves.end <= max(slaves.replicated, pending_acks.in_force.offset)
                 assert (outcome is AckOutcome.REPLICATED) == is_held
         elif kind == "hold":
-            slaves.holds(pair.slave, min(slaves.end, pair.slave.appended + value), 0, now)
+            slaves.holds(
+                pair.slave, min(slaves.end, pair.slave.appended + value), PhysicalOffset(0), now
+            )
         elif kind == "wait":
             now += value
         elif kind == "switch":

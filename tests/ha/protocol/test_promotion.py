@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rmq.ha.protocol.promotion import Candidate, HandOver, KeptRecords, OtherSlave, decide
 from rmq.model.in_sync_record import InSyncRecord, member_name
+from rmq.model.offsets import PhysicalOffset
 
 # ruff: noqa: ANN401 - fields are put in by name
 
@@ -23,7 +24,7 @@ RECORD: Final = InSyncRecord(
     epoch=3, version=7, is_sync=True, needed=1, members=(MINE,), nameservers=NS
 )
 BOTH: Final = msgspec.structs.replace(RECORD, members=(MINE, YOURS))
-GOOD: Final = Candidate(members=frozenset({MINE}), epoch=3, end=500, record=RECORD)
+GOOD: Final = Candidate(members=frozenset({MINE}), epoch=3, end=PhysicalOffset(500), record=RECORD)
 SILENT: Final = OtherSlave("silent", None, None)
 
 
@@ -33,7 +34,7 @@ def record(before: InSyncRecord = RECORD, **changes: Any) -> InSyncRecord:
 
 
 def other(end: int, *, epoch: int = 3, member: str = YOURS) -> OtherSlave:
-    return OtherSlave("other", epoch, end, frozenset({member}))
+    return OtherSlave("other", epoch, PhysicalOffset(end), frozenset({member}))
 
 
 def all_have(kept: InSyncRecord | None) -> KeptRecords:
@@ -54,7 +55,13 @@ def all_have(kept: InSyncRecord | None) -> KeptRecords:
             "stock master",
             id="stock",
         ),
-        pytest.param(replace(GOOD, end=0), all_have(RECORD), [], "holds nothing", id="emptied"),
+        pytest.param(
+            replace(GOOD, end=PhysicalOffset(0)),
+            all_have(RECORD),
+            [],
+            "holds nothing",
+            id="emptied",
+        ),
         pytest.param(
             replace(GOOD, record=record(is_sync=False, members=())),
             all_have(record(is_sync=False, members=())),
@@ -229,7 +236,7 @@ def test_what_is_allowed_loses_nothing_that_can_have_been_acknowledged(
         for number, name in enumerate(names)
         if number
     ]
-    verdict = decide(replace(GOOD, end=ends[0]), all_have(known), others)
+    verdict = decide(replace(GOOD, end=PhysicalOffset(ends[0])), all_have(known), others)
     # Those who are silent may hold any amount: let it be a lot.
     true_ends = [9 if number in silent else end for number, end in enumerate(ends)]
     acknowledged = max(
@@ -250,7 +257,7 @@ def test_who_was_master_last_is_master_again() -> None:
 
 
 def test_whoever_has_all_of_the_last_master_may_follow_it() -> None:
-    gone = OtherSlave("old", 3, 500, gave_way=True)
+    gone = OtherSlave("old", 3, PhysicalOffset(500), gave_way=True)
     assert decide(replace(GOOD, record=ASYNC), all_have(ASYNC), [gone]).is_safe
     assert not decide(replace(GOOD, record=ASYNC), all_have(ASYNC), []).is_safe
 
@@ -330,7 +337,9 @@ def test_a_slave_that_renounced_is_still_the_one_that_was_recorded() -> None:
 
 def test_others_that_renounced_are_seen() -> None:
     both = replace(GOOD, record=BOTH)
-    renounced = OtherSlave("other", 3, 400, frozenset({YOURS, member_name(b"y" * 16, 1)}))
+    renounced = OtherSlave(
+        "other", 3, PhysicalOffset(400), frozenset({YOURS, member_name(b"y" * 16, 1)})
+    )
     assert decide(both, all_have(BOTH), [renounced]).is_safe
-    reborn = OtherSlave("other", 3, 400, frozenset({member_name(b"y" * 16, 1)}))
+    reborn = OtherSlave("other", 3, PhysicalOffset(400), frozenset({member_name(b"y" * 16, 1)}))
     assert not decide(both, all_have(BOTH), [reborn]).is_safe

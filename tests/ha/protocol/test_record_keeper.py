@@ -10,6 +10,7 @@ import pytest
 from rmq.errors import RemoteProtocolError
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.model.in_sync_record import InSyncRecord, member_name, newest, read_record
+from rmq.model.offsets import PhysicalOffset
 
 S1: Final = member_name(b"1" * 16, 0)
 S1_AGAIN: Final = member_name(b"1" * 16, 1)
@@ -33,8 +34,8 @@ def want(
         needed=needed,
         members=frozenset(members),
         nameservers=nameservers,
-        acknowledged=acknowledged,
-        held=lambda member: held,
+        acknowledged=PhysicalOffset(acknowledged),
+        held=lambda member: PhysicalOffset(held),
     )
     record = keeper.to_save
     if record is not None:

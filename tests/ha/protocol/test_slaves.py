@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.ha.protocol.slaves import NOTHING, REMEMBERED_MAX, InSyncRules, SlaveProgress, SlaveSet
+from rmq.model.offsets import PhysicalOffset
 
 RULES: Final = InSyncRules(lag_s_max=15.0, lag_bytes_max=1000)
 
@@ -25,7 +26,7 @@ def joined(slaves: SlaveSet, *holdings: tuple[str, int], now: float = 0.0) -> li
     for identity, offset in holdings:
         slave = progress_of(identity)
         slaves.join(slave, now)
-        slaves.holds(slave, offset, offset, now)
+        slaves.holds(slave, PhysicalOffset(offset), PhysicalOffset(offset), now)
         found.append(slave)
     return found
 
@@ -40,14 +41,14 @@ def joined(slaves: SlaveSet, *holdings: tuple[str, int], now: float = 0.0) -> li
     ],
 )
 def test_replicated_is_the_needed_th_largest(needed: int, replicated: int) -> None:
-    slaves = SlaveSet(replace(RULES, needed=needed), 500)
+    slaves = SlaveSet(replace(RULES, needed=needed), PhysicalOffset(500))
     a, b, c = joined(slaves, ("a", 500), ("b", 500), ("c", 500))
-    slaves.grew(600, 1.0)
+    slaves.grew(PhysicalOffset(600), 1.0)
     for slave, offset in ((a, 500), (b, 500), (c, 500)):
-        slaves.holds(slave, offset, offset, 1.0)
+        slaves.holds(slave, PhysicalOffset(offset), PhysicalOffset(offset), 1.0)
     for slave, offset in ((a, 480), (b, 450), (c, 500)):
         # Reports may come late, and never take anything back.
-        slave.appended = offset
+        slave.appended = PhysicalOffset(offset)
     slaves.refresh(1.0)
     assert slaves.replicated == replicated
     assert slaves.in_sync_count == 3
@@ -55,15 +56,15 @@ def test_replicated_is_the_needed_th_largest(needed: int, replicated: int) -> No
 
 
 def test_a_slave_counts_from_when_it_has_caught_up() -> None:
-    slaves = SlaveSet(RULES, 500)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
     (a,) = joined(slaves, ("a", 100))
     assert not a.in_sync
     assert slaves.replicated == NOTHING
     # The log grows while it catches up; it was caught up with what there was when it came.
-    slaves.grew(700, 2.0)
-    slaves.holds(a, 499, 0, 2.0)
+    slaves.grew(PhysicalOffset(700), 2.0)
+    slaves.holds(a, PhysicalOffset(499), PhysicalOffset(0), 2.0)
     assert not a.in_sync
-    slaves.holds(a, 500, 0, 3.0)
+    slaves.holds(a, PhysicalOffset(500), PhysicalOffset(0), 3.0)
     assert a.in_sync
     assert a.caught_up_at == 0.0
     assert slaves.replicated == 500
@@ -73,11 +74,11 @@ def test_a_slave_counts_from_when_it_has_caught_up() -> None:
 
 
 def test_reports_alone_keep_nobody_in_sync() -> None:
-    slaves = SlaveSet(RULES, 500)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
     (a,) = joined(slaves, ("a", 500))
-    slaves.grew(600, 10.0)
+    slaves.grew(PhysicalOffset(600), 10.0)
     for now in (11.0, 20.0, 25.0):
-        slaves.holds(a, 500, 500, now)
+        slaves.holds(a, PhysicalOffset(500), PhysicalOffset(500), now)
         assert a.in_sync
     assert slaves.refresh(25.1) == [a]
     assert not a.in_sync
@@ -85,47 +86,47 @@ def test_reports_alone_keep_nobody_in_sync() -> None:
 
 
 def test_who_lacks_too_much_does_not_count() -> None:
-    slaves = SlaveSet(RULES, 500)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
     (a,) = joined(slaves, ("a", 500))
-    slaves.grew(1499, 1.0)
+    slaves.grew(PhysicalOffset(1499), 1.0)
     slaves.refresh(1.0)
     assert a.in_sync
-    slaves.grew(1500, 1.0)
+    slaves.grew(PhysicalOffset(1500), 1.0)
     assert slaves.refresh(1.0) == [a]
     assert not a.in_sync
 
 
 def test_an_idle_slave_stays_in_sync_for_ever() -> None:
-    slaves = SlaveSet(RULES, 500)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
     (a,) = joined(slaves, ("a", 500))
     slaves.refresh(10**6)
     assert a.in_sync
 
 
 def test_marks_never_fall() -> None:
-    slaves = SlaveSet(RULES, 500)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
     (a,) = joined(slaves, ("a", 500))
-    slaves.holds(a, 300, 200, 1.0)
+    slaves.holds(a, PhysicalOffset(300), PhysicalOffset(200), 1.0)
     assert (a.appended, a.flushed) == (500, 500)
 
 
 def test_a_slave_that_has_flushed_more_than_it_holds_is_a_mistake_of_ours() -> None:
-    slaves = SlaveSet(RULES, 500)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
     (a,) = joined(slaves, ("a", 300))
     with pytest.raises(AssertionError, match="flushed 400 <= appended 300"):
-        slaves.holds(a, 300, 400, 1.0)
+        slaves.holds(a, PhysicalOffset(300), PhysicalOffset(400), 1.0)
 
 
 def test_only_what_is_flushed_counts_if_the_rules_say_so() -> None:
-    slaves = SlaveSet(replace(RULES, counts_flushed=True), 500)
+    slaves = SlaveSet(replace(RULES, counts_flushed=True), PhysicalOffset(500))
     (a,) = joined(slaves, ("a", 0))
-    slaves.holds(a, 500, 200, 0.0)
+    slaves.holds(a, PhysicalOffset(500), PhysicalOffset(200), 0.0)
     assert a.in_sync
     assert slaves.replicated == 200
 
 
 def test_a_newer_link_of_a_slave_takes_the_place_of_the_older() -> None:
-    slaves = SlaveSet(replace(RULES, needed=2), 500)
+    slaves = SlaveSet(replace(RULES, needed=2), PhysicalOffset(500))
     old, _ = joined(slaves, ("a", 500), ("b", 500))
     assert slaves.replicated == 500
     # It comes back with less than it had.
@@ -134,9 +135,9 @@ def test_a_newer_link_of_a_slave_takes_the_place_of_the_older() -> None:
     assert not old.in_sync
     assert not new.in_sync
     assert slaves.replicated == NOTHING
-    slaves.holds(old, 500, 500, 2.0)
+    slaves.holds(old, PhysicalOffset(500), PhysicalOffset(500), 2.0)
     assert slaves.in_sync_count == 1
-    slaves.holds(new, 500, 500, 2.0)
+    slaves.holds(new, PhysicalOffset(500), PhysicalOffset(500), 2.0)
     assert slaves.replicated == 500
 
 
@@ -153,20 +154,20 @@ def test_a_stock_slave_may_be_a_native_one_of_its_host(
     natives: list[int], stock: int, held: list[int]
 ) -> None:
     for needed in range(1, len(held) + 1):
-        slaves = SlaveSet(InSyncRules(needed=needed), 0)
+        slaves = SlaveSet(InSyncRules(needed=needed), PhysicalOffset(0))
         for number, offset in enumerate(natives):
             slave = progress_of(f"n{number}", host="h")
             slaves.join(slave, 0.0)
-            slaves.holds(slave, offset, offset, 0.0)
+            slaves.holds(slave, PhysicalOffset(offset), PhysicalOffset(offset), 0.0)
         slave = progress_of("stock h", host="h", is_native=False)
         slaves.join(slave, 0.0)
-        slaves.holds(slave, stock, stock, 0.0)
+        slaves.holds(slave, PhysicalOffset(stock), PhysicalOffset(stock), 0.0)
         assert slaves.in_sync_count == len(held)
         assert slaves.replicated == held[needed - 1]
 
 
 def test_who_is_gone_is_remembered_until_it_is_back() -> None:
-    slaves = SlaveSet(RULES, 500)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
     (a,) = joined(slaves, ("a", 500))
     slaves.leave(a, 3.0, "cut")
     assert (len(slaves), slaves.replicated, slaves.in_sync_count) == (0, NOTHING, 0)
@@ -180,7 +181,7 @@ def test_who_is_gone_is_remembered_until_it_is_back() -> None:
 
 
 def test_not_more_are_remembered_than_a_few() -> None:
-    slaves = SlaveSet(RULES, 0)
+    slaves = SlaveSet(RULES, PhysicalOffset(0))
     for number in range(REMEMBERED_MAX + 5):
         (slave,) = joined(slaves, (f"s{number}", 0))
         slaves.leave(slave, 0.0, "")
@@ -189,12 +190,12 @@ def test_not_more_are_remembered_than_a_few() -> None:
 
 
 def test_a_log_is_cut_only_while_no_slave_is_connected() -> None:
-    slaves = SlaveSet(RULES, 500)
-    slaves.shrank(300)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
+    slaves.shrank(PhysicalOffset(300))
     assert slaves.end == 300
     joined(slaves, ("a", 300))
     with pytest.raises(AssertionError, match="no slave is connected"):
-        slaves.shrank(200)
+        slaves.shrank(PhysicalOffset(200))
 
 
 # --- against a slow and simple model ----------------------------------------------------------
@@ -202,12 +203,12 @@ def test_a_log_is_cut_only_while_no_slave_is_connected() -> None:
 
 def test_connections_of_one_host_count_once_and_are_all_suspected() -> None:
     """A stock slave may be the native one beside it, or another that confirms instead of it."""
-    slaves = SlaveSet(RULES, 500)
+    slaves = SlaveSet(RULES, PhysicalOffset(500))
     native = progress_of("native", host="h")
     stock = [progress_of(f"stock{number}", host="h", is_native=False) for number in range(2)]
     for slave in (native, *stock):
         slaves.join(slave, 0.0)
-        slaves.holds(slave, 500, 500, 0.0)
+        slaves.holds(slave, PhysicalOffset(500), PhysicalOffset(500), 0.0)
     assert (slaves.in_sync_count, slaves.in_sync_most) == (1, 3)
     slaves.leave(stock[0], 1.0, "")
     assert (slaves.in_sync_count, slaves.in_sync_most) == (1, 2)
@@ -228,7 +229,7 @@ def test_connections_of_one_host_count_once_and_are_all_suspected() -> None:
 )
 def test_it_agrees_with_the_definition(needed: int, steps: list[tuple[str, object]]) -> None:
     rules = replace(RULES, needed=needed)
-    slaves = SlaveSet(rules, 0)
+    slaves = SlaveSet(rules, PhysicalOffset(0))
     now = 0.0
     growth = [(0.0, 0)]
     """When the log ended where."""

@@ -11,6 +11,8 @@ import hashlib
 import struct
 from typing import TYPE_CHECKING, Final
 
+from rmq.model.offsets import PhysicalOffset
+
 if TYPE_CHECKING:
     import random
 
@@ -34,17 +36,17 @@ class SimLog:
     """A `LogView` over bytes in memory."""
 
     def __init__(self) -> None:
-        self.base = 0
+        self.base = PhysicalOffset(0)
         """The offset of the first byte of `data`; the log may begin later."""
-        self.begin = 0
+        self.begin = PhysicalOffset(0)
         self.data = bytearray()
         """Replaced, not changed, when the log is cut: links of the past may still look at it."""
-        self.flushed = 0
+        self.flushed = PhysicalOffset(0)
         self.segment_bytes = SEGMENT_BYTES
         self._boundary = 0
 
     @property
-    def end(self) -> int:
+    def end(self) -> PhysicalOffset:
         return self.base + len(self.data)
 
     def digest(self, start: int, stop: int) -> bytes:
@@ -80,7 +82,7 @@ class SimLog:
         """Let an empty log begin elsewhere."""
         assert not self.data, f"it ends at {self.end}"
         assert not offset % SEGMENT_BYTES, f"no segment begins at {offset}"
-        self.base = self.begin = self.flushed = self._boundary = offset
+        self.base = self.begin = self.flushed = self._boundary = PhysicalOffset(offset)
 
     # --- losing --------------------------------------------------------------------------------
 
@@ -97,12 +99,12 @@ class SimLog:
 
     def cut(self, end: int) -> None:
         self.data = bytearray(memoryview(self.data)[: end - self.base])
-        self.flushed = min(self.flushed, end)
+        self.flushed = min(self.flushed, PhysicalOffset(end))
         self._boundary = min(self._boundary, self.base)
 
     def clear(self) -> None:
         self.data = bytearray()
-        self.base = self.begin = self.flushed = self._boundary = 0
+        self.base = self.begin = self.flushed = self._boundary = PhysicalOffset(0)
 
     def kill(self) -> None:
         """The process ends; at its start the store drops a record that is not whole."""
@@ -121,7 +123,7 @@ class SimLog:
     def expire(self, segments: int) -> None:
         """Delete the oldest segments, never the last, nor one that is not on disk yet."""
         last = max(self.begin, max(self.flushed - 1, 0) // SEGMENT_BYTES * SEGMENT_BYTES)
-        self.begin = min(last, self.begin + segments * SEGMENT_BYTES)
+        self.begin = PhysicalOffset(min(last, self.begin + segments * SEGMENT_BYTES))
 
 
 def common_end(log: SimLog, other: SimLog) -> int:

@@ -17,6 +17,7 @@ from rmq.ha.protocol.promotion import Candidate, HandOver, OtherSlave
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveSettings
 from rmq.model.in_sync_record import member_name, member_names, newest
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.simulation.checks import (
     Rule,
     Standing,
@@ -171,7 +172,7 @@ class Node:
         return Candidate(
             members=self.members,
             epoch=self.epoch,
-            end=self.log.end,
+            end=PhysicalOffset(self.log.end),
             record=newest(*self.records),
             follows_stock=not self.hears_epochs,
             was_last=self.was_last,
@@ -182,7 +183,7 @@ class Node:
         return OtherSlave(
             self.name,
             self.epoch,
-            self.log.end,
+            PhysicalOffset(self.log.end),
             members=self.members,
             record=newest(*self.records),
             hears_epochs=self.hears_epochs,
@@ -409,7 +410,7 @@ class Node:
             return
         master.grew(now)
         send = Send(number, start, content, now, now + pending_acks.timeout_s)
-        outcome = pending_acks.ask(end, now, number)
+        outcome = pending_acks.ask(PhysicalOffset(end), now, number)
         if outcome is None:
             self.pending[number] = send
         elif outcome is AckOutcome.REPLICATED:

@@ -21,6 +21,7 @@ from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveLink
 from rmq.ha.protocol.slaves import NOTHING, SlaveProgress, SlaveSet
 from rmq.ha.protocol.wire import REPORT, CatchUp, UpHeader, UpKind, Verdict, pack_up
+from rmq.model.offsets import PhysicalOffset
 from tests.ha.simulation import node
 from tests.ha.simulation import promotion as sim_promotion
 from tests.ha.simulation.checks import Rule
@@ -135,8 +136,8 @@ def _heartbeat_keeps_in_sync(
 ) -> None:
     """Whoever reports is caught up."""
     slave.caught_up_at = now
-    slave.mark_end = 2**62
-    _holds(self, slave, appended, flushed, now)
+    slave.mark_end = PhysicalOffset(2**62)
+    _holds(self, slave, PhysicalOffset(appended), PhysicalOffset(flushed), now)
 
 
 _judge = MasterLink._judge
@@ -181,9 +182,9 @@ _switch = PendingAcks.switch
 def _switch_answers_all(self: PendingAcks[Any], mode: ReplicationMode, end: int) -> ModeSwitch:
     """A switch to async is taken for an answer to those who wait."""
     before = self.mode
-    switch = _switch(self, mode, end)
+    switch = _switch(self, mode, PhysicalOffset(end))
     if before is not switch.mode and not self.is_sync:
-        self._slaves.replicated = end
+        self._slaves.replicated = PhysicalOffset(end)
     return switch
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import ConfigError
+from rmq.model.offsets import PhysicalOffset
 from rmq.spark.files.planning import Bounds, LogPart, bounds, gaps, parts
 from rmq.spark.files.settings import store_options
 from rmq.store.reader.files import SegmentFile
@@ -23,12 +24,19 @@ def segments(*numbers: int) -> list[SegmentFile]:
 def planned(start: int, stop: int, split_bytes: int, *numbers: int, step: int = 7) -> list[LogPart]:
     """Plan over a log in which a record begins at every multiple of `step`."""
 
-    def next_sound(offset: int, limit: int) -> int | None:
-        found = -(-offset // step) * step
+    def next_sound(offset: int, limit: int) -> PhysicalOffset | None:
+        found = PhysicalOffset(-(-offset // step) * step)
         return found if found < limit else None
 
     return list(
-        parts(segments(*(numbers or (0, 1, 2))), SEGMENT, start, stop, split_bytes, next_sound)
+        parts(
+            segments(*(numbers or (0, 1, 2))),
+            SEGMENT,
+            PhysicalOffset(start),
+            PhysicalOffset(stop),
+            split_bytes,
+            next_sound,
+        )
     )
 
 

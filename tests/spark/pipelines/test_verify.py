@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import StorageError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.spark.jobs.verify.queues import ENTRY, is_gone, is_written, read_entries
 from rmq.spark.jobs.verify.sums import index_hashes, index_keys, row_hashes, sums_by_queue
 from rmq.store.key_hash import TopicKeys
@@ -304,7 +305,7 @@ def test_sums_tell_queues_apart_and_notice_gaps() -> None:
 def test_entries_read_at_once_are_those_read_one_by_one(sound: Path) -> None:
     with Reader(sound) as reader:
         files = reader.queue_files("Orders", 1)
-        expected = [tuple(entry) for entry in files.entries(3, 60)]
+        expected = [tuple(entry) for entry in files.entries(QueueOffset(3), QueueOffset(60))]
         found = [
             (offset + number, *row)
             for offset, rows in read_entries(files, 3, 60)
@@ -317,7 +318,7 @@ def test_entries_read_at_once_are_those_read_one_by_one(sound: Path) -> None:
         entries = [reader_queue.QueueEntry(0, *row) for row in rows.tolist()]  # type: ignore[arg-type]
         assert is_written(rows).tolist() == [reader_queue.is_written(each) for each in entries]
         assert is_gone(rows, log_min).tolist() == [
-            reader_queue.is_gone(each, log_min) for each in entries
+            reader_queue.is_gone(each, PhysicalOffset(log_min)) for each in entries
         ]
 
 

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.model import flags, record_layout
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import NewMessage, StoredRecord, decode_record, decode_records, pack_host
 from rmq.store import layout
 from rmq.store.checkpoint import CheckpointTimes
@@ -273,7 +274,7 @@ def new_message(record: StoredRecord) -> NewMessage:
 def read_queue(core: StoreCore, topic: str, queue_id: int) -> list[StoredRecord]:
     """Return all messages of a queue as a consumer gets them, pull by pull."""
     records: list[StoredRecord] = []
-    result = core.reads.get(topic, queue_id, 0, 32)
+    result = core.reads.get(topic, queue_id, QueueOffset(0), 32)
     offset = 0
     while offset < result.max_offset:
         assert result.status is GetStatus.FOUND, (topic, queue_id, offset, result)

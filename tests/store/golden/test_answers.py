@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.model.java import string_hash
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.remoting import layout
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.store.reads import GetStatus
@@ -57,7 +58,7 @@ class TagFilter:
 
 
 def bounds(core: StoreCore, ext: Mapping[str, str]) -> tuple[int, int]:
-    result = core.reads.get(ext["topic"], int(ext["queueId"]), 0, 1)
+    result = core.reads.get(ext["topic"], int(ext["queueId"]), QueueOffset(0), 1)
     return result.min_offset, result.max_offset
 
 
@@ -84,7 +85,7 @@ def check_pull(core: StoreCore, ext: Mapping[str, str], answer: CapturedFrame) -
     result = core.reads.get(
         ext["topic"],
         int(ext["queueId"]),
-        int(ext["queueOffset"]),
+        QueueOffset(int(ext["queueOffset"])),
         int(ext["maxMsgNums"]),
         None if tag == "*" else TagFilter(tag),
     )
@@ -113,7 +114,7 @@ def check_query(core: StoreCore, ext: Mapping[str, str], answer: CapturedFrame) 
 
 def check_view(core: StoreCore, ext: Mapping[str, str], answer: CapturedFrame) -> None:
     offset = int(ext["offset"])
-    view = core.log.view(offset, core.reads.size_at(offset))
+    view = core.log.view(PhysicalOffset(offset), core.reads.size_at(PhysicalOffset(offset)))
     assert view is not None
     assert body_of(answer) == view
 
@@ -140,7 +141,7 @@ def test_our_answers_are_those_of_the_stock_broker(run: str, log_end: int) -> No
     answers = {(frame.answers, frame.opaque): frame for frame in frames if frame.answers}
     asked = 0
     with MemoryPlace().opened() as core:
-        core.append_raw(0, log_bytes(golden.CLEAN_MASTER)[:log_end])
+        core.append_raw(PhysicalOffset(0), log_bytes(golden.CLEAN_MASTER)[:log_end])
         core.dispatcher.catch_up()
         assert core.dispatcher.dispatched == log_end
         for frame in frames:

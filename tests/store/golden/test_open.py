@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import decode_record, parse_message_id
 from rmq.store.reads import GetStatus
 from tests.store.golden import stores as golden
@@ -99,18 +100,24 @@ def test_bounds_of_queues_and_log_are_those_of_the_records(store: str, place: Pl
     with place.unpack(store).opened() as core:
         reads = core.reads
         for (topic, queue_id), records in stored_by_queue(store).items():
-            beyond = reads.get(topic, queue_id, len(records) + 1, 32)
+            beyond = reads.get(topic, queue_id, QueueOffset(len(records) + 1), 32)
             assert beyond.status is GetStatus.OFFSET_OVERFLOW_BADLY
             assert (beyond.min_offset, beyond.max_offset) == (0, len(records))
             assert beyond.next_offset == len(records)
-            assert reads.get(topic, queue_id, -1, 32).status is GetStatus.OFFSET_TOO_SMALL
+            assert (
+                reads.get(topic, queue_id, QueueOffset(-1), 32).status is GetStatus.OFFSET_TOO_SMALL
+            )
             assert reads.earliest_store_time(topic, queue_id) == records[0].store_ms
             assert [
-                reads.store_time(topic, queue_id, offset) for offset in range(len(records))
+                reads.store_time(topic, queue_id, QueueOffset(offset))
+                for offset in range(len(records))
             ] == [record.store_ms for record in records]
-            assert reads.store_time(topic, queue_id, len(records)) == -1
+            assert reads.store_time(topic, queue_id, QueueOffset(len(records))) == -1
         assert reads.earliest_store_time_of_log() == stored(store)[0].store_ms
-        assert reads.get("GoldenTopic", 99, 0, 32).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
+        assert (
+            reads.get("GoldenTopic", 99, QueueOffset(0), 32).status
+            is GetStatus.NO_MATCHED_LOGIC_QUEUE
+        )
 
 
 # --- by time --------------------------------------------------------------------------------
@@ -161,9 +168,9 @@ def test_a_message_id_leads_to_its_record_and_nowhere_else(store: str, place: Pl
             assert host == STORE_HOST
             assert core.reads.record_at(physical_offset) == record
             assert core.reads.record_at(physical_offset + 1) is None
-            assert core.reads.record_at(physical_offset + record.size - 1) is None
-        assert core.reads.record_at(end_of_log(store)) is None
-        assert core.reads.record_at(-1) is None
+            assert core.reads.record_at(PhysicalOffset(physical_offset + record.size - 1)) is None
+        assert core.reads.record_at(PhysicalOffset(end_of_log(store))) is None
+        assert core.reads.record_at(PhysicalOffset(-1)) is None
 
 
 @clean_stores

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.errors import LogGapError
+from rmq.model.offsets import PhysicalOffset
 from tests.store.golden import stores as golden
 from tests.store.golden.compare import (
     assert_finds_keys,
@@ -125,7 +126,7 @@ def test_the_slave_of_the_stock_broker_has_the_log_of_its_master() -> None:
 @pytest.mark.parametrize("step", [1, 1000, 100_000], ids="{} bytes".format)
 def test_catching_up_in_steps_gives_the_same_files(step: int, place: Place) -> None:
     with place.opened() as core:
-        core.append_raw(0, LOG)
+        core.append_raw(PhysicalOffset(0), LOG)
         assert core.dispatcher.lag_bytes == len(LOG)
         steps = 1
         while core.dispatcher.catch_up(step):
@@ -137,11 +138,11 @@ def test_catching_up_in_steps_gives_the_same_files(step: int, place: Place) -> N
 
 def test_bytes_that_do_not_follow_the_last_ones_are_refused(place: Place) -> None:
     with place.opened() as core:
-        core.append_raw(0, LOG[:1000])
+        core.append_raw(PhysicalOffset(0), LOG[:1000])
         for offset in (0, 999, 1001, golden.SEGMENT_BYTES):
             with pytest.raises(LogGapError):
-                core.append_raw(offset, LOG[offset : offset + 10])
-        core.append_raw(1000, LOG[1000:])
+                core.append_raw(PhysicalOffset(offset), LOG[offset : offset + 10])
+        core.append_raw(PhysicalOffset(1000), LOG[1000:])
         catch_up(core)
     assert_is_golden_slave(place.files())
 
@@ -167,7 +168,7 @@ def test_a_slave_that_stopped_anywhere_goes_on_behind_its_last_whole_record(
     stopped_at: int, is_killed: bool, place: Place
 ) -> None:
     core = place.open()
-    core.append_raw(0, LOG[:stopped_at])
+    core.append_raw(PhysicalOffset(0), LOG[:stopped_at])
     catch_up(core)
     core.release() if is_killed else core.close()
     with place.opened() as core:

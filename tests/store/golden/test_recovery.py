@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import NewMessage, decode_record
 from rmq.store import layout
 from rmq.store.append import AppendStatus
@@ -281,7 +282,7 @@ def test_messages_appended_after_the_recovery_follow_the_last_good_record(
         assert result.status is AppendStatus.PUT_OK
         assert (result.physical_offset, result.queue_offset) == (end_of_log(store), count)
     with place.opened() as core:
-        found = core.reads.get("GoldenFill", 2, count, 32)
+        found = core.reads.get("GoldenFill", 2, QueueOffset(count), 32)
         assert [decode_record(view).body for view in found.records] == [b"later"]
         # The entry of a lost record, which stood behind this one, did not come back to life.
         assert found.max_offset == count + 1

@@ -28,6 +28,7 @@ import msgspec
 import trio
 
 from rmq.errors import DiskFullError
+from rmq.model.offsets import QueueOffset
 from rmq.store.append import AppendStatus
 from rmq.store.core import StoreCore
 from rmq.store.store import open_store
@@ -93,7 +94,7 @@ class Filler:
             if dies:
                 os.kill(os.getpid(), signal.SIGKILL)
             assert store.failure is None, store.failure
-            found = store.reads.get("topic-0", 0, 0, 1)
+            found = store.reads.get("topic-0", 0, QueueOffset(0), 1)
             assert found.count == 1, found
             self._ballast.unlink()
             with trio.fail_after(_GOES_ON_WITHIN_S):

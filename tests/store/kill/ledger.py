@@ -13,6 +13,7 @@ from zlib import crc32
 import msgspec
 
 from rmq.errors import StoreError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import UNIQ_KEY
 from rmq.model.record import StoredRecord, decode_record, decode_records
 from rmq.store.reader import Reader
@@ -97,7 +98,7 @@ class Ledger:
             for name in since:
                 ack = self.acks[name]
                 try:
-                    record = reader.record_at(ack.physical_offset)
+                    record = reader.record_at(PhysicalOffset(ack.physical_offset))
                 except StoreError as exc:
                     complaints.append(f"{name} cannot be read: {exc}")
                     continue
@@ -140,7 +141,7 @@ class _Check:
         expected = 0
         where = f"queue {queue_id} of {topic}"
         while True:
-            got = self._core.reads.get(topic, queue_id, expected, _READ_COUNT)
+            got = self._core.reads.get(topic, queue_id, QueueOffset(expected), _READ_COUNT)
             if got.status is not GetStatus.FOUND:
                 break
             for record in (record for view in got.records for record in decode_records(view)):

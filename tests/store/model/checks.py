@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rmq.model.java import string_hash
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record_layout import BLANK_MAGIC, RECORD_PREFIX
 from rmq.store.layout import INDEX_ENTRY, INDEX_HEADER_BYTES, INDEX_SLOT, QUEUE_ENTRY_BYTES
 from rmq.store.reads import GetResult, GetStatus
@@ -27,7 +28,7 @@ def walk_log(store: StoreCore, end: int) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     offset = int(log.min_offset)
     while offset < end:
-        rest = log.view_from(offset)
+        rest = log.view_from(PhysicalOffset(offset))
         assert rest is not None, f"nothing can be read at {offset}, the log ends at {log.readable}"
         size, magic = RECORD_PREFIX.unpack_from(rest)
         if magic == BLANK_MAGIC:
@@ -88,7 +89,7 @@ def entries_of(queue: ConsumeQueue) -> list[bytes]:
     entries: list[bytes] = []
     offset = int(queue.min_offset)
     while offset < queue.next_offset:
-        view = queue.entries(offset, EVERYTHING)
+        view = queue.entries(QueueOffset(offset), EVERYTHING)
         assert view, f"entry {offset} of {queue.topic} {queue.queue_id} cannot be read"
         data = bytes(view)
         found = [data[at : at + QUEUE_ENTRY_BYTES] for at in range(0, len(data), QUEUE_ENTRY_BYTES)]
@@ -221,7 +222,7 @@ def check_key(store: StoreCore, listed: PlainList, topic: str, key: str, begin_m
 
 def check_record(store: StoreCore, record: Listed, beside: int) -> None:
     """Read the record at an offset; a few bytes beside it there is none."""
-    found = store.reads.record_at(record.physical + beside)
+    found = store.reads.record_at(PhysicalOffset(record.physical + beside))
     if beside or record.end > store.log.readable:
         assert found is None
     else:
@@ -259,7 +260,7 @@ def check_get(
     wants: Wants | None,
 ) -> GetResult:
     """Read from a queue and compare with what the list has there."""
-    result = store.reads.get(*key, offset, count, wants)
+    result = store.reads.get(*key, QueueOffset(offset), count, wants)
     queue = store.queues.get(*key)
     if queue is None or not queue.next_offset:
         assert result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)

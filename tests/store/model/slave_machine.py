@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rmq.errors import StorageError, StoreUnavailableError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.append import AppendStatus
 from tests.store.model import checks
 from tests.store.model.machine import START_CALLS, START_ENDINGS, chooser, start_trap
@@ -86,7 +87,9 @@ class Master:
     def read(self, start: int, size: int) -> bytes:
         """Return up to `size` bytes of the log, over as many segments as it takes."""
         data = bytearray()
-        while len(data) < size and (view := self.store.log.view_from(start + len(data))):
+        while len(data) < size and (
+            view := self.store.log.view_from(PhysicalOffset(start + len(data)))
+        ):
             data += view[: size - len(data)]
         return bytes(data)
 
@@ -137,7 +140,7 @@ class SlaveMachine(RuleBasedStateMachine):
         data = self.master.read(start, size)
         if store.refusal is not None:
             with pytest.raises(StoreUnavailableError):
-                store.append_raw(start, data)
+                store.append_raw(PhysicalOffset(start), data)
             return
         if not data:
             return
@@ -147,7 +150,7 @@ class SlaveMachine(RuleBasedStateMachine):
             if record.end <= start + len(data)
         ]
         try:
-            self.slave.attempt(lambda: store.append_raw(start, data))
+            self.slave.attempt(lambda: store.append_raw(PhysicalOffset(start), data))
         except StorageError:
             Subject.tally["pieces refused"] += 1
         self.slave.pending = []

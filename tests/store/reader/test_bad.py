@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import CorruptStoreError, StorageError
+from rmq.model.offsets import PhysicalOffset
 from rmq.store.layout import QUEUE_ENTRY
 from rmq.store.reader import Reader
 from tests.store.golden import stores as golden
@@ -69,7 +70,7 @@ def test_a_damaged_record_is_an_error_with_path_and_offset(
     assert (caught.value.path, caught.value.offset) == (str(path), offset)
     assert read[-1] == RECORDS[899].physical_offset
     with pytest.raises(CorruptStoreError, match=reason):
-        reader.record_at(offset)
+        reader.record_at(PhysicalOffset(offset))
 
 
 @pytest.mark.parametrize("at", [4, 28, 100])

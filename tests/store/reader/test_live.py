@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import encode_properties
 from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
@@ -230,7 +231,7 @@ def test_a_record_that_expired_is_not_there(store: StoreCore, tmp_path: Path) ->
     first = next(reader.records())
     reader.close()
     expire(store, 1)
-    assert reader.record_at(0) is None
+    assert reader.record_at(PhysicalOffset(0)) is None
     assert reader.record_by_id(first.message_id) is None
     assert list(reader.find("T", "k0")) == []
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.errors import StorageError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.store.reader import Reader
 from rmq.store.reader.body import plain_body
 from tests.store.golden import stores as golden
@@ -98,11 +99,19 @@ def test_records_of_a_range_begin_at_its_start_and_end_before_its_stop(tmp_path:
     reader = Reader(golden.unpack(golden.CRASHED, tmp_path))
     offsets = [record.physical_offset for record in golden.records(golden.CRASHED)]
     start, stop = offsets[600], offsets[640]
-    assert [head.physical_offset for head in reader.heads(start, stop)] == offsets[600:640]
+    assert [
+        head.physical_offset for head in reader.heads(PhysicalOffset(start), PhysicalOffset(stop))
+    ] == offsets[600:640]
     # A record that goes on behind the stop is not part of the range.
-    assert [each.physical_offset for each in reader.records(start, stop - 1)] == offsets[600:639]
-    assert [each.physical_offset for each in reader.records(offsets[-2], 2**62)] == offsets[-2:]
-    assert list(reader.records(stop, start)) == []
+    assert [
+        each.physical_offset
+        for each in reader.records(PhysicalOffset(start), PhysicalOffset(stop - 1))
+    ] == offsets[600:639]
+    assert [
+        each.physical_offset
+        for each in reader.records(PhysicalOffset(offsets[-2]), PhysicalOffset(2**62))
+    ] == offsets[-2:]
+    assert list(reader.records(PhysicalOffset(stop), PhysicalOffset(start))) == []
 
 
 @pytest.mark.parametrize(
@@ -141,16 +150,16 @@ def test_entries_tell_place_size_and_tag_of_their_records(tmp_path: Path) -> Non
     ("start", "stop", "expected"),
     [
         pytest.param(None, None, range(150), id="all"),
-        pytest.param(10, 13, range(10, 13), id="inside one file"),
-        pytest.param(58, 63, range(58, 63), id="across two files"),
-        pytest.param(148, None, range(148, 150), id="to the end"),
-        pytest.param(-5, 2, range(2), id="from before the begin"),
-        pytest.param(150, 200, range(0), id="behind the end"),
-        pytest.param(7, 7, range(0), id="empty"),
+        pytest.param(QueueOffset(10), QueueOffset(13), range(10, 13), id="inside one file"),
+        pytest.param(QueueOffset(58), QueueOffset(63), range(58, 63), id="across two files"),
+        pytest.param(QueueOffset(148), None, range(148, 150), id="to the end"),
+        pytest.param(QueueOffset(-5), QueueOffset(2), range(2), id="from before the begin"),
+        pytest.param(QueueOffset(150), QueueOffset(200), range(0), id="behind the end"),
+        pytest.param(QueueOffset(7), QueueOffset(7), range(0), id="empty"),
     ],
 )
 def test_a_range_of_a_queue_is_what_the_queue_has_of_it(
-    start: int | None, stop: int | None, expected: range, tmp_path: Path
+    start: QueueOffset | None, stop: QueueOffset | None, expected: range, tmp_path: Path
 ) -> None:
     reader = Reader(golden.unpack(golden.CLEAN_MASTER, tmp_path))
     entries = reader.queue_entries("GoldenFill", 1, start, stop)
@@ -179,13 +188,13 @@ def test_a_queue_that_is_not_there_has_nothing(topic: str, queue_id: int, tmp_pa
 def test_one_record_is_found_by_its_offset_and_by_its_message_id(tmp_path: Path) -> None:
     reader = Reader(golden.unpack(golden.CLEAN_MASTER, tmp_path))
     for expected in golden.sound_records(golden.CLEAN_MASTER)[::37]:
-        record = reader.record_at(expected.physical_offset)
+        record = reader.record_at(PhysicalOffset(expected.physical_offset))
         assert record is not None
         assert record.size == len(expected.data)
         assert reader.record_by_id(record.message_id) == record
         stored_elsewhere = "0A00000100002A9F" + record.message_id[16:]
         assert reader.record_by_id(stored_elsewhere) is None
-    assert reader.record_at(-1) is None
+    assert reader.record_at(PhysicalOffset(-1)) is None
     assert reader.record_at(reader.end_offset) is None
     with pytest.raises(ValueError, match="hexadecimal"):
         reader.record_by_id("ABCD")
@@ -236,7 +245,7 @@ def test_an_empty_store_has_nothing(tmp_path: Path) -> None:
     reader = Reader(tmp_path)
     assert (reader.min_offset, reader.end_offset, list(reader.records())) == (0, 0, [])
     assert (reader.first_store_ms, reader.last_store_ms) == (None, None)
-    assert reader.record_at(0) is None
+    assert reader.record_at(PhysicalOffset(0)) is None
     assert list(reader.find("T", "k")) == []
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from rmq.errors import ConfigError
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.store.config import parse_delay_levels
 from rmq.store.layout import FILLER_SIZE, QUEUE_ENTRY
 from rmq.store.reader import Reader
@@ -444,8 +445,8 @@ def test_a_finding_reads_as_one_line_with_its_place() -> None:
         kind=Kind.QUEUE,
         path="store/consumequeue/T/0/00",
         text="the tags code is 1",
-        physical_offset=4711,
-        queue_offset=3,
+        physical_offset=PhysicalOffset(4711),
+        queue_offset=QueueOffset(3),
     )
     assert str(finding) == (
         "error: queue: store/consumequeue/T/0/00, queue offset 3, physical offset 4711:"

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 
 from rmq.client.blocking.consumer import BlockingConsumer
 from rmq.errors import CorruptStoreError
+from rmq.model.offsets import QueueOffset
 from rmq.model.queues import MessageQueue
 from rmq.spark import schema
 from rmq.spark.jobs.archive.manifest import Queue
@@ -162,7 +163,8 @@ class StoreSource:
 
     def _message(self, queue: Queue, offset: int) -> StoredRecord | None:
         """Return a message; None if it is gone, or damaged and damage is passed over."""
-        messages = self._reader.messages(queue.topic, queue.queue_id, offset, offset + 1)
+        start = QueueOffset(offset)
+        messages = self._reader.messages(queue.topic, queue.queue_id, start, start + 1)
         try:
             return next(messages, None)
         except CorruptStoreError:

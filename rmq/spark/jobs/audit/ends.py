@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rmq.model.offsets import PhysicalOffset
+
 SETTLE_S: Final = 5.0
 """How long a running master may take to flush what its slave has already."""
 _LOOK_S: Final = 0.2
@@ -64,13 +66,13 @@ def look_at(
     master has. A running master says how far it is flushed, and sends to its slave before that: it
     is given time to catch up.
     """
-    slave_end = int(slave.end_offset)
-    master_end = int(master.end_offset)
+    slave_end = slave.end_offset
+    master_end = master.end_offset
     deadline = clock() + SETTLE_S
     while master.state.is_live and master_end < slave_end and clock() < deadline:
         sleep(_LOOK_S)
         master.refresh()
-        master_end = int(master.end_offset)
+        master_end = master.end_offset
     for _ in range(2):
         # What one of them has shows what is damaged at the end of the other.
         slave_end = end_behind_damage(slave, slave_end, master, master_end)
@@ -78,7 +80,9 @@ def look_at(
     return _log(master, master_end), _log(slave, slave_end)
 
 
-def end_behind_damage(reader: Reader, end: int, other: Reader, other_end: int) -> int:
+def end_behind_damage(
+    reader: Reader, end: PhysicalOffset, other: Reader, other_end: PhysicalOffset
+) -> PhysicalOffset:
     """Return the end of a log that nobody writes, be its last records damaged or not.
 
     The end of a closed log is found by reading records, so damage may be taken for the end. If what
@@ -104,7 +108,9 @@ def end_behind_damage(reader: Reader, end: int, other: Reader, other_end: int) -
     return end
 
 
-def _is_shared(reader: Reader, other: Reader, offset: int, other_end: int) -> bool:
+def _is_shared(
+    reader: Reader, other: Reader, offset: PhysicalOffset, other_end: PhysicalOffset
+) -> bool:
     record = reader.log.record_at(offset, reader.log.file_end)
     if record is None or offset + record.size > other_end:
         return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import decode_text
 from rmq.model.record_layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_PREFIX
 from rmq.spark.jobs.audit.compare import require_here
@@ -110,7 +111,7 @@ class Side:
 
     def read(self, start: int, size: int) -> bytes:
         """Return bytes that lie below the end, none where there is no file."""
-        return self.log.read(start, max(0, min(size, self.end - start)))
+        return self.log.read(PhysicalOffset(start), max(0, min(size, self.end - start)))
 
 
 def name_differences(
@@ -177,16 +178,17 @@ def _walk(
 ) -> Iterator[RecordHead]:
     """Yield the records that have bytes of the runs; what is no record is added to `damage`."""
     log = side.log
-    if log.find(segment) is None:
+    place = PhysicalOffset(segment)
+    if log.find(place) is None:
         where = Range(runs[0].start, runs[-1].stop)
         damage.append(Damage(side.name, where, "the segment is missing"))
         return
-    place = segment
     if runs[0].start - WINDOW_BYTES > segment:
-        found = log.next_sound(runs[0].start - WINDOW_BYTES, runs[0].start + 1)
-        place = segment if found is None else found
+        start = PhysicalOffset(runs[0].start - WINDOW_BYTES)
+        found = log.next_sound(start, PhysicalOffset(runs[0].start + 1))
+        place = place if found is None else found
     bad: list[CorruptStoreError] = []
-    for head in log.heads(place, stop, on_bad=bad.append):
+    for head in log.heads(place, PhysicalOffset(stop), on_bad=bad.append):
         if bad:
             # The walk has come to the next sound record.
             where = Range(offset_of(bad[0]), head.physical_offset)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import ConfigError
+from rmq.model.offsets import PhysicalOffset
 from rmq.spark.jobs.audit.compare import compare_stretches
 from rmq.spark.jobs.audit.ends import look_at, open_pair
 from rmq.spark.jobs.audit.naming import MASTER, Task, name_differences
@@ -91,7 +92,7 @@ def _sort_out(
             runs += each.runs
             continue
         reader = master if each.absent == MASTER else slave
-        if reader.log.find(each.stretch.segment) is not None:
+        if reader.log.find(PhysicalOffset(each.stretch.segment)) is not None:
             raise ConfigError(
                 "--spark-master",
                 f"a task did not find the segment {each.stretch.segment} of {reader.root}, which is"
@@ -109,8 +110,9 @@ def _lag_age_s(master: Reader, plan: Plan, now_s: float) -> float | None:
     """Return how long ago the first record was stored that the slave lacks."""
     if not plan.lag.size:
         return None
-    offset = master.log.next_sound(plan.lag.start, plan.lag.stop)
-    record = None if offset is None else master.log.record_at(offset, plan.lag.stop)
+    stop = PhysicalOffset(plan.lag.stop)
+    offset = master.log.next_sound(PhysicalOffset(plan.lag.start), stop)
+    record = None if offset is None else master.log.record_at(offset, stop)
     return None if record is None else max(0.0, now_s - record.store_ms / 1000)
 
 

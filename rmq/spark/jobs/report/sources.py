@@ -10,6 +10,7 @@ from rmq.client.blocking.admin import BlockingAdmin
 from rmq.client.core.admin.groups import is_system_group
 from rmq.errors import ClientError, NoRouteError
 from rmq.model.names import DLQ_PREFIX, RETRY_PREFIX
+from rmq.model.offsets import QueueOffset
 from rmq.model.words import count_text
 from rmq.spark.jobs.report.lag import QueueLag
 from rmq.spark.jobs.report.store_topics import topic_queues
@@ -204,7 +205,7 @@ def store_progress(
 
 
 def _read_ms(reader: Reader, lag: QueueLag, ageless: _Ageless) -> int | None:
-    start = max(lag.consumer_offset, lag.min_offset)
+    start = QueueOffset(max(lag.consumer_offset, lag.min_offset))
     unread = reader.messages(lag.topic, lag.queue_id, start, start + 1, on_bad=lambda _: None)
     stored_ms = next((int(record.store_ms) for record in unread), None)
     if stored_ms is None:

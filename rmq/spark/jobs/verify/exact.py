@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.properties import decode_text
 from rmq.model.record import NeedMoreDataError, read_head
 from rmq.spark.decoding.boundaries import find_chain
@@ -83,7 +84,9 @@ def offsets_of_queues(task: OffsetsTask) -> list[tuple[Queue, NDArray[np.int64]]
     """
     found: dict[Queue, list[NDArray[np.int64]]] = {queue: [] for queue in task.queues}
     try:
-        for position, heads in _runs_of_heads(task.reader.log, task.start, task.end):
+        for position, heads in _runs_of_heads(
+            task.reader.log, PhysicalOffset(task.start), PhysicalOffset(task.end)
+        ):
             for queue, rows in _rows_of(heads, task.queues).items():
                 found[queue].append(heads.starts[rows] + position)
     finally:
@@ -91,7 +94,9 @@ def offsets_of_queues(task: OffsetsTask) -> list[tuple[Queue, NDArray[np.int64]]
     return [(queue, np.concatenate(parts)) for queue, parts in found.items() if parts]
 
 
-def _runs_of_heads(log: LogFiles, start: int, end: int) -> Iterator[tuple[int, Heads]]:
+def _runs_of_heads(
+    log: LogFiles, start: PhysicalOffset, end: PhysicalOffset
+) -> Iterator[tuple[int, Heads]]:
     position, wanted = start, _CHUNK_BYTES
     while position < end:
         data = log.read(position, min(wanted, end - position))
@@ -154,7 +159,7 @@ def check_queue(rules: QueueRules, queue: Queue, offsets: Iterable[NDArray[np.in
                 check.take(head_at(reader.log, offset))
                 if check.findings:
                     yield from check.findings.take()
-        check.finish(rules.log_end)
+        check.finish(PhysicalOffset(rules.log_end))
         yield from check.findings.take()
 
     try:
@@ -183,7 +188,7 @@ class _OneQueueReader(Reader):
         return [self._queue_seen[1]] if directory.is_dir() else []
 
 
-def head_at(log: LogFiles, offset: int) -> RecordHead:
+def head_at(log: LogFiles, offset: PhysicalOffset) -> RecordHead:
     """Return the head of a record that is known to be sound."""
     wanted = _HEAD_BYTES
     while True:
@@ -207,11 +212,11 @@ def check_index(
 
     def findings() -> Iterator[Finding]:
         for start, end in runs:
-            for head in reader.log.heads(start, end):
+            for head in reader.log.heads(PhysicalOffset(start), PhysicalOffset(end)):
                 check.take(head)
                 if check.findings:
                     yield from check.findings.take()
-        check.finish(log_end)
+        check.finish(PhysicalOffset(log_end))
         yield from check.findings.take()
 
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rmq.errors import ConfigError, CorruptStoreError
+from rmq.model.offsets import PhysicalOffset
 from rmq.spark.decoding.fixed import dtype_of
 from rmq.spark.jobs.verify.expected import IndexBegins
 from rmq.spark.jobs.verify.sums import RowSum, row_sum
@@ -237,18 +238,18 @@ def are_times_right(
             (file.header.begin_ms, file.header.begin_offset),
             (file.header.end_ms, file.header.end_offset),
         ):
-            stored_ms = _store_ms(reader, offset, log_end)
+            stored_ms = _store_ms(reader, offset, PhysicalOffset(log_end))
             if stored_ms is not None and stored_ms != word_ms:
                 return False
     for scan in scans:
-        for number, offset, seconds in scan.begin_entries:
-            stored_ms = _store_ms(reader, offset, log_end)
+        for number, place, seconds in scan.begin_entries:
+            stored_ms = _store_ms(reader, PhysicalOffset(place), PhysicalOffset(log_end))
             if stored_ms is not None and not states[scan.path].may_say(number, seconds, stored_ms):
                 return False
     return True
 
 
-def _store_ms(reader: Reader, offset: int, log_end: int) -> int | None:
+def _store_ms(reader: Reader, offset: PhysicalOffset, log_end: PhysicalOffset) -> int | None:
     """Return when the record at an offset was stored; None if the log has it no longer."""
     if offset < reader.min_offset:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq.model.offsets import PhysicalOffset
 from rmq.spark.jobs.verify.scan import Bad, Ending, Run, ScanTask
 from rmq.store.reader.log import LogFiles
 
@@ -119,6 +120,7 @@ class ScannedLog(LogFiles):
                 if event.count > 1:
                     yield event.last_head
 
-    def next_sound(self, offset: int, stop: int) -> int | None:
+    def next_sound(self, offset: PhysicalOffset, stop: PhysicalOffset) -> PhysicalOffset | None:
         """Return where the first run at or behind `offset` begins, below `stop`."""
-        return next((run.start for run in self.runs(stop) if run.start >= offset), None)
+        starts = (run.start for run in self.runs(stop) if run.start >= offset)
+        return next(map(PhysicalOffset, starts), None)

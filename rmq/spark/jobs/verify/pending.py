@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.errors import CorruptStoreError
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
+from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import REAL_TOPIC, UNIQ_KEY
 from rmq.model.words import ms_text
 from rmq.spark.jobs.store_offsets import delay_offsets, group_offsets
@@ -137,12 +138,12 @@ class _Look:
         """Return what is not decided; raise `TooManyError` if not all could be looked at."""
         decided = {
             int(record.body)
-            for _, record in self._records(OP_HALF_TOPIC, queue_id, op_start)
+            for _, record in self._records(OP_HALF_TOPIC, queue_id, QueueOffset(op_start))
             if record.body.isdigit() and len(record.body) < 20
         }
         last: dict[str, Half] = {}
         topics: dict[str, str] = {}
-        for entry, record in self._records(HALF_TOPIC, queue_id, start):
+        for entry, record in self._records(HALF_TOPIC, queue_id, QueueOffset(start)):
             properties = record.properties
             # Without a name of its own a message has no copies that could be told.
             name = properties.get(UNIQ_KEY) or str(entry.queue_offset)
@@ -168,7 +169,9 @@ class _Look:
         for queue_id in queue_ids:
             level = queue_id + 1
             try:
-                for entry in self._entries(SCHEDULE_TOPIC, queue_id, (offsets or {}).get(level, 0)):
+                for entry in self._entries(
+                    SCHEDULE_TOPIC, queue_id, QueueOffset((offsets or {}).get(level, 0))
+                ):
                     count += 1
                     self._judge_delayed(queue_id, entry)
             except TooManyError:
@@ -199,7 +202,7 @@ class _Look:
         path = self._reader.queue_files(topic, queue_id).path_of(entry.queue_offset)
         self.overdue.append(Overdue(kind, path, entry.physical_offset, entry.queue_offset, text))
 
-    def _entries(self, topic: str, queue_id: int, start: int) -> Iterator[QueueEntry]:
+    def _entries(self, topic: str, queue_id: int, start: QueueOffset) -> Iterator[QueueEntry]:
         """Yield the entries from a queue offset on whose records the log has.
 
         Raises `TooManyError` where there are more than are looked at.
@@ -216,12 +219,12 @@ class _Look:
                 yield entry
 
     def _records(
-        self, topic: str, queue_id: int, start: int
+        self, topic: str, queue_id: int, start: QueueOffset
     ) -> Iterator[tuple[QueueEntry, StoredRecord]]:
         for entry in self._entries(topic, queue_id, start):
             try:
                 record = self._reader.log.record_at(
-                    entry.physical_offset, self._log_end, entry.size
+                    entry.physical_offset, PhysicalOffset(self._log_end), entry.size
                 )
             except CorruptStoreError:
                 continue  # the check of the log or of the queue names it

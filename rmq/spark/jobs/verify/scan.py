@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rmq.errors import CorruptStoreError, StorageError
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import RecordHead, read_head
 from rmq.model.record_layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_BYTES_MIN, RECORD_PREFIX
 from rmq.spark.decoding.bodies import stored_bodies
@@ -136,14 +137,14 @@ def scan(task: ScanTask) -> PartScan:
 
 def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
     log = task.reader.log
-    segment = log.find(task.segment_first)
+    segment = log.find(PhysicalOffset(task.segment_first))
     if segment is None:
         return Ending.GONE
-    segment_end = segment.first + log.segment_bytes
+    segment_end = PhysicalOffset(segment.first + log.segment_bytes)
     is_whole = task.start == segment.first and task.stop >= segment_end
-    position: int | None = task.start
+    position: PhysicalOffset | None = PhysicalOffset(task.start)
     if task.start != segment.first:
-        position = log.next_sound(task.start, task.stop)
+        position = log.next_sound(PhysicalOffset(task.start), PhysicalOffset(task.stop))
     while position is not None:
         reading = RunReader(log, segment_end, task, position)
         ending = reading.read()
@@ -153,7 +154,7 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
             return ending
         # What is wrong, and where it goes on, is for the reader of logs to say.
         found: list[CorruptStoreError] = []
-        stop = min(segment_end, task.log_stop)
+        stop = min(segment_end, PhysicalOffset(task.log_stop))
         follower = next(
             log.heads(reading.position, stop, verify_crc=True, on_bad=found.append), None
         )
@@ -176,7 +177,9 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
 class RunReader:
     """Reads sound records from a place of a segment on, and adds up what they come to."""
 
-    def __init__(self, log: LogFiles, segment_end: int, task: ScanTask, start: int) -> None:
+    def __init__(
+        self, log: LogFiles, segment_end: int, task: ScanTask, start: PhysicalOffset
+    ) -> None:
         self.position = start
         """Where the next record begins."""
         self._start = start

@@ -13,6 +13,7 @@ from rmq.client.core.nameservers import Nameservers
 from rmq.client.core.trace import SendTrace, encode_trace
 from rmq.client.trio.admin import open_admin
 from rmq.errors import BadAnswerError, BrokersFailedError, IllegalMessageError, NoBrokerError
+from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import message_id, pack_host, parse_message_id
 from rmq.remoting.bodies import BrokerData, ClusterInfo, ConsumeType, QueueData, TopicRouteData
 from rmq.remoting.codes import ResponseCode
@@ -111,7 +112,7 @@ async def test_a_message_is_found_by_its_place(tmp_path: Path) -> None:
         with pytest.raises(IllegalMessageError, match="hexadecimal digits"):
             await admin.message_by_id("123")
         with pytest.raises(IllegalMessageError, match="says nothing of a place"):
-            await admin.message_by_id(message_id(pack_host("10.0.0.1", 70_000), 0))
+            await admin.message_by_id(message_id(pack_host("10.0.0.1", 70_000), PhysicalOffset(0)))
 
         at = await admin.message_at(queue("Orders", 0, "broker-b"), 1)
         assert at is not None
@@ -219,7 +220,7 @@ def test_garbage_is_an_error_that_names_the_broker() -> None:
 
 
 def test_an_id_that_nobody_knows_of_is_asked_for_once_at_each_address() -> None:
-    place = message_id(pack_host("10.0.0.1", 10911), 7)
+    place = message_id(pack_host("10.0.0.1", 10911), PhysicalOffset(7))
     info = ClusterInfo(
         broker_addr_table={
             "b": BrokerData(

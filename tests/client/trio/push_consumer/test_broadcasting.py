@@ -12,6 +12,7 @@ import pytest
 from rmq.client.core.consuming.config import ConsumeFrom, MessageModel
 from rmq.client.core.consuming.results import ConsumeResult
 from rmq.errors import CorruptStoreError
+from rmq.model.offsets import QueueOffset
 from tests.client.cluster_kit import cluster
 from tests.client.pull_kit import numbered, put, queue, until
 from tests.client.push_kit import GROUP, Collector, committed, consumer, members, quick_client
@@ -116,7 +117,7 @@ async def test_where_a_first_start_begins(tmp_path: Path) -> None:
         await until(lambda: time.time_ns() // 1_000_000 > old_ms)
         await put(it, queue(), ["new"])
         # Brokers begin with the message stored nearest to a time.
-        new_ms = it.brokers["broker-a"].store.reads.store_time("Orders", 0, 1)
+        new_ms = it.brokers["broker-a"].store.reads.store_time("Orders", 0, QueueOffset(1))
         last, by_time = Collector(), Collector()
         async with (
             receiver(it, last, name="last", consume_from=ConsumeFrom.LAST) as late,

@@ -9,6 +9,7 @@ import trio
 
 from rmq.client.core.consuming.results import ConsumeResult
 from rmq.client.trio import assignment
+from rmq.model.offsets import ConsumerOffset
 from tests.client.cluster_kit import cluster
 from tests.client.pull_kit import numbered, put, queue, until
 from tests.client.push_kit import (
@@ -196,7 +197,7 @@ async def test_a_queue_whose_lock_is_lost_is_left_alone_until_it_is_back(
             await put(it, queue(), numbered(10, first=10))
             await trio.sleep(0.3)
             assert seen.count == 10
-            it.brokers["broker-a"].offsets.commit("thief", GROUP, "Orders", 0, 15)
+            it.brokers["broker-a"].offsets.commit("thief", GROUP, "Orders", 0, ConsumerOffset(15))
             locks.unlock_batch(GROUP, "thief", [queue()])
             await until(lambda: seen.count == 15)
             assert owner(it) == me
