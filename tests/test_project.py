@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # Put together here so that this file does not contain them itself.
 MACHINE_PATHS = [f"/{folder}/".encode() for folder in ("work", "root", "tmp", "home", "Users")]
 
-NOT_WORDS = re.compile(r"(?i)replica(?!t)|follower|promise|sibling|duties|lookout|settle(?!_tail)")
-"""Names that docs/glossary.md replaces; `settle_tail` is the store's."""
+NOT_WORDS = re.compile(r"(?i)replica(?!t)|follower|promise|sibling|duties|lookout|settle")
+"""Names that docs/glossary.md replaces."""
 SETTING_NAMES = {"in_sync_replicas", "min_in_sync_replicas"}
 
 

@@ -55,9 +55,9 @@ Operation: TypeAlias = Literal[
 """A method of `Storage` or `MappedFile`."""
 
 PHRASES: Final[Mapping[Operation, str]] = {
-    "exists": "look at",
+    "exists": "read the attributes of",
     "names": "list",
-    "is_directory": "look at",
+    "is_directory": "read the attributes of",
     "size_of": "read the size of",
     "modified_ms": "read the time of",
     "make_directory": "create the directory",
@@ -73,7 +73,7 @@ PHRASES: Final[Mapping[Operation, str]] = {
     "sync": "sync",
     "reserve": "reserve room for",
     "clear_from": "clear the end of",
-    "is_clear_from": "look at the end of",
+    "is_clear_from": "read the end of",
     "lock_memory": LOCK_IN_MEMORY,
 }
 """What `StorageError.operation` says for each operation that can fail; the others never do."""

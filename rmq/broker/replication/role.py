@@ -223,7 +223,7 @@ class Replication:
         `found` are the in-sync records that others may decide by; with `is_forced` an operator
         accepts that they may. Returns how many bytes of an incomplete message were cut.
         """
-        cut_bytes = await self._store.settle_tail()
+        cut_bytes = await self._store.trim_tail()
         self._master_tasks.take_over()
         identity = begun(self.identity, epoch, self.log.end, () if is_forced else found)
         await self._save(with_role(identity, role.value))

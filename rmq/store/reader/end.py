@@ -79,12 +79,12 @@ def _behind_blank(log: LogFiles, end: int) -> int:
 
 
 def _end_behind_damage(log: LogFiles, end: int, last: RecordHead | None) -> int:
-    """Return the end of a log that was closed cleanly, be there damage in it or not.
+    """Return the end of a log that was closed cleanly, whether or not there is damage in it.
 
     Sound records behind bytes that are none are messages that were there when the store was closed:
-    who reads up to them must come across the damage. Only what is older than the record before the
-    damage is not: a stock recovery leaves records behind the end, until later ones are written over
-    them.
+    a reader that reads up to them must find the damage. Only what is older than the record before
+    the damage is not: a stock recovery leaves records behind the end, until later ones are written
+    over them.
     """
     while (offset := log.next_sound(end, log.file_end)) is not None:
         follower = next(log.heads(offset, log.file_end))

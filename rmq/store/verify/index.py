@@ -101,7 +101,7 @@ class IndexCheck:
                 unknown.append((view, exc))
         for view, why in unknown:
             if not files:
-                raise why  # nobody told how to read the index
+                raise why  # the numbers of slots and entries were not given
             self.findings.error(
                 view.path, f"{view.size} bytes, other index files have {files[0].view.size}"
             )
@@ -254,7 +254,7 @@ class IndexCheck:
     # --- the end ---------------------------------------------------------------------------
 
     def finish(self, log_end: int) -> None:
-        """Look at what the index has besides the keys of records."""
+        """Check what the index has besides the keys of records."""
         beyond = _Run()
         while (item := self._next) is not None:
             if item.offset < log_end:

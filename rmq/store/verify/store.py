@@ -1,7 +1,7 @@
 """A full check of a store directory.
 
 Every record is read: its CRC, its lengths, its place, and that the next one begins where it ends.
-On the way `queues` and `index` hold the ConsumeQueues and the index against the log.
+On the way `queues` and `index` compare the ConsumeQueues and the index with the log.
 Memory does not grow with the number of records. Nothing is changed; `Reader` is what is read with.
 
 A store that was not closed, or that a stock broker recovered, is not as tidy as one that was: what
