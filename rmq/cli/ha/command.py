@@ -52,7 +52,7 @@ def _add_status(actions: _Actions) -> None:
         "\nto do about it. Exit code 0: healthy; 1: not. With -n and without --name: all brokers.",
     )
     parser.add_argument(
-        "--watch", type=_seconds, metavar="SECONDS", help="show it again every so many seconds"
+        "--watch", type=_seconds, metavar="SECONDS", help="show it again at this interval"
     )
 
 
@@ -100,12 +100,12 @@ def _add_demote(actions: _Actions) -> None:
         "make a master a slave",
         "Makes a master a slave, without a restart: it takes no more messages and follows another."
         "\nPromote the other one first: it tells this one to stop. Exit code 1: it has diverged, or"
-        "\nnobody takes messages now.",
+        "\nno broker of the name takes messages now.",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also while no other master is known: then nobody takes messages",
+        help="also while no other master is known: then no broker takes messages",
     )
     _add_yes(parser)
     parser.add_argument(

@@ -50,7 +50,7 @@ class Step(NamedTuple):
 def run(args: Namespace) -> int:
     out: Path = args.out.absolute()
     _prepare(out)
-    # Who takes over which queue is no news here.
+    # Which consumer takes over which queue does not matter here.
     logging.getLogger("rmq.client").setLevel(logging.WARNING)
     failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="rmq-demo-") as folder:
