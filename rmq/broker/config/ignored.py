@@ -251,7 +251,7 @@ _REFUSED: Final[tuple[tuple[str, str, Value, str, str], ...]] = (
         "aclEnable",
         False,
         "Checks who may do what.",
-        "access control is not there yet, and without it everybody would have access",
+        "access control is not there yet, and without it every client would have access",
     ),
     (
         "store",

@@ -2,8 +2,8 @@
 
 `Replication.run` runs the configured role until the role changes, which it can at any time. What
 only a master does besides (delayed messages, transactions) is in `MasterTasks`, started and stopped
-with the role. Nothing is decided here: `rmq.ha` decides who is in sync and when a send is answered,
-`role_change` when roles change.
+with the role. Nothing is decided here: `rmq.ha` decides which slaves are in sync and when a send is
+answered, `role_change` when roles change.
 """
 
 from __future__ import annotations
@@ -474,7 +474,7 @@ class Replication:
             logger.critical("this master takes no more messages: %s", Refusal.NO_LEASE.value)
 
     def _visible_end(self) -> int:
-        """Return up to where consumers may read: the rest may be lost in a failover.
+        """Return the offset up to which consumers may read: the rest may be lost in a failover.
 
         A former master goes on hiding the rest until its next master has it, too
         (`_show_hidden`), or it was cut off.
@@ -491,7 +491,7 @@ class Replication:
             self._store.set_visible_bound(None)
 
     def needed_from(self) -> int:
-        """Return from where on slaves in sync still need the log (`StoreListener`)."""
+        """Return the offset from which on slaves in sync still need the log (`StoreListener`)."""
         end = self._store.log.written
         if self.master is None:
             return end
