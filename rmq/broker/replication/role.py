@@ -373,7 +373,7 @@ class Replication:
     def _in_sync_changed(self) -> None:
         self._update_refusal()
         if self.records is not None:
-            self.records.look_again()
+            self.records.check_again()
 
     @property
     def is_pending(self) -> bool:

@@ -36,7 +36,7 @@ def open_store(options: StoreOptions) -> Reader:
 def _require_topics(reader: Reader, topics: Collection[str]) -> None:
     """Raise `ConfigError` for topics that the store does not know.
 
-    Where only the log was copied, nobody can tell which ones there are. Topics of the system are
+    Where only the log was copied, it is not known which ones there are. Topics of the system are
     there always.
     """
     if not topics:

@@ -31,7 +31,7 @@ def run(job: Job, args: Namespace) -> Verdict:
     with archive.locked():
         manifest = archive.load()
         source = _source(args)
-        with job.step("looking for what is new"):
+        with job.step("finding what is new"):
             bounds, changed = source.look(manifest)
         _require_known(args, manifest, [queue.topic for queue in bounds])
         expected = filter(source.serves, manifest.parts)

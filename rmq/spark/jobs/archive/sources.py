@@ -46,7 +46,7 @@ class ClusterSource:
     def look(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
         """Return what queues hold, and which are not those that were archived.
 
-        Raises `ClientError` if a broker does not tell: nobody could say what is new.
+        Raises `ClientError` if a broker does not answer: then it is not known what is new.
         """
         changed: dict[Queue, str] = {}
         with BlockingConsumer(self._config, CONSUMER_GROUP) as consumer:
@@ -106,7 +106,7 @@ def _last_message(manifest: Manifest, queue: Queue, bounds: Bounds) -> _Message 
 
 @final
 class StoreSource:
-    """The log of a store, up to where it ends now."""
+    """The log of a store, up to its present end."""
 
     def __init__(
         self, root: Path, broker_name: str, topics: Sequence[str], *, skips_corrupt: bool = False
@@ -161,7 +161,7 @@ class StoreSource:
         return min(places, default=None)
 
     def _message(self, queue: Queue, offset: int) -> StoredRecord | None:
-        """Return a message; None if it is gone, or damaged and damage is passed over."""
+        """Return a message; None if it is gone, or damaged and damage is skipped."""
         messages = self._reader.messages(queue.topic, queue.queue_id, offset, offset + 1)
         try:
             return next(messages, None)

@@ -184,7 +184,7 @@ def _groups(forecast: Forecast) -> Markup:
     return section(
         "Groups",
         "A group loses what it has not read when that gets as old as the retention. A message that"
-        " nobody reads ages by a second each second; a group that catches up makes its first unread"
+        " is not read ages by a second each second; a group that catches up makes its first unread"
         " message younger. If it stops is the earliest moment there can be.",
         bar_plot("Time until unread messages are lost", "by group", bars[:_BARS_MAX], Unit.SECONDS),
         table([*head, "if it stops", "all read in"], rows, "<<>>>><>>"),

@@ -81,7 +81,8 @@ class IndexScan:
 def list_files(reader: Reader) -> list[IndexFileHead] | None:
     """Return the index files that have entries; None if something is to be said of them.
 
-    Raises `ConfigError` if nobody told how index files are divided, and none of them tells.
+    Raises `ConfigError` if the numbers of slots and entries are not given and do not follow from
+    the files.
     """
     files: list[IndexFileHead] = []
     unknown: ConfigError | None = None
@@ -157,7 +158,7 @@ class _IndexReader:
         return True
 
     def _take(self, first: int, entries: NDArray[Any]) -> bool:
-        """Look at the next entries; tell whether all is well with them."""
+        """Check the next entries; tell whether they are right."""
         header = self._file.header
         physical = entries["physical_offset"].astype(np.int64)
         if first == 1 and physical[0] != header.begin_offset:

@@ -1,6 +1,6 @@
 """Reads a part of a CommitLog segment, checks every record and adds up what queues must say of it.
 
-Everything per record is done for many at once. What is found to be wrong is looked at again by
+Everything per record is done for many at once. What is found to be wrong is checked again by
 `rmq.store.reader.log`, whose rules count: it says why the bytes are no sound record, and where the
 next one begins. A `PartScan` is small, whatever the size of the part.
 """
@@ -162,7 +162,7 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
                 "check",
                 str(segment.path),
                 f"the bytes at physical offset {reading.position} changed while they were read",
-                hint="check a store that nobody writes to, or one that a broker has open",
+                hint="check a store that no process writes to, or one that an rmq broker has open",
             )
         events.append(Bad.of(found[0]))
         position = None if follower is None else follower.physical_offset
@@ -174,7 +174,7 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
 
 
 class RunReader:
-    """Reads sound records from a place of a segment on, and adds up what they come to."""
+    """Reads sound records from a place of a segment on, and adds up their sums."""
 
     def __init__(self, log: LogFiles, segment_end: int, task: ScanTask, start: int) -> None:
         self.position = start
