@@ -89,7 +89,7 @@ class Sending:
             await trio.lowlevel.checkpoint()
 
         def on_outcome(outcome: SendResult | RmqError) -> None:
-            self._settled(number, outcome)
+            self._completed(number, outcome)
 
         try:
             if line is None:
@@ -111,7 +111,7 @@ class Sending:
             self._under_way += 1
             self._check()
 
-    def _settled(self, number: int, outcome: SendResult | RmqError) -> None:
+    def _completed(self, number: int, outcome: SendResult | RmqError) -> None:
         self._under_way -= 1
         if isinstance(outcome, RmqError):
             self._not_stored(number, outcome)

@@ -53,7 +53,7 @@ class Flusher:
         self._limiter = limiter
         self._waits: WatermarkWaits[FlushWait] = WatermarkWaits()
         self._wanted = trio.Event()
-        self._someone_waits = trio.Event()
+        self._wait_added = trio.Event()
         self._deadline_scope = trio.CancelScope()
         self._syncs = 0
         self._has_ended = False
@@ -89,7 +89,7 @@ class Flusher:
         self._waits.add(offset, deadline, wait)
         if deadline < self._deadline_scope.deadline:
             self._deadline_scope.deadline = deadline
-        self._someone_waits.set()
+        self._wait_added.set()
         self._wanted.set()
         return wait
 
@@ -188,8 +188,8 @@ class Flusher:
         while True:
             deadline = self._waits.next_deadline()
             if deadline is None:
-                self._someone_waits = trio.Event()
-                await self._someone_waits.wait()
+                self._wait_added = trio.Event()
+                await self._wait_added.wait()
                 continue
             with trio.CancelScope(deadline=deadline) as self._deadline_scope:
                 await trio.sleep_forever()

@@ -492,11 +492,11 @@ class Recovery:
         if self.report.used_point and reason == NOTHING_WRITTEN:
             # All that was flushed is there. Searching for more would read all the room reserved.
             return
-        follower = next_sound_record(self._log, end + 1)
-        if follower is None:
+        following = next_sound_record(self._log, end + 1)
+        if following is None:
             return
-        self.report.cut_bytes = follower.physical_offset + follower.size - end
-        is_known = self.report.used_point or not self._covers(follower.store_ms)
+        self.report.cut_bytes = following.physical_offset + following.size - end
+        is_known = self.report.used_point or not self._covers(following.store_ms)
         if not self.report.was_clean and is_known:
             _log.warning(
                 "%s: the log ends at physical offset %d (%s); later records that had reached the"
@@ -504,10 +504,10 @@ class Recovery:
                 path,
                 end,
                 reason,
-                follower.physical_offset,
+                following.physical_offset,
             )
             return
-        follows = f"sound records follow from physical offset {follower.physical_offset} on"
+        follows = f"sound records follow from physical offset {following.physical_offset} on"
         raise _damage(path, end, reason, follows)
 
     @property

@@ -70,7 +70,9 @@ class Segment:
         return self.file.buffer
 
     def reserve(self, position: int, step: int) -> int:
-        """Make sure there is room up to `position`, and some more; return up to where there is."""
+        """Make sure there is room up to `position`, and some more; return the position up to which
+        there is.
+        """
         if position > self.reserved:
             stop = min(max(position, self.reserved + step), self.size)
             self.file.reserve(self.reserved, stop)

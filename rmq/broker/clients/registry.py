@@ -295,9 +295,9 @@ class ClientRegistry:
         channel = member.channel
         member.group.remove(member)
         del self._by_age[member]
-        siblings = self._by_channel[channel]
-        siblings.discard(member)
-        if not siblings:
+        members = self._by_channel[channel]
+        members.discard(member)
+        if not members:
             del self._by_channel[channel]
         if isinstance(member.group, ProducerGroup):
             connections = self._producers_by_id[member.client_id]

@@ -142,16 +142,16 @@ class DelayDelivery:
         return SavedDelays(offset_table=body.offset_table, trail=self._trail.table()).text()
 
     def to_body(self) -> DelayOffsetSerializeWrapper:
-        self._settle()
+        self._update_durable()
         return DelayOffsetSerializeWrapper(offset_table=dict(sorted(self._durable.items())))
 
     @property
     def changes(self) -> int:
         """A number that moves with the progress to be saved."""
-        self._settle()
+        self._update_durable()
         return self._changes
 
-    def _settle(self) -> None:
+    def _update_durable(self) -> None:
         """Note what has become durable."""
         flushed = self._store.log.flushed
         changes = self._changes
@@ -205,7 +205,7 @@ class DelayDelivery:
             queue = self._queue(level)
             if queue is not None:
                 queue.is_watched = False
-        self._settle()
+        self._update_durable()
         self._go_on_at(self._durable)
         self._changes += 1
         self._next_due_ms = None

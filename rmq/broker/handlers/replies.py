@@ -221,7 +221,7 @@ class ReplyHandlers:
             message.queue_id,
             result.queue_offset,
         )
-        if self._acknowledger.is_immediate or not inbound.waits_for_replicas(
+        if self._acknowledger.is_immediate or not inbound.waits_until_safe(
             request.header.properties
         ):
             request.reply(stored, code=code, remark=failure)

@@ -227,7 +227,7 @@ class SendHandlers:
             else:
                 count[0] += 1
                 count[1] += result.size
-            if is_immediate or not inbound.waits_for_replicas(request.header.properties):
+            if is_immediate or not inbound.waits_until_safe(request.header.properties):
                 headers.append(answer)
             else:
                 headers.append(None)

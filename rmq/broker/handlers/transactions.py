@@ -75,7 +75,7 @@ class TransactionHandlers:
             return
         if decision == flags.TRANSACTION_NONE:
             logger.info(
-                "%s does not know yet what became of half message %d: %s",
+                "%s does not know the outcome of half message %d yet: %s",
                 request.channel.peer,
                 header.tran_state_table_offset,
                 request.command.remark,

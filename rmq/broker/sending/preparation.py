@@ -90,7 +90,7 @@ class SendPreparation:
             if topic.write_queue_nums < 1:
                 raise send_checks.illegal_queue(queue_id, topic, send.producer)
             queue_id = random.randrange(topic.write_queue_nums)
-        waits = inbound.waits_for_replicas(header.properties)
+        waits = inbound.waits_until_safe(header.properties)
         if header.batch:
             shared, entries = self._batch(send, topic, queue_id)
             return PreparedSend(shared, queue_id, waits, entries)

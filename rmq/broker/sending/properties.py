@@ -81,7 +81,7 @@ def joined_properties(first: bytes, second: bytes) -> bytes:
     return first + second if first.endswith(PAIR) else first + PAIR + second
 
 
-def waits_for_replicas(received: str | None) -> bool:
+def waits_until_safe(received: str | None) -> bool:
     """Tell whether the producer wants its answer only when the message is safe (`WAIT`)."""
     if not received:
         return True

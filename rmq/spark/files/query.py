@@ -65,7 +65,7 @@ def plan(reader: Reader, options: StoreOptions) -> list[LogPart]:
     log = reader.log
     wanted = bounds(options, reader.min_offset, reader.end_offset)
     if wanted.lost_bytes:
-        _settle_loss(wanted, options)
+        _raise_or_log_loss(wanted, options)
     elif options.from_offset is not None:
         _check_start(reader, options, damage)
     for gap in gaps(log.segments, log.segment_bytes, wanted.start, wanted.stop):
@@ -82,7 +82,7 @@ def plan(reader: Reader, options: StoreOptions) -> list[LogPart]:
     )
 
 
-def _settle_loss(wanted: Bounds, options: StoreOptions) -> None:
+def _raise_or_log_loss(wanted: Bounds, options: StoreOptions) -> None:
     reason = (
         f"{options.from_offset} lies {wanted.lost_bytes} bytes before the log, which begins at"
         f" {wanted.start}: retention deleted what was there"

@@ -107,7 +107,7 @@ class Sender:
         """Rows that are stored, by topic."""
         self._unstored = 0
         """What is not stored yet, counted in messages that are sent alone."""
-        self._held_bytes = 0
+        self._unstored_bytes = 0
         self._under_way: list[_Flight] = []
         self._by_queue: dict[MessageQueue, deque[_Flight]] = {}
         """Batches that have to go to a queue, the first of which is on its way."""
@@ -129,7 +129,7 @@ class Sender:
             and self._unstored
             and (
                 self._unstored + weight > limits.batches * SINGLES
-                or self._held_bytes + size > limits.batch_bytes
+                or self._unstored_bytes + size > limits.batch_bytes
             )
         ):
             self._step(None)
@@ -144,7 +144,7 @@ class Sender:
             self._fail()
         flight = _Flight(outgoing)
         self._unstored += weight
-        self._held_bytes += size
+        self._unstored_bytes += size
         if outgoing.queue is None:
             self._begin(flight)
         else:
@@ -233,10 +233,10 @@ class Sender:
             (still if flight.send.outcome is None else completed).append(flight)
         self._under_way = still
         for flight in completed:
-            self._settle(flight)
+            self._complete(flight)
         return bool(completed)
 
-    def _settle(self, flight: _Flight) -> None:
+    def _complete(self, flight: _Flight) -> None:
         assert flight.send is not None
         outcome = flight.send.outcome
         assert outcome is not None
@@ -251,7 +251,7 @@ class Sender:
         outgoing = flight.outgoing
         self.confirmed[outgoing.outbound.topic] += outgoing.rows
         self._unstored -= _weight(outgoing)
-        self._held_bytes -= len(outgoing.outbound.body)
+        self._unstored_bytes -= len(outgoing.outbound.body)
         if outgoing.queue is not None:
             waiting = self._by_queue[outgoing.queue]
             waiting.popleft()

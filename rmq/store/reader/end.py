@@ -87,8 +87,8 @@ def _end_behind_damage(log: LogFiles, end: int, last: RecordHead | None) -> int:
     over them.
     """
     while (offset := log.next_sound(end, log.file_end)) is not None:
-        follower = next(log.heads(offset, log.file_end))
-        if last is not None and follower.store_ms < last.store_ms:
+        following = next(log.heads(offset, log.file_end))
+        if last is not None and following.store_ms < last.store_ms:
             break
         end, last = sound_end(log, offset)
     return end

@@ -102,7 +102,7 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two logs, up to where it counts."""
+    """One of the two logs, up to the end that counts."""
 
     name: str
     log: LogFiles

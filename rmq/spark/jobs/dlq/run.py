@@ -231,7 +231,7 @@ class _Run:
         for redrive in self._ledger.unfinished():
             with self._job.step(f"finding what run {redrive.run} has sent"):
                 found = self._found_of(redrive).persist()
-                recovered += self._settle(redrive, found)
+                recovered += self._record_sent(redrive, found)
                 found.unpersist()
         return recovered
 
@@ -244,7 +244,7 @@ class _Run:
         ends = end_offsets(self._config, sorted({queue.topic for queue in starts}))
         return find_copies(self._job.spark, self._cluster, starts, ends, REDRIVE)
 
-    def _settle(self, redrive: Redrive, found: DataFrame) -> int:
+    def _record_sent(self, redrive: Redrive, found: DataFrame) -> int:
         """Add what a run has sent to the ledger; return how much that is.
 
         Raises `ConfigError` if a part of it may be where it cannot be read: the run stays open,
@@ -291,7 +291,7 @@ class _Run:
         with self._job.step("finding what was sent"):
             found = self._found_of(redrive).persist()
             comparison = compare(copies, found)
-            self._settle(redrive, found)
+            self._record_sent(redrive, found)
             found.unpersist()
         return Sent(redrive.run, comparison, dict(result.chosen_by_topic))
 

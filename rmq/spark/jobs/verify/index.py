@@ -60,7 +60,7 @@ class IndexTask:
     file: IndexFileHead
     begins: IndexBegins
     log_min: int
-    is_settled: bool
+    is_closed: bool
     """Whether nothing may be beyond what the header says."""
 
 
@@ -206,7 +206,7 @@ class _IndexReader:
             return False
         if header.slots_used != np.count_nonzero(self._newest):
             return False
-        if not self._task.is_settled:
+        if not self._task.is_closed:
             return True
         if self._file.count < geometry.entries:
             at = INDEX_HEADER_BYTES + geometry.slots * INDEX_SLOT_BYTES

@@ -193,9 +193,9 @@ class Check:
             state = self._reader.state
             begins = self._rules.index
             assert begins is not None
-            is_settled = not (state.is_live or state.is_abort_present)
+            is_closed = not (state.is_live or state.is_abort_present)
             log_min = int(self._reader.min_offset)
-            parts = [index.IndexTask(file, begins, log_min, is_settled) for file in files]
+            parts = [index.IndexTask(file, begins, log_min, is_closed) for file in files]
             scans = self._tasks.map("reading the index", index.read_index, parts)
             keys, wanted = RowSum(), RowSum()
             for each in scans:

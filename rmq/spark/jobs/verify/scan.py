@@ -154,7 +154,7 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
         # What is wrong, and where it goes on, is for the reader of logs to say.
         found: list[CorruptStoreError] = []
         stop = min(segment_end, task.log_stop)
-        follower = next(
+        following = next(
             log.heads(reading.position, stop, verify_crc=True, on_bad=found.append), None
         )
         if not found:
@@ -165,7 +165,7 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
                 hint="check a store that no process writes to, or one that an rmq broker has open",
             )
         events.append(Bad.of(found[0]))
-        position = None if follower is None else follower.physical_offset
+        position = None if following is None else following.physical_offset
         if position is not None and not is_whole:
             return Ending.BROKEN
         if position is None:
