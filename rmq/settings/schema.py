@@ -54,7 +54,7 @@ __all__ = [
 
 
 ADVICES_MAX: Final = 20
-"""Problems up to which the nearest key is looked for."""
+"""Up to this many problems, the nearest known key is suggested."""
 
 
 @final

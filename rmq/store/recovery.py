@@ -351,7 +351,7 @@ class Recovery:
         index = self._index
         start = self._log.min_offset if self._must_read_all() else self._crash_start().first
         if index is not None and not self.report.was_clean:
-            # A file without entries may have some that its header does not tell of, and behind one
+            # A file without entries may have some that its header does not count, and behind one
             # that goes none can stay.
             goes = False
             for file in list(index.files):

@@ -208,7 +208,7 @@ class LogCut:
             index_name, index_state = self._index.state_below(
                 end, lambda physical: stored_ms(self._log, physical)
             )
-            # It tells of files that are full.
+            # The index time of a checkpoint covers full files only.
             index_ms = max(
                 (file.end_ms for file in self._index.files if file.path.name < index_name),
                 default=0,

@@ -250,7 +250,7 @@ _REFUSED: Final[tuple[tuple[str, str, Value, str, str], ...]] = (
         "broker",
         "aclEnable",
         False,
-        "Checks who may do what.",
+        "Checks the permissions of clients.",
         "access control is not there yet, and without it every client would have access",
     ),
     (

@@ -78,7 +78,7 @@ class DelayDelivery:
         """By level, where in the log deliveries end and the queue offset behind them."""
         self._durable: dict[int, int] = {}
         self._rests_on = 0
-        """Where in the log the deliveries end that `_durable` tells of."""
+        """Where in the log the deliveries end that `_durable` counts."""
         self._trail = ProgressTrail()
         self._refused: dict[int, str] = {}
         """By level, why the store does not take its messages."""

@@ -1,6 +1,6 @@
 """Requests about replication: its status, changes of roles, and digests of the log.
 
-Requests 9001 to 9007, our own. They are asked by `rmq ha`, by a slave that takes over and by a
+Requests 9001 to 9008, our own. They are sent by `rmq ha`, by a slave that takes over and by a
 master that checks whether it still is one. Requests are validated here and carried out by a
 `ReplicationControl`, whose refusals are answered as they are.
 """

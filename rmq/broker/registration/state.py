@@ -87,7 +87,7 @@ class NameserverState:
         self.problem: str | None = None
         """Why the last registration failed, as it was logged."""
         self.changed: set[str] = set()
-        """Topics it has not been told of yet."""
+        """Changed topics that were not registered there yet."""
         self.needs_all = False
         """Whether more changed than that."""
         self.registered_over: Channel | None = None

@@ -48,7 +48,7 @@ def _add_status(actions: _Actions) -> None:
         actions,
         ha_actions.status,
         "show how replication is going",
-        "Shows the mode, who is in sync, how far every slave is behind, and what is wrong with what"
+        "Shows the mode, which slaves are in sync, how far each is behind, and what is wrong with what"
         "\nto do about it. Exit code 0: healthy; 1: not. With -n and without --name: all brokers.",
     )
     parser.add_argument(
@@ -212,7 +212,7 @@ COMMAND: Final = Command(
     name="ha",
     help="see and change replication between master and slaves",
     description=(
-        "Shows how replication is going, switches its mode, changes who is master, repairs a slave"
+        "Shows the state of replication, switches its mode, changes the master, repairs a slave"
         " that has diverged and compares logs. All of it works on running brokers."
     ),
     add_arguments=add_arguments,

@@ -172,7 +172,7 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
         yield from _of_silent(group, member)
         return
     if status.state != WRITABLE and status.state != Refusal.TOO_FEW_SLAVES.value:
-        # Too few slaves are told of with their number, below.
+        # Too few slaves are reported with their number, below.
         why = f" ({status.last_error})" if status.last_error else ""
         todo = _MASTER_STATES.get(status.state, "see its log")
         yield Finding(
@@ -264,7 +264,7 @@ def _of_slave_seen(master: Member, slave: HaSlave) -> Iterator[Finding]:
 
 _MASTER_STATES: Final[Mapping[str, str]] = {
     FENCED: (
-        "let it follow the new master: rmq ha demote -b {master}; who that is shows:"
+        "let it follow the new master: rmq ha demote -b {master}; to find it:"
         " rmq ha status -n NAMESERVER --name {name}; if there is none, make this one master again:"
         " rmq ha promote -b {master}"
     ),

@@ -125,7 +125,7 @@ def _steps(nameserver: str, stores: list[Path], damaged: Path, out: Path) -> lis
     master, slave = (str(store) for store in stores)
     pair = ["--master-store", master, "--slave-store"]
     return [
-        Step("who sends and reads what", ["report", "-n", nameserver, "--out", f"{out}/report"], 0),
+        Step("traffic and lag", ["report", "-n", nameserver, "--out", f"{out}/report"], 0),
         Step(
             "topics as Parquet, with a manifest",
             ["archive", "-n", nameserver, "--topic", ",".join(TOPICS), "--out", f"{out}/archive"],

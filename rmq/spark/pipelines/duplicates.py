@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 def run(job: Job, args: Namespace) -> Verdict:
     """Find duplicates and what is missing."""
     check_arguments(args)
-    from rmq.spark.jobs.duplicates.run import look
+    from rmq.spark.jobs.duplicates.run import check_duplicates
 
-    result = look(job, args)
+    result = check_duplicates(job, args)
     outputs: dict[str, str] = {}
     if args.out is not None:
         outputs["duplicates"] = str(args.out / "duplicates")

@@ -295,7 +295,7 @@ class Sender:
     def _may_return(self, topic: str, error: ClientError) -> bool:
         """Tell whether the brokers of a topic are only away for the moment.
 
-        A topic that no nameserver has ever told of is more likely a wrong name.
+        A topic that no nameserver has ever listed is more likely a wrong name.
         """
         is_unknown = isinstance(error, NoRouteError) and (
             self._producer.client.routes.get(topic) is None
@@ -305,7 +305,7 @@ class Sender:
     def _fail(self) -> None:
         assert self._failure is not None
         flight, outcome = self._failure
-        # What was sent is told of in full, and nothing is left on the connections.
+        # The error reports all that was sent, and nothing is left on the connections.
         self.drain()
         if isinstance(outcome, RmqError):
             reason, peer = str(outcome), getattr(last_error(outcome), "peer", "")

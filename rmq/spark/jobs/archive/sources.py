@@ -40,10 +40,10 @@ class ClusterSource:
         self._topics = topics
 
     def serves(self, queue: Queue) -> bool:
-        """Tell whether a queue should be among those that `look` returns."""
+        """Tell whether a queue should be among those that `query_bounds` returns."""
         return queue.topic in self._topics
 
-    def look(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
+    def query_bounds(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
         """Return what queues hold, and which are not those that were archived.
 
         Raises `ClientError` if a broker does not answer: then it is not known what is new.
@@ -129,10 +129,10 @@ class StoreSource:
             }
 
     def serves(self, queue: Queue) -> bool:
-        """Tell whether a queue should be among those that `look` returns."""
+        """Tell whether a queue should be among those that `query_bounds` returns."""
         return queue.topic in self._topics and queue.broker_name == self._broker_name
 
-    def look(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
+    def query_bounds(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
         """Return what queues hold, and which are not those that were archived."""
         changed: dict[Queue, str] = {}
         with self._reader:

@@ -61,7 +61,7 @@ class Duplicates:
     missing_shown: list[str] = field(default_factory=list)
 
 
-def look(job: Job, args: Namespace) -> Duplicates:
+def check_duplicates(job: Job, args: Namespace) -> Duplicates:
     """Find duplicates and, with a ledger, what is missing."""
     spark = job.spark
     ledger = None if args.ledger is None else read_ledger(spark, args.ledger, args.ledger_column)

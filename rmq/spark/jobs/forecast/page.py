@@ -24,7 +24,7 @@ _LINES_MAX: Final = 7
 _POINTS: Final = 30
 """Moments of the future that are drawn."""
 _FAR_S: Final = 90 * DAY_S
-"""How far into the future plots look."""
+"""How much of the future plots show."""
 
 
 def page_of(forecast: Forecast, verdict: Verdict, made_s: float) -> str:

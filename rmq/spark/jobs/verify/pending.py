@@ -78,12 +78,14 @@ class Pending:
 
 def find_pending(reader: Reader, log_end: int, now_ms: int, overdue_ms: int) -> Pending:
     """Return what is pending at a time; overdue is what should have been done `overdue_ms` ago."""
-    look = _Look(reader, log_end, now_ms, overdue_ms)
-    half, delayed = look.half(), look.delayed()
-    return Pending(half, delayed, tuple(look.overdue), look.overdue_left_out, tuple(look.unknown))
+    check = _Check(reader, log_end, now_ms, overdue_ms)
+    half, delayed = check.half(), check.delayed()
+    return Pending(
+        half, delayed, tuple(check.overdue), check.overdue_left_out, tuple(check.unknown)
+    )
 
 
-class _Look:
+class _Check:
     """One check of a store."""
 
     def __init__(self, reader: Reader, log_end: int, now_ms: int, overdue_ms: int) -> None:
