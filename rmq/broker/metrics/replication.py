@@ -43,7 +43,7 @@ BROKER_INFO: Final = _gauge(
 )
 BROKER_ROLE: Final = _gauge("rocketmq_broker_role", "1 for the present role of the broker.", "role")
 BROKER_EPOCH: Final = _gauge(
-    "rocketmq_broker_epoch", "Number of the leadership that the log was last written under."
+    "rocketmq_broker_epoch", "Epoch of the master by which the log was last written."
 )
 BROKER_REFUSAL: Final = _gauge(
     "rocketmq_broker_refusal",

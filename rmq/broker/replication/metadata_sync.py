@@ -474,7 +474,7 @@ class MetadataSync:
         ]
         if impossible:
             raise RemoteProtocolError(
-                f"the master cannot have delivered that many messages: {', '.join(impossible[:_SHOWN_MAX])}"
+                f"the master cannot have delivered that many: {', '.join(impossible[:_SHOWN_MAX])}"
             )
         self._delivered.add(log_end, offsets)
         self.take_reached()
