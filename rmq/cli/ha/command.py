@@ -49,7 +49,7 @@ def _add_status(actions: _Actions) -> None:
         ha_actions.status,
         "show how replication is going",
         "Shows the mode, which slaves are in sync, how far each is behind, and what is wrong with"
-        "\nwhat to do about it. Exit code 0: healthy; 1: not. With -n and without --name: all brokers.",
+        "\nwhat to do about it. Exit code 0: healthy; 1: not. With -n and no --name: all brokers.",
     )
     parser.add_argument(
         "--watch", type=_seconds, metavar="SECONDS", help="show it again at this interval"
