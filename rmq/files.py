@@ -122,7 +122,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file anew and bring it to disk."""
+    """Write a new file and bring it to disk."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     try:
         rest = memoryview(data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-import tokenize
 import tomllib
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -24,9 +23,30 @@ if TYPE_CHECKING:
 # Put together here so that this file does not contain them itself.
 MACHINE_PATHS = [f"/{folder}/".encode() for folder in ("work", "root", "tmp", "home", "Users")]
 
-NOT_WORDS = re.compile(r"(?i)replica(?!t)|follower|promise|sibling|duties|lookout|settle(?!_tail)")
-"""Names that docs/glossary.md replaces; `settle_tail` is the store's."""
-SETTING_NAMES = {"in_sync_replicas", "min_in_sync_replicas"}
+NOT_WORDS = re.compile(
+    r"replica(?!t)|follower|promis|sibling|duties|lookout|settl|(?<![a-z])lanes?(?![a-z])",
+    re.IGNORECASE,
+)
+"""Words that docs/glossary.md replaces, in names and texts."""
+NOT_PHRASES = re.compile(
+    r"\b(?:who(?:m)?ever|(?:some|no|any|every)body|anew|in vain|in earnest|ha(?:ve|s|d) done with"
+    r"|how it goes|what (?:came|comes?|became|becomes?) of|all the same|so many(?! \w+ that)"
+    r"|up to where)\b",
+    re.IGNORECASE,
+)
+"""Phrases that do not say which process, task or value is meant."""
+WIRE_NAMES = re.compile(
+    r"(?:min_?)?in_?sync_?replicas|slave\.replica\b|\breplica: str|[\"`]replica[\"`]"
+    r"|replica_lag_\w+|\bAnyBody\b",
+    re.IGNORECASE,
+)
+"""Settings, JSON keys and metrics keep their names; `AnyBody` is a type variable."""
+PLAIN_PACKAGES = (
+    *("broker", "cli", "ha", "model", "nameserver", "remoting", "settings", "spark", "store"),
+    "testing",
+)
+PHRASES_LEFT = {"rmq/broker/replication/role_change.py", "docs/ha.md", "docs/reliability.md"}
+"""Not checked for phrases yet."""
 
 
 def project_files() -> list[Path]:
@@ -53,22 +73,30 @@ def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("folder", ["rmq/ha", "rmq/broker/replication"])
-def test_replication_names_things_by_the_words_of_the_glossary(folder: str) -> None:
-    found = []
-    for module in sorted((ROOT / folder).rglob("*.py")):
-        with module.open("rb") as file:
-            names = {
-                token.string
-                for token in tokenize.tokenize(file.readline)
-                if token.type == tokenize.NAME
-            }
-        found += [
-            f"{module.relative_to(ROOT)}: {name}"
-            for name in sorted(names - SETTING_NAMES)
-            if NOT_WORDS.search(name)
-        ]
-    assert found == []
+def other_words(path: Path) -> list[str]:
+    """Return where a file uses words that the glossary replaces; lines are joined first."""
+    name = str(path.relative_to(ROOT))
+    text = re.sub(r"\s+(?:# )?", " ", WIRE_NAMES.sub("", path.read_text()))
+    patterns = [NOT_WORDS] if name in PHRASES_LEFT else [NOT_WORDS, NOT_PHRASES]
+    return [
+        f"{name}: {text[max(0, found.start() - 30) : found.end() + 30]}"
+        for pattern in patterns
+        for found in pattern.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize("package", PLAIN_PACKAGES)
+def test_names_and_texts_of_a_package_use_the_words_of_the_glossary(package: str) -> None:
+    modules = sorted((ROOT / "rmq" / package).rglob("*.py"))
+    assert modules
+    assert [line for module in modules for line in other_words(module)] == []
+
+
+def test_public_pages_use_the_words_of_the_glossary() -> None:
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    pages += [ROOT / "benchmarks" / "README.md", ROOT / "interop" / "README.md"]
+    glossary = ROOT / "docs" / "glossary.md"
+    assert [line for page in pages if page != glossary for line in other_words(page)] == []
 
 
 def test_every_package_folder_says_what_it_is() -> None:

@@ -5,12 +5,12 @@
         ...
         broker.stop()
 
-No rule of its own lives here, only who knows whom, what runs, and in which order things start and
+This module has no rules of its own: it connects the parts, runs the tasks, and orders start and
 stop. Start: files are loaded, the store is opened and recovered if need be, ports open, nameservers
 are told. Stop: nameservers are told, held pulls are answered, what is in hand is finished, progress
 and tables are saved, the store is flushed and closed.
 
-A slave whose log has to be cut, or begun anew, stops and starts like this within its process: the
+A slave whose log has to be cut, or copied again, stops and starts like this within its process: the
 store is cut when it is opened, by a written order that survives a crash.
 """
 
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PROTECT_INTERVAL_S: Final = 180.0
-"""How often groups that read too slowly are looked for."""
+"""How often the broker checks for groups that read too slowly."""
 _SAVE_S: Final = 3.0
 
 
@@ -117,7 +117,7 @@ async def serve_broker(
     if not config.metrics_port:
         await _serve_in_turn(live, [], now_ms, on_progress, task_status)
         return
-    # Beside all that may stop and start again: they also tell of a recovery, by what is missing.
+    # Outside of what may stop and start again: scrapes are served during a recovery, too.
     present: list[Broker] = []
     metrics = HaMetrics(
         lambda: present[0].role_change.status() if present else None,
@@ -140,7 +140,7 @@ async def _serve_in_turn(
 ) -> None:
     """Run a broker, and another one in its place when its store is to be opened again.
 
-    The one that runs stands in `present`.
+    The running one is in `present`.
     """
     previous: Broker | None = None
     while True:
@@ -174,7 +174,7 @@ async def _serve_in_turn(
 
 
 def _identify(root: Path, was_saved: bool, now_ms: int) -> HaIdentity:
-    """Return who the store is, and as whom it counts: another one if it may have lost bytes."""
+    """Return store id and incarnation of the store: a new incarnation if it may have lost bytes."""
     identity = load_identity(root)
     identity = renamed(identity, now_ms) if was_saved else reborn(identity, now_ms)
     save_identity(root, identity)
@@ -299,7 +299,7 @@ class Broker:
         self._connect()
 
     def _connect(self) -> None:
-        """Have this broker told what happens in the parts that were there before it."""
+        """Register this broker's callbacks at the parts that existed before it."""
         self.topics.on_change = self._topic_changed
         self.groups.on_change = self._group_changed
         self.live.subscribe(self._config_changed)
@@ -388,7 +388,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """Where clients find the broker."""
+        """The address for clients."""
         return self.live.current.address
 
     def stop(self) -> None:
@@ -404,13 +404,13 @@ class Broker:
         return self._truncation is not None and not self._was_told_to_stop
 
     async def _reopen(self, end: int | None, reason: str) -> None:
-        """Have the log cut at `end`, or begun anew: the order is on disk when this returns."""
+        """Have the log cut at `end`, or emptied if None: the order is on disk when this returns."""
         truncation = Truncation(end, reason, self._now_ms())
         root = self.live.current.store.root
-        # Whoever counted on this log must not count on what is left of it.
+        # A master that counted on this log must not count on what is left of it.
         await self.replication.count_as_another()
         await trio.to_thread.run_sync(request_truncation, root, truncation)
-        logger.warning("the store is opened again, its log cut: %s", reason)
+        logger.warning("reopening the store to truncate its log: %s", reason)
         self._truncation = truncation
         self._stop.set()
 
@@ -469,7 +469,7 @@ class Broker:
         tasks.start_soon(self.stats.store.run)
 
     async def _protect(self) -> None:
-        """Take the right to consume from groups that are so far behind that they read from disk.
+        """Forbid consuming to groups that are so far behind that they read from disk.
 
         Only if `disableConsumeIfConsumerReadSlowly` says so.
         """
@@ -483,7 +483,7 @@ class Broker:
                     self.groups.disable_consume(group)
 
     async def _stop_serving(self) -> None:
-        """Send clients elsewhere, answer those who wait, finish what is in hand."""
+        """Unregister, answer held pulls, and finish the requests in hand."""
         started = trio.current_time()
         await self.registration.unregister_all()
         logger.info("unregistered after %.1f s", trio.current_time() - started)
@@ -512,7 +512,7 @@ class Broker:
         if scope.cancelled_caught:
             logger.error("saving took more than %g s and was given up", _SAVE_S)
 
-    # --- who is told of what -----------------------------------------------------------------
+    # --- notices -----------------------------------------------------------------------------
 
     def connection_opened(self, channel: Channel) -> None:
         self.housekeeping.connection_opened(channel)
@@ -525,11 +525,11 @@ class Broker:
         self.housekeeping.connection_idle(channel)
 
     def _in_one_round(self, act: Callable[[], None]) -> None:
-        """Let `act` answer sends of either port in one step."""
+        """Call `act` as a round of both ports: the responses it makes are written together."""
         self.vip_server.in_one_round(lambda: self.server.in_one_round(act))
 
     def _end_round(self) -> None:
-        """Requests that came together are served: pass on what they brought."""
+        """Called after a round of requests: replicates and answers pulls that it has woken."""
         self.replication.pump.end_round()
         self.pulls.answer_woken()
 
@@ -546,7 +546,7 @@ class Broker:
         self.tables.groups_writer.mark()
 
     def _registered(self, answer: Registered) -> None:
-        # One nameserver's word counts: two of them may not agree on which topics are ordered.
+        # One nameserver decides: two of them may not agree on which topics are ordered.
         if self.registration.fence is None:
             self.replication.set_fenced(None)
         self.replication.registered(answer)
@@ -570,7 +570,7 @@ class Broker:
     def _after_registration(self, answer: Callable[[], None]) -> None:
         """Call back when nameservers know of the topics there are."""
         if self._nursery is None or not self.registration.is_heard:
-            # Nobody knows of this broker, so nobody needs to be waited for.
+            # No nameserver knows this broker, so there is nothing to wait for.
             answer()
         else:
             self._nursery.start_soon(self._answer_when_told, answer)

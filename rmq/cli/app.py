@@ -174,9 +174,9 @@ def _print_error(error: BaseException, *, debug: bool) -> None:
 def _flush_stdout(code: int) -> int:
     """Write out what is buffered while a failure can still become an exit code.
 
-    Left to the interpreter's own shutdown, a reader that went away costs a traceback.
+    At the interpreter's own shutdown, a reader that went away would cause a traceback.
     """
-    if sys.stdout is None:  # closed by whoever started us: prints went nowhere
+    if sys.stdout is None:  # closed by the parent process: prints went nowhere
         return code
     try:
         sys.stdout.flush()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GC_THRESHOLD: Final = 100_000
-"""Objects made before the collector looks for cycles: what the hot paths make has none."""
+"""New objects after which the collector searches for cycles; the hot paths make none."""
 
 
 def run(args: Namespace) -> int:
@@ -45,7 +45,7 @@ async def _serve(live: LiveConfig) -> None:
     config = live.current
     async with serving() as (nursery, stopping):
         broker = await nursery.start(partial(serve_broker, live, on_progress=_show_progress))
-        settle_garbage_collector()
+        tune_garbage_collector()
         nameservers = ";".join(config.namesrv_addrs)
         told = f" and name server is {nameservers}" if nameservers else ""
         # Scripts made for the original wait for this line.
@@ -58,8 +58,8 @@ async def _serve(live: LiveConfig) -> None:
         broker.stop()
 
 
-def settle_garbage_collector() -> None:
-    """Leave alone what lives as long as the process, and look at the rest less often."""
+def tune_garbage_collector() -> None:
+    """Freeze the objects of the start and run the garbage collector less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD, 20, 100)

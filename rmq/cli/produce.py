@@ -32,16 +32,16 @@ GROUP: Final = "rmq_produce"
 PENDING_MAX: Final = 4000
 """Messages under way."""
 TOLD_MAX: Final = 10
-"""Messages that were not stored are told of one by one, so many of them."""
+"""How many messages that were not stored are reported one by one."""
 FAILURES_MAX: Final = 100
-"""When so many in a row were not stored, no more are read."""
+"""When this many in a row were not stored, no more lines are read."""
 _STEP: Final = 64
-"""Other tasks run after so many messages at the latest."""
+"""Other tasks run after this many messages at the latest."""
 
 
 @final
 class Sending:
-    """Sends lines, many at a time, and counts what comes of them."""
+    """Sends lines, many at a time, and counts the outcomes."""
 
     def __init__(
         self, producer: Producer, message_of: Callable[[bytes], Message], say: Callable[[str], None]
@@ -89,7 +89,7 @@ class Sending:
             await trio.lowlevel.checkpoint()
 
         def on_outcome(outcome: SendResult | RmqError) -> None:
-            self._settled(number, outcome)
+            self._completed(number, outcome)
 
         try:
             if line is None:
@@ -111,7 +111,7 @@ class Sending:
             self._under_way += 1
             self._check()
 
-    def _settled(self, number: int, outcome: SendResult | RmqError) -> None:
+    def _completed(self, number: int, outcome: SendResult | RmqError) -> None:
         self._under_way -= 1
         if isinstance(outcome, RmqError):
             self._not_stored(number, outcome)
@@ -149,7 +149,7 @@ async def produce(
     message_of: Callable[[bytes], Message],
     lines: AsyncGenerator[list[bytes | None], None],
 ) -> int:
-    """Send everything, say what came of it, and return the exit code."""
+    """Send everything, print the result, and return the exit code."""
     progress = Progress("messages stored")
     signals_seen = 0
     sending: Sending | None = None
@@ -168,7 +168,7 @@ async def produce(
             nursery.start_soon(stop_on_signal)
             with working:
                 async with open_producer(config, GROUP, pending_max=2 * PENDING_MAX) as producer:
-                    # There is no use in reading anything before somebody can take it.
+                    # Nothing is read before a broker can be reached.
                     await producer.prepare(topic)
                     sending = Sending(producer, message_of, progress.say)
                     nursery.start_soon(progress.run, sending.count)
@@ -188,7 +188,7 @@ async def produce(
 
 
 def _tell(sending: Sending, progress: Progress) -> None:
-    """Say in the end what was stored: always if something was not, else to a terminal only."""
+    """Print what was stored: always if a message was not, else to a terminal only."""
     unknown = sending.lines - sending.stored - sending.failed
     text = f"{sending.stored} of {sending.lines} messages stored"
     if sending.not_ok:
@@ -196,7 +196,7 @@ def _tell(sending: Sending, progress: Progress) -> None:
     if sending.failed > TOLD_MAX:
         text += f", {sending.failed} not"
     if unknown:
-        text += f", of {unknown} nobody knows"
+        text += f", of {unknown} it is not known"
     if sending.is_hopeless:
         text += f"; gave up after {FAILURES_MAX} in a row were not"
     if sending.failed or unknown:

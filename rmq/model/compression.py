@@ -1,7 +1,7 @@
 """Compressed bodies: how they are marked, and how they are read. Pure.
 
 Producers compress long bodies, brokers store them as they come, consumers inflate them. Stock
-producers use zlib unless they are told otherwise; it is all that is known here without help.
+producers use zlib by default; other kinds need `use_decompressor`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""In-sync records: by what rule a master answers SEND_OK, stored where it outlives the master.
+"""In-sync records: by what rule a master answers SEND_OK, stored where it survives the loss of the
+master.
 
 A record says: from now on the master of this epoch answers SEND_OK by itself (async), or when
 `needed` of `members` hold the message (sync). The master keeps it on nameservers, on its slaves and
 on its own disk (`record_keeper`), and relies on nothing that is not recorded. So a slave that is to
-be promoted can find out whether it holds all that was answered, also if it was cut off when the
+be promoted can find out whether it holds all acknowledged messages, also if it was cut off when the
 rule changed (`promotion`).
 
 A member is a store in one incarnation: a slave that was stopped without saving its log, or whose
@@ -60,7 +61,7 @@ class InSyncRecord(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...] = ()
     """In order; none of an async master."""
     nameservers: tuple[str, ...] = ()
-    """Who else keeps the record."""
+    """Addresses of the nameservers that keep the record, too."""
     rivals: tuple[str, ...] = ()
     """Without nameservers: members of earlier records that may not have heard of this one, and can
     be promoted by those."""

@@ -6,7 +6,7 @@ find index slots by it and send it in subscriptions. `hash_map_order` is the ord
 and of ext fields on the wire. `double_text` is `Double.toString`.
 
 Not known here: buckets that Java turned into trees (nine or more keys in one bucket of a table of
-64 or more). They are given in insertion order, which Java does not promise for them; it takes
+64 or more). They are given in insertion order, which Java does not guarantee for them; it takes
 deliberately colliding names to get there.
 """
 
@@ -113,7 +113,7 @@ def _crowded_table_size(hashes: list[int]) -> int:
     for count, code in enumerate(hashes, 1):
         bucket = code & size - 1
         lengths[bucket] += 1
-        # The crowded bucket is looked at first, and a table it doubled is rarely full as well.
+        # The crowded bucket is checked first, and a table it doubled is rarely full as well.
         if lengths[bucket] <= _MAX_BUCKET_LENGTH and count <= size * 3 // 4:
             continue
         size *= 2

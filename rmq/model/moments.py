@@ -1,4 +1,4 @@
-"""A moment as people write it on a command line."""
+"""Moments as they are written on a command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a broker that is no master says who is, when it refuses a message.
+"""How a broker that is not the master names the master when it refuses a message.
 
 The answer (code 14, SERVICE_NOT_AVAILABLE) has a header field of ours beside those of RocketMQ
-4.9.8. Stock clients look at code and remark of such an answer only, and ignore fields that they do
+4.9.8. Stock clients read only code and remark of such an answer, and ignore fields that they do
 not know.
 """
 

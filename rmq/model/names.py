@@ -11,9 +11,9 @@ RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
-"""The topic whose settings others get that a send creates."""
+"""The topic whose settings are the template of topics that a send creates."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-"""Where delayed messages rest, one queue per level; its queue entries tell when a message is due
+"""Where delayed messages wait, one queue per level; its queue entries tell when a message is due
 instead of its tag.
 """
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -23,7 +23,7 @@ BENCHMARK_TOPIC: Final = "BenchmarkTest"
 SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TRANSACTION_CHECK_MAX_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
-"""Where half messages end whose producer never said what became of them."""
+"""Gets half messages whose producer never committed or rolled them back."""
 
 ALWAYS_SYSTEM_TOPICS: Final = frozenset(
     {
@@ -38,7 +38,7 @@ ALWAYS_SYSTEM_TOPICS: Final = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
-"""What is a system topic on every broker; each adds those named after it and its cluster."""
+"""System topics of every broker; each adds those named after itself and its cluster."""
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"

@@ -4,7 +4,7 @@ Reading follows RocketMQ 4.9.8 MessageDecoder: a pair needs a name and a value, 
 it is dropped; the last of several pairs with one name counts; a trailing 0x02, which older writers
 left, means nothing. Bytes that are not UTF-8 read as U+FFFD, as many of them as Java makes.
 
-A `PropertyFinder` reads one property without parsing the rest: dispatch looks at three of them per
+A `PropertyFinder` reads one property without parsing the rest: dispatch reads three of them per
 message.
 """
 

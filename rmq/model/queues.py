@@ -8,7 +8,7 @@ import msgspec
 
 
 class MessageQueue(msgspec.Struct, frozen=True, kw_only=True, order=True, rename="camel"):
-    """One numbered lane of a topic on one broker group.
+    """One numbered queue of a topic, on the brokers of one name.
 
     Queues sort by topic, then broker name, then number, because every member of a consumer group
     must deal the same queues out in the same order.

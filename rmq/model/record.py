@@ -1,8 +1,8 @@
 """One message as it lies in the CommitLog: encoding, checking and decoding.
 
 `NewMessage` is what a caller hands in, `StoredRecord` what a reader gets back. `read_head` is the
-cheap look that dispatch and recovery take at every record; it verifies what can be verified without
-knowing the rest of the store, and raises `BadRecordError` with the reason.
+cheap check that dispatch and recovery make of every record; it verifies what can be verified
+without knowing the rest of the store, and raises `BadRecordError` with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How numbers are put into words for people: sizes, times, counts. Pure."""
+"""Readable text for numbers: sizes, times, counts. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def size_text(size: int) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return a length of time as people say it: `0.2 s`, `3 min 5 s`, `2 h 10 min`, `4 d 3 h`."""
+    """Return a length of time as readable text: `0.2 s`, `3 min 5 s`, `2 h 10 min`, `4 d 3 h`."""
     if not math.isfinite(seconds):
         return "never"
     if seconds < 59.95:
@@ -36,7 +36,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def ms_text(ms: int) -> str:
-    """Return a number of milliseconds as people say it; a negative one means never."""
+    """Return milliseconds as readable text; a negative number means never."""
     return seconds_text(math.inf if ms < 0 else ms / 1000)
 
 

@@ -26,7 +26,7 @@ class Wakings:
 
 @final
 class Awaited(Generic[T]):
-    """Call it with the outcome, once; whoever asked for that may sleep until then."""
+    """Call it with the outcome, once; the task that waits for it may sleep until then."""
 
     __slots__ = ("_task", "_wakings", "outcome")
 
@@ -44,7 +44,7 @@ class Awaited(Generic[T]):
     def sleep(self, give_up: Callable[[], None]) -> Awaitable[object]:
         """Sleep until the outcome is there; `give_up` is called if that is cancelled.
 
-        Whoever slept has to say `woke` then.
+        The task that slept has to call `woke` then.
         """
         self._task = trio.lowlevel.current_task()
 
@@ -84,8 +84,8 @@ class Waiter(Generic[T]):
     async def wait(self) -> T:
         """Return the result, or raise the error, when it is there."""
         if self._outcome is not None:
-            # No full checkpoint: whoever waits for thousands of sends in turn finds most of them
-            # done.
+            # No full checkpoint: a task that waits for thousands of sends in turn finds most of
+            # them done.
             await trio.lowlevel.checkpoint_if_cancelled()
         else:
             task = trio.lowlevel.current_task()

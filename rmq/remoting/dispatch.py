@@ -9,10 +9,10 @@ There are three kinds of handler, all of them given a `Request` and all of them 
   return one response header per request, which is the fastest way to answer.
 - `add_async`: a coroutine that may wait. Runs in a worker task of its group.
 
-A handler that cannot answer yet calls `request.defer()` and keeps the request; whoever completes
-the work calls `reply` later, from any task, and all answers given in one step of the scheduler
-leave in one write per connection. A handler that neither answers nor defers sends nothing, as some
-requests demand.
+A handler that cannot answer yet calls `request.defer()` and keeps the request; the code that
+completes the work calls `reply` later, from any task, and all answers given in one step of the
+scheduler leave in one write per connection. A handler that neither answers nor defers sends
+nothing, as some requests demand.
 
 Bounds are those of the groups (`rmq.remoting.groups`) that codes belong to.
 """

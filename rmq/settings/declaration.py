@@ -2,7 +2,8 @@
 
 A declaration carries its own line of the settings table: the key in the settings file, the default,
 what it means and when a new value counts. `attributes` finds the declarations of a class again,
-`read_attributes` makes the attributes of values. Brokers, stores and nameservers declare so.
+`read_attributes` makes the attributes of values. Brokers, stores and nameservers declare their
+settings this way.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def setting(
 ) -> T:
     """Declare an attribute of a dataclass; `unread` is what `read` made the default of.
 
-    Without a section it is in that which `attributes` is told.
+    Without a section it is in the one given to `attributes`.
     """
     declared = Setting(
         key=key,
@@ -87,7 +88,7 @@ def required_setting(
     default_text: str,
     important: bool = False,
 ) -> T:
-    """Declare an attribute that has a default in files only: who makes the object gives it."""
+    """Declare an attribute that has a default in files only; the constructor requires it."""
     declared = Setting(
         key=key,
         default=unread,

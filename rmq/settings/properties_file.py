@@ -1,4 +1,4 @@
-r"""Text in the form of `java.util.Properties`: read, and changed without losing what people wrote.
+r"""Text in the form of `java.util.Properties`: read, and changed with all comments kept.
 
 Blank lines and lines that begin with `#` or `!` are skipped, a key ends at the first `=`, `:` or
 blank, a line that ends in a backslash goes on in the next one without its leading blanks, `\t`,

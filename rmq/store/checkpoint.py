@@ -1,4 +1,4 @@
-"""The two small files that say from where a recovery begins.
+"""The two small files that say where a recovery begins.
 
 `Checkpoint` is RocketMQ's: three store times, from which a stock broker (and ours, on a store a
 stock broker wrote) finds the segment to begin with. It lives in a mapping: a crash of the process
@@ -41,7 +41,7 @@ _MIN_TIME_MARGIN_MS: Final = 3000
 
 
 class CheckpointTimes(NamedTuple):
-    """Store times of the newest records whose traces are on disk."""
+    """Store times of the newest records that are on disk in the log, the queues and the index."""
 
     physical_ms: int
     queues_ms: int
@@ -125,7 +125,7 @@ class RecoveryPoints:
         return self._points[0][1] if self._is_mixed(times) else None
 
     def _is_mixed(self, times: CheckpointTimes) -> bool:
-        """Tell whether every byte of some times is one of a point's."""
+        """Tell whether each byte of some times is that of a point's times at the same place."""
         known = [CHECKPOINT_TIMES.pack(*point.times) for _, point in self._points]
         if self._sequence == 1:
             known.append(bytes(CHECKPOINT_TIMES.size))
@@ -153,7 +153,7 @@ class RecoveryPoints:
             return False
 
     def mark_live(self, flushed: PhysicalOffset, *, is_raw: bool) -> None:
-        """Tell readers in other processes up to where the log is on disk."""
+        """Tell readers in other processes up to which offset the log is on disk."""
         # With SYNC_FLUSH this happens for every sync: construct would take as long as ten sends.
         buffer, values_at = self._file.buffer, LIVE_MARK_AT + len(LIVE_MARK_MAGIC)
         LIVE_MARK_VALUES.pack_into(buffer, values_at, flushed, is_raw)

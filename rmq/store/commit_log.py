@@ -5,13 +5,13 @@ bytes, and readers take views out of it. Three watermarks, `flushed <= readable 
 order is asserted wherever one of them moves:
 
     written    where the next byte goes
-    readable   up to where readers may look; behind `written` only while a transient pool is in use
-    flushed    up to where everything is known to be on disk
+    readable   readers may read below it; less than `written` only while a transient pool is in use
+    flushed    everything below it is known to be on disk
 
 A segment's room on disk is reserved when it is created, so that a full disk is an error here and
-not the end of the process. The next segment is made ahead of need by whoever calls `create_spare`,
-and pages are brought in ahead of the writer by whoever acts on `touch_wanted`; without either, the
-same happens when it is due.
+not the end of the process. The next segment is made ahead of need if a task calls `create_spare`,
+and pages are brought in ahead of the writer if a task acts on `touch_wanted`; without such tasks,
+an append does both when it needs them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class LogReads(Protocol):
-    """The log as others than the store see it: marks that move, and bytes that stay."""
+    """The log as the rest of a broker sees it: watermarks, and bytes that never change."""
 
     @property
     def segments(self) -> Segments: ...
@@ -95,7 +95,7 @@ class CommitLog:
         self._touched = 0
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Go on with other settings; sizes and paths stay."""
+        """Use other settings from now on; sizes and paths stay."""
         self._config = config
 
     @property
@@ -132,7 +132,7 @@ class CommitLog:
                 position += len(part)
             return
         segment.file.write_at(position, parts)
-        # Such data brings its own pages in.
+        # Writing it brings in the pages it needs.
         stop = position + sum(map(len, parts))
         self._touched = max(self._touched, stop + TOUCH_LEAD_BYTES + 1)
 
@@ -143,7 +143,7 @@ class CommitLog:
         """
         room = self.room()
         next_first = self.written + room
-        # A thread that is making it is waited for: that is as fast as making another one would be.
+        # If a thread is making it, wait for that: making another one would take as long.
         with self._spare_guard:
             segment = self._take_spare(next_first) or self._create(next_first)
             if room >= BLANK_BYTES:
@@ -181,8 +181,8 @@ class CommitLog:
             room = self.room()
         position = self.written - self.segment_first
         if position + size_max > self._touched and size_max >= RAW_TOUCH_MIN_BYTES:
-            # A slave that catches up is faster than who brings pages in ahead of it; one by one
-            # they cost half of its time.
+            # A slave that catches up is faster than the task that brings pages in ahead of it; page
+            # faults one by one cost half of its time.
             self._touch_inline(position)
         return self.buffer[position : position + min(size_max, room)]
 
@@ -194,7 +194,7 @@ class CommitLog:
             self._touched = max(self._touched, stop)
 
     def raw_written(self, size: int) -> None:
-        """Note that so many bytes are written where `raw_room` said."""
+        """Note that `size` bytes are written where `raw_room` said."""
         assert 0 <= size <= self.room(), (size, self.room())
         self.advance(self.written - self.segment_first + size)
 
@@ -284,7 +284,7 @@ class CommitLog:
         return segment.file, start, stop
 
     def attention_at(self) -> PhysicalOffset:
-        """Return the offset from which on there is something to touch or to make ahead."""
+        """Return the value of `written` at which pages or the next segment are due."""
         segment = self.segments.last
         if segment is None:
             return self.written
@@ -397,7 +397,8 @@ class CommitLog:
         position = end - last.first
         if position < last.size:
             if clear:
-                # Not worth a look first: room that was reserved and never written is read, too.
+                # Not checked first: that would also read the room that was reserved and never
+                # written.
                 last.file.clear_from(position)
             last.reserved = position
             last.reserve(last.size, last.size)

@@ -70,7 +70,7 @@ def _share(percent: int) -> float:
 
 
 def used_space_share(percent: int) -> float:
-    """`diskMaxUsedSpaceRatio` as it counts: from 10 to 95 percent."""
+    """`diskMaxUsedSpaceRatio`, limited to 10 to 95 percent."""
     return max(10, min(percent, 95)) / 100
 
 
@@ -169,15 +169,15 @@ class StoreConfig:
     recovery_point_bytes: int = setting(
         "recoveryPointBytes",
         128 * MIB,
-        "After so many bytes of log the queues and the index are synced, too; bounds what is read "
+        "Bytes of log after which the queues and the index are synced, too; bounds what is read "
         "again after a crash.",
         NOW,
         section="rmq",
         minimum=1,
     )
-    """Less makes recovery faster and writes the slots of the index more often. It stands in for
-    `flushIntervalConsumeQueue` and its kin: what queues hold is in the log, too, and needs no flush
-    of its own between two points.
+    """Less makes recovery faster and writes the slots of the index more often. It replaces
+    `flushIntervalConsumeQueue` and similar settings: what queues contain is in the log, too, and
+    needs no flush of its own between two points.
     """
     recovery_point_interval_ms: int = setting(
         "recoveryPointInterval",
@@ -274,7 +274,7 @@ class StoreConfig:
     clean_interval_ms: int = setting(
         "cleanResourceInterval",
         10_000,
-        "Milliseconds between two looks for what can be deleted.",
+        "Milliseconds between two checks for files that can be deleted.",
         NOW,
         minimum=1,
     )

@@ -35,12 +35,12 @@ _read_entry = QUEUE_ENTRY.unpack_from
 
 
 class PutOutcome(enum.Enum):
-    """What became of an entry that was offered."""
+    """What `put` did with an entry."""
 
     PUT = "put"
     KNOWN = "known"
     GAP = "gap"
-    """Entries before it are missing; it was not put."""
+    """Entries before it are missing; it was not added."""
 
 
 class ConsumeQueue:
@@ -65,7 +65,7 @@ class ConsumeQueue:
         """The end of the last record that has an entry."""
         self.is_dirty = False
         self.is_watched = False
-        """Whether `StoreListener.dispatched` is told of its new entries."""
+        """Whether `StoreListener.dispatched` is called for its new entries."""
         self.segments = Segments(storage, [directory], segment_bytes)
         self._storage = storage
         self._directory = directory
@@ -99,7 +99,7 @@ class ConsumeQueue:
         return PutOutcome.PUT
 
     def put_after_gap(self, physical: PhysicalOffset, size: int, tags_code: int) -> None:
-        """Add an entry although some before it are missing: it takes the place of the first.
+        """Add an entry although some before it are missing: it goes where they begin.
 
         So does a stock broker. Its queue offset then differs from the one in the record.
         """
@@ -202,7 +202,7 @@ class ConsumeQueue:
 
         An exact hit if there is one; otherwise the nearer neighbour, the earlier of two equally
         near. `store_ms_at` gives the store time of the record at (physical offset, size). Where a
-        stock broker picks the segment to search by the time of its file, this looks at the records:
+        stock broker picks the segment to search by the time of its file, this reads the records:
         the file's time is lost when a store is copied.
         """
         segment = self._segment_by_time(timestamp_ms, log_min, store_ms_at)
@@ -302,7 +302,7 @@ class ConsumeQueue:
     def end_below(self, physical: PhysicalOffset) -> QueueOffset:
         """Return the queue offset behind the last entry of a record that begins below `physical`.
 
-        That is where `recover_to` lets the queue end.
+        `recover_to` ends the queue there.
         """
         for segment in reversed(list(self.segments)):
             count = _entries_below(segment, physical)
@@ -313,9 +313,9 @@ class ConsumeQueue:
     def step_back(
         self, physical: PhysicalOffset, is_true: Callable[[QueueOffset, PhysicalOffset, int], bool]
     ) -> None:
-        """Find the end again by looking at every entry: they ascend, and stay below `physical`.
+        """Find the end again by reading every entry: they ascend, and stay below `physical`.
 
-        Then forget entries at the end until one is true, by its queue offset, physical and size.
+        Then drop entries at the end until one is right, by its queue offset, physical and size.
         """
         end = min(self._end_of_row(physical), self.next_offset)
         while end > self.segments.first // QUEUE_ENTRY_BYTES:
@@ -341,7 +341,7 @@ class ConsumeQueue:
         return QueueOffset(self.segments.end // QUEUE_ENTRY_BYTES)
 
     def truncate(self, physical: PhysicalOffset) -> None:
-        """Forget the entries of records at or behind `physical`."""
+        """Drop the entries of records at or behind `physical`."""
         end = self.next_offset
         while end > self.segments.first // QUEUE_ENTRY_BYTES:
             last = QueueOffset(end - 1)
@@ -412,7 +412,7 @@ class ConsumeQueue:
         self.min_offset = QueueOffset(0)
 
     def delete(self) -> None:
-        """Remove the queue's files and its directory, unless others have theirs there."""
+        """Remove the queue's files, and its directory unless it contains other files."""
         self.clear()
         if not self._storage.names(self._directory):
             self._storage.delete(self._directory)

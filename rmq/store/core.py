@@ -1,9 +1,9 @@
 """The whole store without tasks: files, logs, dispatch, recovery, retention, composed.
 
-`StoreCore` does what it is told, at once, in the caller's thread. What has to happen by itself
-(flushing, recovery points, expiry, segments made ahead) is offered as steps: `plan_*` says what to
-do, the blocking part of a plan may run in a thread, and `finish_*` takes the result. `store.py`
-drives them with trio; tests drive them by hand.
+Every call of `StoreCore` does its work at once, in the caller's thread. What has to happen by
+itself (flushing, recovery points, expiry, segments made ahead) is offered as steps: `plan_*` says
+what to do, the blocking part of a plan may run in a thread, and `finish_*` takes the result.
+`store.py` drives them with trio; tests drive them by hand.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Refusal(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatistics:
-    """Where a store stands."""
+    """The watermarks and other state of a store at one moment."""
 
     min_offset: PhysicalOffset
     written: PhysicalOffset
@@ -121,8 +121,8 @@ class StoreCore:
         on_progress: Callable[[Progress], None] | None = None,
         on_cut: Callable[[StoreCore], None] | None = None,
     ) -> None:
-        """`on_cut` is called when the log was cut or dropped, with what is left of it: whoever
-        knows of places in it goes back, durably. It may be called again after a crash.
+        """`on_cut` is called when the log was cut or dropped, with what is left of it: it must set
+        everything that refers to later offsets back, durably. It may be called again after a crash.
         """
         self.config = config
         self.storage: Storage = storage if storage is not None else DiskStorage()
@@ -180,7 +180,7 @@ class StoreCore:
             raise
 
     def listen(self, listener: StoreListener) -> None:
-        """Tell a broker what happens here from now on (`MessageStore.listen`)."""
+        """Call a broker's listener from now on (`MessageStore.listen`)."""
         self.dispatcher.on_dispatched = listener.dispatched
         self.dispatcher.on_read_back = listener.copied
         self.keeps_from = listener.needed_from
@@ -277,7 +277,7 @@ class StoreCore:
         self._save_point_now()
         return cut
 
-    def settle_tail(self) -> int:
+    def trim_tail(self) -> int:
         """Make the log of a slave one that messages can be appended to; return what is cut off.
 
         Everything in it is dispatched, the beginning of a record of which no more came is set to
@@ -340,7 +340,7 @@ class StoreCore:
                 # First of all: what follows may fail, and the log is what counts.
                 self.flush()
                 self.log.discard_spare()
-                # Who closes a store cleanly leaves nothing for the next start to dispatch.
+                # A clean stop leaves nothing for the next start to dispatch.
                 self.dispatcher.bound = None
                 while self.dispatcher.catch_up():
                     pass
@@ -358,7 +358,7 @@ class StoreCore:
             self.release()
 
     def release(self) -> None:
-        """Let go of all files and the lock without flushing, as a killed process would."""
+        """Close all files and release the lock without flushing, as if the process was killed."""
         self._refusals.add(Refusal.CLOSED)
         self.log.close()
         self.queues.close()
@@ -393,10 +393,10 @@ class StoreCore:
         return StoreUnavailableError(f"{refusal.value}: {cause}", hint=cause.hint)
 
     def fail(self, error: StorageError) -> None:
-        """Take no more messages: what the disk holds is not known any longer.
+        """Take no more messages: what is on disk is not known any longer.
 
-        After a failed sync the kernel may forget which pages were lost, so that trying again would
-        only pretend.
+        After a failed sync the kernel may forget which pages were lost, so that a second attempt
+        would report success wrongly.
         """
         if self._failure is None:
             self._failure = error
@@ -404,7 +404,7 @@ class StoreCore:
             _log.critical("the store takes no more messages: %s; %s", error, error.hint or "")
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Go on with other settings; raise `ConfigError` if one of them describes the files."""
+        """Use other settings; raise `ConfigError` if one of them describes the files."""
         for name, key in FIXED_SETTINGS.items():
             if getattr(config, name) != getattr(self.config, name):
                 raise ConfigError(key, "cannot change while the store is open")
@@ -431,7 +431,7 @@ class StoreCore:
             self._refusals.discard(Refusal.DISK_FULL)
 
     def _check_marks(self) -> None:
-        """Assert how the marks stand to each other, where several of them have moved."""
+        """Assert the order of the watermarks, after several of them have moved."""
         log, dispatcher, point = self.log, self.dispatcher, self._recovery_point
         assert log.flushed <= log.readable, f"flushed {log.flushed} <= readable {log.readable}"
         assert log.readable <= log.written, f"readable {log.readable} <= written {log.written}"
@@ -480,7 +480,7 @@ class StoreCore:
         return self.appender.append_entries(shared, entries, self.now_ms())
 
     def append_raw(self, offset: PhysicalOffset, data: bytes | memoryview) -> None:
-        """Add bytes of the master's log; `dispatcher.catch_up` makes them messages."""
+        """Add bytes of the master's log; `dispatcher.catch_up` dispatches them."""
         if self._is_raw and len(self.log.segments) and self.refusal is None:
             # The usual case, without detours: this runs for every frame.
             self.log.append_raw(offset, data)
@@ -590,7 +590,7 @@ class StoreCore:
     # --- retention -------------------------------------------------------------------------
 
     def plan_expiry(self, local_hour: int) -> ExpiryPlan:
-        """Decide what goes, and whether there is room for more; the log forgets it at once."""
+        """Choose segments to delete and check the room on disk; the log drops them at once."""
         storage, log = self.storage, self.log
         ages = [
             SegmentAge(PhysicalOffset(segment.first), storage.modified_ms(segment.path))
@@ -607,10 +607,10 @@ class StoreCore:
             log.segments.directories[place] for place in decision.full_log_paths
         )
         self.set_disk_full(decision.disk_full)
-        # What could not be deleted before goes first: a gap behind it would be a damaged store.
-        # Until then nothing else goes.
+        # Files that could not be deleted before come first: a gap behind them would be a damaged
+        # store. Until they are gone nothing else is deleted.
         gone = [segment for segment in self._expired if not segment.is_gone]
-        # What a recovery would read stays, whatever the disk says.
+        # What a recovery would read stays, however full the disk is.
         kept_from = min(log.flushed, self.dispatcher.dispatched, self._recovery_point)
         if self.keeps_from is not None and not decision.clean_immediately:
             kept_from = min(kept_from, self.keeps_from())
@@ -684,17 +684,17 @@ class StoreCore:
     # --- recovery points -------------------------------------------------------------------
 
     def is_point_due(self) -> bool:
-        """Tell whether so much was written since the last point that another one is due."""
+        """Tell whether enough was written since the last point for another one."""
         return self.dispatcher.dispatched - self._recovery_point >= self.config.recovery_point_bytes
 
     def plan_point(self) -> PointPlan | None:
-        """Return what to sync for a recovery point at what is dispatched now; None if it is one."""
+        """Plan a recovery point at `dispatched`; None if the last point is already there."""
         dispatched = self.dispatcher.dispatched
         if dispatched == self._recovery_point or self.dispatcher.error is not None:
             return None
         directories: list[Path] = []
         if self._unfinished_point is not None:
-            # It was given up, as a stop does: what it would have synced is still to do.
+            # The last plan was given up, as a stop does: what it would have synced is still to do.
             directories += self._unfinished_point.directories
             self.queues.dirty += [
                 queue

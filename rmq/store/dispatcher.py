@@ -5,7 +5,7 @@ just written, and `catch_up` reads them back from the log: on a slave, after a f
 recovery. Both give the same bytes, because both hand over what the log says and nothing else.
 
 The watermark `dispatched` moves record by record, so that after an error the rest is done later. It
-never passes the log's `readable`; only a recovery, which finds out where the log ends, looks ahead.
+never passes the log's `readable`; only a recovery, which finds out where the log ends, reads ahead.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rmq.store.queue_table import QueueTable
 
 CATCH_UP_STEP_BYTES: Final = 128 * 1024
-"""So much takes a few milliseconds, in which a slave takes nothing else in."""
+"""Bytes per step: a few milliseconds, in which a slave receives nothing else."""
 _SCAN_BATCH: Final = 256
 
 _TAGS: Final = b"TAGS\x01"
@@ -66,7 +66,7 @@ time and encoded properties. A plain tuple, because one is made for every messag
 
 
 class Dispatched(NamedTuple):
-    """What became of a record, for those who wait for messages."""
+    """A record that got its entry in a queue, as `StoreListener.dispatched` gets it."""
 
     topic: str
     queue_id: int
@@ -128,7 +128,7 @@ class Dispatcher:
         return self._commit_log.readable - self.dispatched
 
     def marks(self) -> str:
-        """Return how the marks should stand to each other, with their numbers, for an assert."""
+        """Return the order that the watermarks should have, with their values, for an assert."""
         return f"dispatched {self.dispatched} <= readable {self._commit_log.readable}"
 
     def dispatch(self, records: Sequence[WrittenRecord]) -> None:
@@ -201,7 +201,7 @@ class Dispatcher:
         finally:
             if index is not None and done:
                 # All keys of these records at once; should that fail, all of it is done again, and
-                # what is there already is passed over.
+                # what is there already is skipped.
                 count, done = done, 0
                 index.put_records(keyed, records[count - 1][1])
                 done = count
@@ -223,7 +223,7 @@ class Dispatcher:
         if queue.is_schedule:
             tags_code = self._schedule_code(properties, store_ms, tags_code)
         # What is dispatched may be far behind what is appended, and of a topic deleted in between:
-        # where an end moves here, what new messages get is not to move with it.
+        # moving the end of the queue here must not move the offset that new messages get.
         assigned = queue.assigned
         if queue_offset == 0 and queue.next_offset and physical >= queue.max_physical:
             # Offsets count from 0 once only, so the topic was deleted before this record, and made

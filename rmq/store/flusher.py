@@ -1,11 +1,11 @@
-"""Flushing: one task syncs the log, and everyone who waits for it is answered together.
+"""Flushing: one task syncs the log, and all waiting calls are answered together.
 
-The log is synced as soon as someone waits, which with SYNC_FLUSH every append does; all who come
-while the disk works share the next sync (group commit). What nobody waits for is synced at
+The log is synced as soon as a call waits, which with SYNC_FLUSH every append does; all that come
+while the disk works share the next sync (group commit). What no call waits for is synced at
 intervals, when enough pages have gathered or enough time has passed. Each wait has its own
 deadline, which passes also while a sync hangs.
 
-A failed sync ends flushing for good: `StoreCore.fail` says why, and all who wait are told.
+A failed sync ends flushing for good: `StoreCore.fail` says why, and all waits end with FAILED.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FlushOutcome(enum.Enum):
 
 
 class FlushWait:
-    """One who waits for the disk."""
+    """One call that waits for the disk."""
 
     __slots__ = ("_callback",)
 
@@ -54,7 +54,7 @@ class Flusher:
         self._limiter = limiter
         self._waits: WatermarkWaits[FlushWait] = WatermarkWaits()
         self._wanted = trio.Event()
-        self._someone_waits = trio.Event()
+        self._wait_added = trio.Event()
         self._deadline_scope = trio.CancelScope()
         self._syncs = 0
         self._has_ended = False
@@ -66,7 +66,7 @@ class Flusher:
 
     @property
     def waiting(self) -> int:
-        """How many wait for the disk now."""
+        """How many calls wait for the disk now."""
         return len(self._waits)
 
     # --- waiting ---------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Flusher:
         self._waits.add(offset, deadline, wait)
         if deadline < self._deadline_scope.deadline:
             self._deadline_scope.deadline = deadline
-        self._someone_waits.set()
+        self._wait_added.set()
         self._wanted.set()
         return wait
 
@@ -126,7 +126,7 @@ class Flusher:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._expire_waits)
             nursery.start_soon(self._flush_on_demand)
-            # With SYNC_FLUSH too: what nobody waits for must not stay in memory for long.
+            # With SYNC_FLUSH too: what no call waits for must not stay in memory for long.
             nursery.start_soon(self._flush_at_intervals)
 
     async def _flush_on_demand(self) -> None:
@@ -151,7 +151,7 @@ class Flusher:
                 last_thorough = now
 
     async def flush(self) -> None:
-        """Sync what is readable now and answer those who waited for it."""
+        """Sync what is readable now and answer the calls that waited for it."""
         core = self._core
         plan = core.plan_flush() if core.failure is None else None
         if plan is not None:
@@ -161,8 +161,8 @@ class Flusher:
             except StorageError as exc:
                 core.fail(exc)
         if core.failure is not None:
-            # Also if it was another sync that failed while this one ended well: the system tells of
-            # lost pages once, so that who asks later learns nothing.
+            # Also if it was another sync that failed while this one ended well: the system reports
+            # lost pages once, so that a later sync succeeds without them.
             self.fail_waits()
             return
         if plan is not None:
@@ -170,17 +170,17 @@ class Flusher:
         self.answer_waits()
 
     def answer_waits(self) -> None:
-        """Answer those whose offset is on disk by now."""
+        """Answer the waits whose offset is on disk by now."""
         for wait in self._waits.advance(self._core.log.flushed):
             wait.end(FlushOutcome.FLUSHED)
 
     def fail_waits(self) -> None:
-        """Tell all who wait that what they wait for will not come."""
+        """End all waits with FAILED."""
         for wait in self._waits.fail_all():
             wait.end(FlushOutcome.FAILED)
 
     def end(self) -> None:
-        """Answer all who still wait when there will be no more flushes."""
+        """Answer the waits that are left when there will be no more flushes."""
         self._has_ended = True
         self.answer_waits()
         self.fail_waits()
@@ -189,8 +189,8 @@ class Flusher:
         while True:
             deadline = self._waits.next_deadline()
             if deadline is None:
-                self._someone_waits = trio.Event()
-                await self._someone_waits.wait()
+                self._wait_added = trio.Event()
+                await self._wait_added.wait()
                 continue
             with trio.CancelScope(deadline=deadline) as self._deadline_scope:
                 await trio.sleep_forever()

@@ -3,7 +3,7 @@
 An `IndexFile` is a hash table on disk: a header, a table of slots, and entries in the order they
 were added, each linked to the previous one of its slot. `Index` is the run of them, oldest first,
 of which only the last is written. The rules are those of RocketMQ 4.9.8 IndexFile and IndexService.
-Keys that collide are not told apart here: who asks compares the record.
+Keys with the same hash are not told apart here: the caller compares the record.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 NAME_DIGITS: Final = 17
 PUBLISH_EVERY: Final = 64
-"""After so many entries the header is written, and at every flush. It serves readers in other
-processes; after a crash the recovery point tells what the file holds.
+"""The header is written after this many entries, and at every flush. It serves readers in other
+processes; after a crash the recovery point says what the file contains.
 """
 _RESERVE_STEP_BYTES: Final = 1024 * 1024
 _SECONDS_MAX: Final = 0x7FFFFFFF
@@ -239,7 +239,7 @@ class IndexFile:
         if low == 1:
             return NO_INDEX_STATE
         start, stop = (self.entries_at + n * INDEX_ENTRY_BYTES for n in (low, self.count))
-        # Who found a slot empty has no link, and no one else.
+        # Only an entry that was the first of its slot has no link.
         slots_later = sum(
             not previous for _, _, _, previous in INDEX_ENTRY.iter_unpack(self.buffer[start:stop])
         )

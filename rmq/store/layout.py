@@ -9,7 +9,7 @@ records of the CommitLog are declared in `rmq.model.record_layout`.
     IndexHeader     the start of an IndexFile, followed by slots (i32) and entries
     IndexEntry      one key of one message, linked to the previous one of its slot
     Checkpoint      three store times, from which a stock recovery decides where to begin
-    RecoveryPoint   up to where everything is on disk, from which our recovery begins
+    RecoveryPoint   the offset below which all is on disk: our recovery begins there
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ stock broker wrote the store since, and the point says nothing.
 LIVE_MARK_AT: Final = 2 * RECOVERY_POINT_SLOT_BYTES
 LIVE_MARK_MAGIC: Final = b"rmqlive1"
 LiveMark = Struct("magic" / Const(LIVE_MARK_MAGIC), "flushed" / Int64sb, "is_raw" / Int8sb)
-"""Behind the two slots of `recovery-point`: up to where the log of a running store is on disk, for
-readers in other processes, and whether it is written as raw bytes, as a slave does (1) or not (0).
-It is not synced: only what the slots say counts after a crash.
+"""Behind the two slots of `recovery-point`: the offset up to which the log of a running store is on
+disk, for readers in other processes, and whether it is written as raw bytes, as a slave does (1) or
+not (0). It is not synced: only what the slots say counts after a crash.
 """
 LIVE_MARK_VALUES: Final = struct_of(Struct(LiveMark.flushed, LiveMark.is_raw))
 """What follows its magic."""

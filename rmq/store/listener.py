@@ -1,4 +1,4 @@
-"""What a running store tells the broker it belongs to, and what it asks. Pure."""
+"""Callbacks through which a running store informs and asks its broker. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class StoreListener:
     dispatched: Callable[[Dispatched], None]
     """A record got an entry in a queue that is watched (`ConsumeQueue.is_watched`)."""
     copied: Callable[[int, int], None]
-    """So many records, of this size in all, were read back from the log and dispatched: a slave's,
-    or a master's own that could not be dispatched when they were appended.
+    """Called with how many records, of which size in all, were read back from the log and
+    dispatched: a slave's, or a master's own that could not be dispatched when they were appended.
     """
     needed_from: Callable[[], PhysicalOffset]
-    """Return the offset from which on the log is still needed elsewhere, its end if it is not.
+    """Return the offset from which on slaves still need the log, its end if none does.
 
     Nothing behind it expires, unless the disk is so full that segments go before their time.
     """

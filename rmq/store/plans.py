@@ -1,7 +1,7 @@
 """What blocks, cut out of the store so that a thread can do it: syncs, and deletions of files.
 
-`StoreCore` makes a plan of what is to be done at one moment, `run` does it, and `StoreCore` takes
-note. A plan holds everything it needs: the store may go on meanwhile.
+`StoreCore` plans the work of one moment, `run` does it, and `StoreCore` applies the result. A plan
+contains everything it needs: the store may change meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FlushPlan:
     store_ms: int
     segments: tuple[Segment, ...]
     sync_errors: list[StorageError]
-    """Shared by all plans: the system tells of an error once, and then the next sync succeeds."""
+    """Shared by all plans: the system reports an error once, and then the next sync succeeds."""
     log_cuts: int
     """`CommitLog.cuts` at that time: what came in the place of what was cut is not synced."""
 

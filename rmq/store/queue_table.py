@@ -34,9 +34,9 @@ class QueueTable:
     def __init__(self, storage: Storage, directory: Path, segment_bytes: int) -> None:
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
         self.by_field: dict[tuple[bytes, int], ConsumeQueue] = {}
-        """The same by the topic as records hold it, for those who read the log."""
+        """The same by the topic as it is encoded in records, for reads of the log."""
         self.dirty: list[ConsumeQueue] = []
-        """Queues that got entries since they were last taken from here."""
+        """Queues that got entries since `take_dirty` was last called."""
         self._storage = storage
         self._directory = directory
         self._segment_bytes = segment_bytes
@@ -120,7 +120,7 @@ class QueueTable:
             self.delete_topic(topic)
 
     def mark_all_dirty(self) -> None:
-        """Let all queues be synced, because it is not known what of them is on disk."""
+        """Mark all queues as changed, because it is not known what of them is on disk."""
         for queue in self.by_key.values():
             queue.is_dirty = True
         self.dirty = list(self.by_key.values())

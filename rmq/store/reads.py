@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmq.store.queue_table import QueueTable
 
 SCAN_ENTRIES_MIN: Final = 800
-"""So many entries are looked at for one `get`, even if it wants fewer messages."""
+"""One `get` reads up to this many entries, even if it wants fewer messages."""
 
 _NOTHING: Final = memoryview(b"")
 _QUERY_ROUNDS: Final = 3
@@ -63,7 +63,7 @@ class MessageFilter(Protocol):
 
 
 class GetResult(msgspec.Struct, frozen=True):
-    """What a `get` brought."""
+    """The result of a `get`."""
 
     status: GetStatus
     next_offset: QueueOffset
@@ -77,7 +77,7 @@ class GetResult(msgspec.Struct, frozen=True):
     suggests_slave: bool = False
     """The messages are so old that they are likely on disk: a slave should serve them."""
     behind_bytes: int = 0
-    """How much of the log lies behind the last entry that was looked at."""
+    """How many bytes of the log lie behind the record of the last entry that was read."""
 
 
 class MessageReads:
@@ -101,7 +101,7 @@ class MessageReads:
         self.reconfigure(config)
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Read by other settings from now on."""
+        """Use other settings for the reads from now on."""
         self._config = config
         self._memory_bytes = int(self._memory_bytes_in_all * config.memory_ratio)
 
@@ -316,7 +316,7 @@ class MessageReads:
                         found.append(view)
             if found:
                 return found
-            # All of them were gone or others with the same hash: look at what came before.
+            # All of them were gone or others with the same hash: search earlier entries.
             first = self.record_at(offsets[0])
             if first is None or first.store_ms < begin_ms or first.store_ms >= end_ms:
                 break

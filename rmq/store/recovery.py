@@ -1,9 +1,9 @@
 """Brings the files of a store into agreement when it is opened.
 
-Two ways. With a valid recovery point (`checkpoint.RecoveryPoints`) only what came after the point
-is read: everything before it is on disk. Without one, on a store that a stock broker wrote last, it
-is done as RocketMQ 4.9.8 does: after a clean stop the last three segments are read, after a crash
-everything from the segment that the checkpoint names.
+There are two ways. With a valid recovery point (`checkpoint.RecoveryPoints`) only what came after
+the point is read: everything before it is on disk. Without one, on a store that a stock broker
+wrote last, it is done as RocketMQ 4.9.8 does: after a clean stop the last three segments are read,
+after a crash everything from the segment that the checkpoint names.
 
 Either way the log ends behind the last sound record of an unbroken row, queues and index have
 nothing beyond it, and what they lack is added. Bytes behind the end are set to zero: a stock broker
@@ -112,7 +112,7 @@ class Recovery:
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self._log_end = log_end
-        """Where the log is to end whatever follows; None where its records end."""
+        """An offset at which the log must end; None: at the end of its last sound record."""
         self._was_raw = was_raw
         self._config = config
         self._log = log
@@ -131,7 +131,7 @@ class Recovery:
         self.report = RecoveryReport(was_clean=was_clean, used_point=False)
 
     def run(self) -> RecoveryReport:
-        """Do it. All files were loaded before."""
+        """Recover the store, whose log, queues and index were loaded before."""
         started = time.monotonic()
         self._next_progress = started + _PROGRESS_INTERVAL_S
         if not len(self._log.segments):
@@ -175,7 +175,7 @@ class Recovery:
             self._index.load()
 
     def _start_empty(self) -> None:
-        """Without a log there is nothing that queues and index could tell of."""
+        """Remove queues and index if there is no log: they could only refer to an earlier one."""
         if len(self._queues) or (self._index is not None and self._index.files):
             _log.warning("there is no CommitLog: queues and index of an earlier one are removed")
         self._queues.delete_all()
@@ -209,7 +209,7 @@ class Recovery:
             self._index.delete_all()
         start = point.physical_offset
         if self._must_read_all():
-            # Neither queues nor index take a record twice: what one of them has is passed over.
+            # Neither queues nor index take a record twice: what one of them has is skipped.
             start = self._log.min_offset
         else:
             self.report.used_point = True
@@ -351,7 +351,7 @@ class Recovery:
         if not self._must_read_all():
             start = PhysicalOffset(self._crash_start().first)
         if index is not None and not self.report.was_clean:
-            # A file without entries may have some that its header does not tell of, and behind one
+            # A file without entries may have some that its header does not count, and behind one
             # that goes none can stay.
             goes = False
             for file in list(index.files):
@@ -456,7 +456,7 @@ class Recovery:
         )
 
     def _end_log(self, scan: LogScan) -> None:
-        """Make the end of the walk the end of everything."""
+        """Truncate log, queues and index to the last sound record that the walk found."""
         log, report = self._log, self.report
         end = scan.offset
         report.ended_at = end
@@ -490,13 +490,13 @@ class Recovery:
                 f"the log was on disk up to physical offset {self._known_flushed}",
             )
         if self.report.used_point and reason == NOTHING_WRITTEN:
-            # All that was flushed is there. Looking for more would read all the room reserved.
+            # All that was flushed is there. Searching for more would read all the room reserved.
             return
-        follower = next_sound_record(self._log, end + 1)
-        if follower is None:
+        following = next_sound_record(self._log, end + 1)
+        if following is None:
             return
-        self.report.cut_bytes = follower.physical_offset + follower.size - end
-        is_known = self.report.used_point or not self._covers(follower.store_ms)
+        self.report.cut_bytes = following.physical_offset + following.size - end
+        is_known = self.report.used_point or not self._covers(following.store_ms)
         if not self.report.was_clean and is_known:
             _log.warning(
                 "%s: the log ends at physical offset %d (%s); later records that had reached the"
@@ -504,15 +504,15 @@ class Recovery:
                 path,
                 end,
                 reason,
-                follower.physical_offset,
+                following.physical_offset,
             )
             return
-        follows = f"sound records follow from physical offset {follower.physical_offset} on"
+        follows = f"sound records follow from physical offset {following.physical_offset} on"
         raise _damage(path, end, reason, follows)
 
     @property
     def _is_tail_clear(self) -> bool:
-        """Tell whether there can be nothing behind the end: we stopped cleanly, and no one else."""
+        """Tell whether nothing can follow the end: an rmq broker wrote last and stopped cleanly."""
         return self.report.was_clean and self.report.used_point
 
     def _covers(self, store_ms: int) -> bool:

@@ -1,4 +1,4 @@
-"""Gives up the end of a damaged log, on an operator's word (`rmq store cut`).
+"""Gives up the end of a damaged log, at an operator's request (`rmq store cut`).
 
 Opening a store refuses to cut the log where sound records follow the damage, because that loses
 messages. When there is no slave and no backup to take the damaged segment from, this does it: what

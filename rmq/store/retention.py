@@ -17,7 +17,7 @@ one that stays keeps all after it, and the last one always stays.
 
 A disk counts as used *above* a limit, never at it. Of several CommitLog directories the least used
 one counts, for as long as one has room the log can grow. An unknown use is a negative ratio and so
-the least of all. The disk of the ConsumeQueues is looked at only while the CommitLog's does not
+the least of all. The disk of the ConsumeQueues counts only while the CommitLog's does not
 call for deletion by itself.
 
 One thing differs. In RocketMQ two timers set and clear the mark "disk full" by different rules, so
@@ -89,7 +89,7 @@ class RetentionDecision:
 
 
 class Retention:
-    """Decides round by round; its only memory is how many rounds an operator asked for."""
+    """Decides round by round; its only state is how many rounds an operator asked for."""
 
     __slots__ = ("_config", "_manual_rounds", "_used_ratio_max")
 
@@ -98,7 +98,7 @@ class Retention:
         self.reconfigure(config)
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Decide by other settings from now on."""
+        """Use other settings for the decisions from now on."""
         self._config = config
         self._used_ratio_max = min(
             max(config.disk_used_ratio_max, _USED_RATIO_LEAST), _USED_RATIO_MOST
@@ -148,7 +148,7 @@ class Retention:
     def check_disks(
         self, *, log_used_ratios: Sequence[float], queues_used_ratio: float
     ) -> DiskState:
-        """Judge the disks alone: for a store that has just started and deletes nothing yet."""
+        """Check the disks only: for a store that has just started and deletes nothing yet."""
         assert log_used_ratios, "a CommitLog has at least one directory"
         clean_ratio = self._config.disk_clean_ratio
         log_used_ratio = min(log_used_ratios)
@@ -166,7 +166,7 @@ class Retention:
         )
 
     def _take_reasons(self, local_hour: int) -> list[str]:
-        """Return what calls for deletion besides the disks; uses up a round of the operator's."""
+        """Return what calls for deletion besides the disks; consumes an operator's round."""
         reasons: list[str] = []
         if local_hour in self._config.delete_hours:
             reasons.append(f"{local_hour:02d} is an hour of deleteWhen")

@@ -1,8 +1,8 @@
 """An ordered run of fixed-size files, each named by the offset of its first byte.
 
-CommitLog and ConsumeQueue both lie on one. Files are mapped when they are first used, because a
-store of many queues has more of them than anyone reads. Offsets are bytes from the beginning of
-time; a position is a byte inside one segment.
+CommitLog and ConsumeQueue both lie on one. Files are mapped when they are first used, because most
+files of a store with many queues are never read. Offsets count all bytes ever written; a
+position is a byte inside one segment.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class Segment:
         self.first = first
         self.size = size
         self.reserved = 0
-        """Up to which position room on disk is known to be there; owned by who writes."""
+        """Up to which position room on disk is known to be there; set by the writer only."""
         self.is_deleted = False
-        """Nobody wants it any longer, though the file may be there still."""
+        """It was taken out of the run, though the file may be there still."""
         self.is_gone = False
         """The file is deleted."""
         self._storage = storage
@@ -70,7 +70,9 @@ class Segment:
         return self.file.buffer
 
     def reserve(self, position: int, step: int) -> int:
-        """Make sure there is room up to `position`, and some more; return up to where there is."""
+        """Make sure there is room up to `position`, and some more; return the position up to which
+        there is.
+        """
         if position > self.reserved:
             stop = min(max(position, self.reserved + step), self.size)
             self.file.reserve(self.reserved, stop)
@@ -120,7 +122,7 @@ class Segments:
         self.unsynced_directories: set[Path] = set()
         """Directories whose files were created or deleted since the directory was synced.
 
-        A power cut may undo either. Who syncs them, takes them.
+        A power cut may undo either. The code that syncs them removes them from here.
         """
         self.had_hole = False
         """`load` found files behind a hole and deleted them."""

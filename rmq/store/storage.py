@@ -3,7 +3,7 @@
 `Storage` and `MappedFile` say what the store needs; `DiskStorage` does it with mmap. Tests put
 `rmq.testing.MemoryStorage` in its place, which forgets on a crash what was not synced.
 
-What the seam promises:
+What the seam guarantees:
 
 - Bytes written into `MappedFile.buffer` are seen by every reader of the file at once, survive the
   end of this process, and survive the end of the machine once `sync` has returned.
@@ -91,7 +91,7 @@ class MappedFile(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of the file; views of the buffer that are in use stay valid."""
+        """Close the file; views of the buffer that are in use stay valid."""
 
 
 class StoreLock(Protocol):
@@ -292,7 +292,8 @@ class DiskStorage:
         """
         with held_locks_guard:
             # A second store in this process would get the lock as well, and opening the file to
-            # find out would end the first one's: who holds what is asked before it is opened.
+            # find out would end the first one's: the table of held locks is asked before it is
+            # opened.
             if holds_lock(path):
                 return None
             with _errors("lock", path):
@@ -366,7 +367,7 @@ class DiskFile:
         self._writable = writable
         self._fd = -1
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        # An empty file cannot be mapped, but it can be looked at.
+        # An empty file cannot be mapped, but its size can be asked for.
         self._mapping = mmap.mmap(fd, size, access=access) if size else None
         self.buffer = memoryview(self._mapping) if self._mapping is not None else memoryview(b"")
 
@@ -385,8 +386,8 @@ class DiskFile:
             return
         # msync and not fdatasync, because it needs no descriptor: a store of thousands of queues
         # holds one per file, not two, running out of them cannot fail a sync, and it reaches this
-        # file also when its name is gone. Through ctypes because that lets go of the interpreter
-        # lock while the disk works, as mmap.flush does not.
+        # file also when its name is gone. Through ctypes because that releases the interpreter lock
+        # while the disk works, as mmap.flush does not.
         with _errors("sync", self.path), self._pinned() as (mapping, address):
             if sys.platform != "linux":
                 mapping.flush()
@@ -407,7 +408,7 @@ class DiskFile:
             os.fsync(fd)
 
     def is_clear_from(self, position: int) -> bool:
-        with _errors("look at the end of", self.path), self._reopened(os.O_RDONLY) as fd:
+        with _errors("read the end of", self.path), self._reopened(os.O_RDONLY) as fd:
             for start, stop in _data_extents(fd, position, self.size):
                 if any(_blocks_with_data(self.buffer[start:stop])):
                     return False
@@ -420,7 +421,7 @@ class DiskFile:
             return
         # It is done ahead of need, so a failure changes nothing (kernels before 5.14 cannot do it;
         # the file may be closed meanwhile): the pages then come in as they are written. Through
-        # ctypes because that lets go of the interpreter lock, as mmap.madvise does not.
+        # ctypes because that releases the interpreter lock, as mmap.madvise does not.
         with contextlib.suppress(OSError, ValueError, AttributeError), self._pinned() as (_, base):
             length = ctypes.c_size_t(stop - start)
             _call("madvise", ctypes.c_void_p(base + start), length, _MADV_POPULATE_WRITE)
@@ -506,7 +507,8 @@ def _clear(fd: int, position: int, size: int) -> None:
         if isinstance(exc, OSError) and exc.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
             raise
         # Cutting does the same on file systems that know no holes. It is the second choice because
-        # a crash in between leaves the file short, and who reads the end in between dies (SIGBUS).
+        # a crash in between leaves the file short, and a process that reads the end in between is
+        # killed (SIGBUS).
         os.ftruncate(fd, position)
         os.ftruncate(fd, size)
 
@@ -577,7 +579,7 @@ def _identity_of(status: os.stat_result) -> tuple[int, int]:
 
 
 def _mode_of(path: Path) -> int | None:
-    with _errors("look at", path):
+    with _errors("read the attributes of", path):
         try:
             return path.stat().st_mode
         except (FileNotFoundError, NotADirectoryError):

@@ -6,7 +6,7 @@
 `put` waits as `flushDiskType` says. `append` does not wait, for callers that answer many requests
 at once and come back with `when_flushed`. Reads are plain calls on `store.reads`.
 
-Every task has its own job and says so in its name; what blocks runs in threads of a limiter of the
+Every task has its own job, given by its name; what blocks runs in threads of a limiter of the
 store's own. A failed disk ends taking messages, not the store: it still serves reads.
 """
 
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 THREADS: Final = 4
 FLUSH_BYTES: Final = 16 * MIB
-"""After so much a flush begins at once, so that the disk works while more comes in."""
+"""Unflushed bytes after which a flush begins at once: the disk works while more comes in."""
 _DISPATCH_RETRY_S: Final = 1.0
 _ROOM_RETRY_S: Final = 0.1
-"""How long after a segment could not be begun it is tried again."""
+"""Seconds after which a segment that could not be created is tried again."""
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class MessageStore:
         self._tell_appended: Callable[[], None] | None = None
 
     def listen(self, listener: StoreListener) -> None:
-        """Tell a broker what happens here from now on; the one place where it says so."""
+        """Call a broker's listener from now on; the store has only one."""
         self._tell_appended = listener.appended
         self._core.listen(listener)
 
@@ -137,13 +137,13 @@ class MessageStore:
         return self._core.statistics()
 
     def reconfigure(self, config: StoreConfig) -> None:
-        """Go on with other settings; those that describe the files must stay as they are."""
+        """Use other settings from now on; those that describe the files must stay as they are."""
         self._core.reconfigure(config)
         self.config = config
 
     @property
     def dispatched(self) -> PhysicalOffset:
-        """Up to where the records of the log have their entries in queues and index."""
+        """The offset below which all records of the log are in queues and index."""
         return self._core.dispatcher.dispatched
 
     @property
@@ -184,7 +184,7 @@ class MessageStore:
 
     @property
     def flush_waits(self) -> int:
-        """How many wait for the disk."""
+        """How many calls wait for the disk."""
         return self._flusher.waiting
 
     @property
@@ -255,17 +255,17 @@ class MessageStore:
         return self._core.raw_room(size_max)
 
     def raw_written(self, size: int) -> None:
-        """Make bytes that `raw_room` gave the place for part of the log; dispatched soon."""
+        """Make the bytes written into `raw_room` part of the log; they are dispatched soon."""
         self._core.raw_written(size)
         self._dispatch_wanted.set()
         self._look_after_append()
 
     def begin_raw(self, offset: PhysicalOffset) -> None:
-        """Let an empty log begin where the master's does."""
+        """Make an empty log begin where the master's does."""
         self._core.begin_raw(offset)
 
-    async def settle_tail(self) -> int:
-        """Make the log of a slave one to append to; see `StoreCore.settle_tail`.
+    async def trim_tail(self) -> int:
+        """Make the log of a slave one to append to; see `StoreCore.trim_tail`.
 
         It takes as long as dispatching what is left takes; the rest is over at once.
         """
@@ -273,12 +273,12 @@ class MessageStore:
         while self._core.dispatch_all_step():
             await trio.lowlevel.checkpoint()
         await self.flush()
-        return self._core.settle_tail()
+        return self._core.trim_tail()
 
     def set_visible_bound(self, bound: Callable[[], PhysicalOffset] | None) -> None:
         """Let consumers read the log only up to the offset that `bound` returns; None: all of it.
 
-        What lies behind it is in the log and in no queue. Becoming a master (`settle_tail`) and
+        What lies behind it is in the log and in no queue. Becoming a master (`trim_tail`) and
         closing the store end the bound.
         """
         self._core.dispatcher.bound = bound
@@ -310,11 +310,11 @@ class MessageStore:
         return await self._flusher.wait_flushed(offset, timeout_s)
 
     def end_waits(self) -> None:
-        """Answer all who still wait for the disk; for a store that is closed."""
+        """Answer the calls that still wait for the disk; for a store that is closed."""
         self._flusher.end()
 
     async def flush(self) -> PhysicalOffset:
-        """Flush what is appended by now and return up to where the log is on disk."""
+        """Flush what is appended by now and return the offset below which the log is on disk."""
         self._commit()
         await self._flusher.flush()
         if self._core.failure is not None:
@@ -389,7 +389,7 @@ class MessageStore:
             interval_s = core.config.recovery_point_interval_ms / 1000
             await trio.sleep(min(1.0, interval_s))
             if core.failure is not None:
-                # A point says that everything before it is on disk, which nobody knows any longer.
+                # A point says that everything before it is on disk, which is not known any longer.
                 return
             now = trio.current_time()
             if now - last < interval_s and not core.is_point_due():
@@ -426,7 +426,7 @@ class MessageStore:
                 await trio.sleep(_DISPATCH_RETRY_S)
                 self._dispatch_wanted.set()
             except BadLogError as exc:
-                # They are from outside. Whoever goes on would have messages that nobody ever sees.
+                # They came from a master. Skipping them would hide messages from all consumers.
                 self._core.fail(
                     StorageError(
                         "dispatch",

@@ -16,7 +16,7 @@ until then it is merely an old point, from which the whole log would be read.
     queues and index back to the point; later segments deleted, the last one first; zeros behind
     the end; all of it durable
     another point there
-    whoever knows of places in the log has gone back (`on_cut` of the store), durable
+    what refers to later offsets is set back (`on_cut` of the store), durable
     note deleted, durable
 
 To drop a log as a whole nothing of it has to be sound: its segments are moved aside, for they may
@@ -74,7 +74,7 @@ class Truncation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
 def request_truncation(
     root: Path, truncation: Truncation, *, storage: Storage | None = None
 ) -> None:
-    """Let the next opening of a store cut its log, however this process ends. Blocks."""
+    """Order the next opening of a store to cut its log, however this process ends. Blocks."""
     storage = storage if storage is not None else DiskStorage()
     storage.replace(root / NOTE_NAME, msgspec.json.encode(truncation))
 
@@ -84,7 +84,7 @@ def read_request(root: Path, storage: Storage) -> Truncation | None:
     path = root / NOTE_NAME
     if not storage.exists(path):
         return None
-    # Who wrote it may have been killed before it was on disk.
+    # The process that wrote it may have been killed before it was on disk.
     storage.sync_directory(root)
     try:
         return msgspec.json.decode(storage.read(path), type=Truncation)
@@ -209,7 +209,7 @@ class LogCut:
             index_name, index_state = self._index.state_below(
                 end, lambda physical: stored_ms(self._log, physical)
             )
-            # It tells of files that are full.
+            # The index time of a checkpoint covers full files only.
             index_ms = max(
                 (file.end_ms for file in self._index.files if file.path.name < index_name),
                 default=0,
@@ -227,7 +227,7 @@ class LogCut:
         )
 
     def _save(self, point: Point) -> None:
-        """Let every recovery from now on begin with this point."""
+        """Make every recovery from now on begin with this point."""
         self._points.mark_live(point.physical_offset, is_raw=False)
         self._points.save(point)
         # Until this, the point before counts, and behind it the log is whole still.

@@ -1,4 +1,4 @@
-"""Who waits until a watermark reaches an offset, each until a deadline of its own. Sans-IO.
+"""Calls that wait until a watermark reaches an offset, each with its own deadline. Sans-IO.
 
 Made for group commit: thousands of appends wait for their bytes to be flushed, and one flush
 answers them all. A caller is known by its token, any hashable value, and gets it back exactly
@@ -8,8 +8,8 @@ Offsets and deadlines mostly grow from one caller to the next; each operation th
 caller, amortised. Any other order is right too, at O(log n). What has been answered is forgotten
 early enough that memory stays in proportion to those still waiting, however far their deadlines.
 
-It does not know the watermark: whoever adds looks first whether the offset is reached already. It
-belongs to one thread, and time is an argument.
+It does not know the watermark: before `add`, the caller checks whether the offset is reached
+already. It belongs to one thread, and time is an argument.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
 
-# So few leftovers are not worth a sweep.
+# Fewer leftovers are not worth a sweep.
 _LEFTOVERS_MIN: Final = 64
 
 T = TypeVar("T", bound="Hashable")
@@ -39,8 +39,8 @@ class WatermarkWaits(Generic[T]):
     def __init__(self) -> None:
         self._waiting: dict[T, int] = {}
         """Each token with the number of its `add`, as it may come back after it was discarded."""
-        self._by_offset: _Lane[PhysicalOffset, T] = _Lane()
-        self._by_deadline: _Lane[float, T] = _Lane()
+        self._by_offset: _SortedRun[PhysicalOffset, T] = _SortedRun()
+        self._by_deadline: _SortedRun[float, T] = _SortedRun()
         self._sequence = 0
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class WatermarkWaits(Generic[T]):
             self._sweep()
 
     def fail_all(self) -> list[T]:
-        """Remove and return everyone, as added."""
+        """Remove and return all tokens, as added."""
         tokens = list(self._waiting)
         self._waiting.clear()
         self._sweep()
@@ -91,10 +91,10 @@ class WatermarkWaits(Generic[T]):
         return taken
 
     def _sweep(self) -> None:
-        """Drop the leftovers of a lane once they outnumber those that wait.
+        """Drop the leftovers of a sorted run once they outnumber the entries that wait.
 
-        A sweep looks at less than two entries per leftover it drops, so it adds O(1) to whatever
-        made the leftover.
+        A sweep reads less than two entries per leftover it drops, so it adds O(1) to the operation
+        that made the leftover.
         """
         allowed = 2 * len(self._waiting) + _LEFTOVERS_MIN
         if len(self._by_offset) > allowed:
@@ -103,7 +103,7 @@ class WatermarkWaits(Generic[T]):
             self._by_deadline.keep(self._waiting)
 
 
-class _Lane(Generic[K, T]):
+class _SortedRun(Generic[K, T]):
     """Entries (key, sequence, token) in order of key and sequence.
 
     An entry that is not before the newest of the run joins it; others are strays, kept in a heap.
@@ -155,7 +155,7 @@ class _Lane(Generic[K, T]):
     def keep(self, waiting: Mapping[T, int]) -> None:
         """Drop the leftovers."""
         if not waiting:
-            # After a flush that answered everyone there is nothing to look at.
+            # After a flush that answered all calls there is nothing to sweep.
             self._run.clear()
             self._strays.clear()
             return

@@ -2,14 +2,14 @@
 
 A `FileNode` has an image in the page cache, which every view shows, and one on disk. A
 `DirectoryNode` has entries as programs see them and entries as the disk has them. `commit` and
-`settle` make the two sides equal; a power cut leaves something in between:
+`make_durable` make the two sides equal; a power cut leaves something in between:
 
 - Each sector that differs is as before, or as written, or torn at any byte.
-- A file whose creation was not settled is there or not, and without a commit may lack its size.
-  One whose deletion was not settled may be back.
+- A file whose creation was not made durable is there or not, and without a commit may lack its
+  size. One whose deletion was not made durable may be back.
 
 What is not modelled: a sector that had several contents since the last commit is never found with
-one in between, unless `write_back` let the kernel write it at that moment.
+one in between, unless `write_back` wrote it at that moment.
 
 The nodes know nothing of paths, errors or capacity, and all choices are made by the caller's
 `Choose`, so that a seed or a test generator replays them.
@@ -37,7 +37,7 @@ _FATES_PER_CHOICE: Final = 32
 
 
 class FileNode:
-    """A file: what it holds on disk, and what the page cache holds of it."""
+    """A file: its content on disk, and its content in the page cache."""
 
     def __init__(self, durable: bytes, *, sector_bytes: int, modified_ms: int) -> None:
         self.modified_ms = modified_ms
@@ -48,9 +48,9 @@ class FileNode:
         self._durable = durable
         self._durable_reserved = 0
         self._sector_bytes = sector_bytes
-        # Most files are never looked at between two crashes: None until the first use.
+        # Most files are never used between two crashes: None until the first use.
         self._image: bytearray | None = None
-        # What the kernel takes to be on disk, where a failed sync made it wrong about that.
+        # What the kernel assumes to be on disk, where that is wrong because of a failed sync.
         self._believed: bytes | None = None
 
     @property
@@ -66,7 +66,7 @@ class FileNode:
 
     @property
     def content(self) -> bytes | bytearray:
-        """The same for looking at only."""
+        """The page cache, read-only."""
         return self._durable if self._image is None else self._image
 
     def commit(self) -> bool:
@@ -95,7 +95,7 @@ class FileNode:
             self._believed = bytes(self._image)
 
     def write_back(self, choose: Choose) -> None:
-        """Bring some of what was written to disk, as the kernel does when it sees fit."""
+        """Bring some of what was written to disk, as the kernel does at any time."""
         dirty = self._dirty_sectors()
         if dirty:
             chosen = choose(1 << len(dirty))
@@ -117,7 +117,7 @@ class FileNode:
         self._resize_durable(size)
 
     def replace(self, content: bytes) -> None:
-        """Become this content, durably; raise `BufferError` if there are views of another size."""
+        """Take this content, durably; raise `BufferError` if there are views of another size."""
         if self._image is not None:
             self._image[:] = content
         self._durable = content
@@ -224,13 +224,13 @@ class DirectoryNode:
         self.entries: dict[str, Node] = {}
         self._durable: dict[str, Node] = {}
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """Bring creations and deletions to disk."""
         self._durable = dict(self.entries)
 
     def write_back(self, choose: Choose) -> None:
         """Bring some creations, deletions and contents to disk, as the kernel does."""
-        for name in self._unsettled():
+        for name in self._not_durable():
             if choose(2):
                 _put(self._durable, name, self.entries.get(name))
         for name in sorted(self.entries):
@@ -257,14 +257,14 @@ class DirectoryNode:
             name: node for name, node in self._durable.items() if self.entries.get(name) is node
         }
         survivors = {name: found[name].after_power_cut(choose) for name in sorted(found)}
-        for name in self._unsettled():
+        for name in self._not_durable():
             _put(survivors, name, self._survivor(name, choose))
         copy = DirectoryNode(modified_ms=self.modified_ms)
         copy.entries = survivors
-        copy.settle()
+        copy.make_durable()
         return copy
 
-    def _unsettled(self) -> list[str]:
+    def _not_durable(self) -> list[str]:
         """Return the names whose entries differ, sorted so that choices can be replayed."""
         names = self.entries.keys() | self._durable.keys()
         return sorted(n for n in names if self.entries.get(n) is not self._durable.get(n))
@@ -295,8 +295,8 @@ def _put(entries: dict[str, Node], name: str, node: Node | None) -> None:
 def _torn(old: bytes, new: bytearray, choose: Choose, sector_bytes: int) -> bytes:
     """Return what a power cut leaves of a file that was being changed from `old` to `new`.
 
-    Every mix of sectors can come out. Losing all or nothing, and losing everything behind a point
-    as a log does that was written in order, come out more often than chance would have it.
+    Every mix of sectors is possible. Losing all or nothing, and losing everything behind a point as
+    a log does that was written in order, are more frequent than by chance alone.
     """
     dirty = _differing_sectors(old, new, sector_bytes)
     left = bytearray(old)

@@ -1,8 +1,8 @@
-"""Faults on order: which calls of a storage fail, and how.
+"""Injected faults: which calls of a storage fail, and how.
 
-A `Faults` is asked before every call of the seam in `rmq.store.storage`. It counts the call, shows
-it to whoever watches, and raises if a fault was ordered for it. What it raises is what the real
-storage makes of the same error code, so code under test cannot tell the two apart.
+A `Faults` is asked before every call of the seam in `rmq.store.storage`. It counts the call, passes
+it to the watcher, and raises if a fault was ordered for it. What it raises is what the real storage
+makes of the same error code, so code under test cannot tell the two apart.
 
 It knows nothing of files: what a failed call leaves behind is up to the storage.
 """
@@ -55,9 +55,9 @@ Operation: TypeAlias = Literal[
 """A method of `Storage` or `MappedFile`."""
 
 PHRASES: Final[Mapping[Operation, str]] = {
-    "exists": "look at",
+    "exists": "read the attributes of",
     "names": "list",
-    "is_directory": "look at",
+    "is_directory": "read the attributes of",
     "size_of": "read the size of",
     "modified_ms": "read the time of",
     "make_directory": "create the directory",
@@ -73,7 +73,7 @@ PHRASES: Final[Mapping[Operation, str]] = {
     "sync": "sync",
     "reserve": "reserve room for",
     "clear_from": "clear the end of",
-    "is_clear_from": "look at the end of",
+    "is_clear_from": "read the end of",
     "lock_memory": LOCK_IN_MEMORY,
 }
 """What `StorageError.operation` says for each operation that can fail; the others never do."""
@@ -81,7 +81,7 @@ PHRASES: Final[Mapping[Operation, str]] = {
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """One order, and how often it was carried out."""
+    """One ordered fault, and how often it has happened."""
 
     operation: Operation
     code: int
@@ -89,11 +89,11 @@ class Fault:
     times: int | None
     on: Callable[[Path], bool] | None
     fired: int = 0
-    """How many calls failed by this order; a test that depends on it checks this."""
+    """How many calls failed because of it; a test that depends on it checks this."""
     _seen: int = 0
 
     def strikes(self, operation: Operation, path: Path) -> bool:
-        """Count the call if it is one of ours, and tell whether it fails."""
+        """Count the call if this fault is for it, and tell whether it fails."""
         if operation != self.operation or not (self.on is None or self.on(path)):
             return False
         self._seen += 1
@@ -125,9 +125,8 @@ class Faults:
     ) -> Fault:
         """Order a fault with an error code of the system.
 
-        It strikes at the `call`-th call from now (1 is the next one) and at as many as make up
-        `times` from there on; None means every one. With `on`, only calls on paths for which it
-        returns True count.
+        The `call`-th call from now (1 is the next one) fails, and `times` calls in all from there
+        on; None means every one. With `on`, only calls on paths for which it returns True count.
         """
         if operation not in PHRASES:
             raise ValueError(f"{operation} never fails")
@@ -146,7 +145,7 @@ class Faults:
         *,
         on: Callable[[Path], bool] | None = None,
     ) -> Iterator[Fault]:
-        """Let every such call inside the block fail."""
+        """Make every such call inside the block fail."""
         fault = self.fail(operation, code, times=None, on=on)
         try:
             yield fault
@@ -162,22 +161,22 @@ class Faults:
         self._watchers.append(watcher)
 
     def clear(self) -> None:
-        """Forget all orders; what they did is not undone."""
+        """Remove all faults; what they did is not undone."""
         with self._guard:
             self._orders.clear()
 
     def call(self, operation: Operation, path: Path) -> Translation:
-        """Stand around a call: `before` it, and `translated` while it runs."""
+        """The two hooks of a call: `before` it, and `translated` while it runs."""
         self.before(operation, path)
         return Translation(operation, path)
 
     def before(self, operation: Operation, path: Path) -> None:
-        """Be asked before a call; raise `StorageError` if it is to fail."""
+        """Run before a call; raise `StorageError` if it is to fail."""
         for watcher in self._watchers:
             watcher(operation, path)
         with self._guard:
             self.calls[operation] += 1
-            # Every order counts the call, also when an earlier one strikes.
+            # Every fault counts the call, also when an earlier one makes it fail.
             struck = [fault for fault in self._orders if fault.strikes(operation, path)]
         if struck:
             with self.translated(operation, path):
@@ -185,12 +184,12 @@ class Faults:
 
     @staticmethod
     def translated(operation: Operation, path: Path) -> Translation:
-        """Let errors out as the real storage does."""
+        """Raise errors as the real storage does."""
         return Translation(operation, path)
 
 
 class Translation:
-    """Makes of errors of the system what the real storage makes of them.
+    """Translates errors of the system as the real storage does.
 
     A class and not a generator: tests of the store enter it a million times.
     """

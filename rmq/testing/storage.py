@@ -1,16 +1,16 @@
 """A `Storage` in memory that forgets on a crash what was not made durable.
 
-`MemoryStorage` keeps the promises of `rmq.store.storage` and no more: whatever the real one does
-not promise to survive, `crash` may lose. One suite of tests runs against both, so that they stay
+`MemoryStorage` gives the guarantees of `rmq.store.storage` and no more: what the real one does not
+guarantee to survive, `crash` may lose. One suite of tests runs against both, so that they stay
 alike. What differs:
 
-- A file of which there are views cannot change its size. On disk it can, and whoever reads behind
-  the new end dies (SIGBUS).
+- A file of which there are views cannot change its size. On disk it can, and a process that reads
+  behind the new end is killed (SIGBUS).
 - The room of a deleted file is free at once, not when the last view of it is released.
 - The time of a file moves when it is created, written, resized, cleared or synced with something
   new in it, not at the moment a view is written to.
-- A call that fails by order has done nothing, except that `sync` has lost what it should have
-  brought to disk.
+- A call that fails by an injected fault has done nothing, except that `sync` has lost what it
+  should have brought to disk.
 
 `crash` and `kill` return another storage, as the next process finds the disk. The old one goes on
 by itself, so one moment can be crashed many times, and views of it never reach the new one.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECTOR_BYTES: Final = 512
-"""What a disk writes at once, or, when the power goes, not quite."""
+"""The unit that a disk writes at once; a power cut may tear it."""
 
 
 def _system_clock_ms() -> int:
@@ -56,7 +56,7 @@ class MemoryStorage:
         self.faults = Faults()
         """What fails, and how often each operation was called."""
         self.reported_used_ratio: float | None = None
-        """What `used_ratio` says; None is the truth."""
+        """What `used_ratio` returns; None: the real share."""
         self._volume = Volume(
             capacity_bytes=capacity_bytes, sector_bytes=sector_bytes, now_ms=now_ms
         )
@@ -73,14 +73,15 @@ class MemoryStorage:
         return self._continued(self._volume.root.after_kill())
 
     def crash(self, choose: random.Random | Choose) -> MemoryStorage:
-        """Return what the next boot finds after a power cut, as told in `rmq.testing.disk_model`.
+        """Return what the next boot finds after a power cut, as described in
+        `rmq.testing.disk_model`.
 
         Locks are free, faults forgotten.
         """
         return self._continued(self._volume.root.after_power_cut(_chooser(choose)))
 
     def write_back(self, choose: random.Random | Choose) -> None:
-        """Let the kernel make some of what is not durable yet durable, as it does at any time."""
+        """Make some of what is not durable yet durable, as the kernel does at any time."""
         self._volume.root.write_back(_chooser(choose))
 
     @property
@@ -174,7 +175,7 @@ class MemoryStorage:
             self._volume.need_blocks(node.blocks_lacking(0, len(data)))
             node.replace(bytes(data))
             node.modified_ms = self._volume.now_ms()
-            self._volume.find_directory(path.parent).settle()
+            self._volume.find_directory(path.parent).make_durable()
 
     def replace(self, path: Path, data: bytes) -> None:
         with self.faults.call("replace", path):
@@ -190,7 +191,7 @@ class MemoryStorage:
 
     def sync_directory(self, path: Path) -> None:
         with self.faults.call("sync_directory", path):
-            self._volume.find_directory(path).settle()
+            self._volume.find_directory(path).make_durable()
 
     def used_ratio(self, path: Path) -> float:
         self.faults.before("used_ratio", path)

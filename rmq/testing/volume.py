@@ -57,7 +57,7 @@ class Volume:
         return min(-(-self.used_bytes * 100 // max(self.capacity_bytes, 1)) / 100, 1.0)
 
     def need_blocks(self, count: int) -> None:
-        """Refuse if there is no room for so many blocks more."""
+        """Refuse if there is no room for this many blocks more."""
         if self.capacity_bytes is None or not count:
             return
         if self.used_bytes + count * BLOCK_BYTES > self.capacity_bytes:
@@ -97,7 +97,7 @@ class Volume:
         return node
 
     def make_directories(self, path: Path) -> None:
-        """Create what is missing of a path, each settled in the directory above."""
+        """Create what is missing of a path, durably."""
         directory = self.root
         names = _names(path)
         for depth, name in enumerate(names, 1):
@@ -105,7 +105,7 @@ class Volume:
             if entry is None:
                 entry = DirectoryNode(modified_ms=self.now_ms())
                 self._enter(directory, name, entry)
-                directory.settle()
+                directory.make_durable()
             elif isinstance(entry, FileNode):
                 raise refusal(errno.EEXIST if depth == len(names) else errno.ENOTDIR)
             directory = entry
@@ -130,7 +130,7 @@ class Volume:
         return self.create(path, 0) if self.peek(path) is None else self.find_file(path)
 
     def replace(self, path: Path, content: bytes) -> FileNode:
-        """Put a file with this content in the place of what is there, settled."""
+        """Put a file with this content in the place of what is there, durably."""
         directory = self.find_directory(path.parent)
         if isinstance(self.peek(path), DirectoryNode):
             raise refusal(errno.EISDIR)
@@ -138,7 +138,7 @@ class Volume:
         self.need_blocks(max(file.blocks_lacking(0, len(content)), 1))
         file.replace(content)
         self._enter(directory, path.name, file)
-        directory.settle()
+        directory.make_durable()
         return file
 
     def remove(self, path: Path) -> None:

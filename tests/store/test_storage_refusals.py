@@ -74,9 +74,14 @@ def test_a_read_only_disk_says_so(tmp_path: Path) -> None:
         pytest.param("storage.create(root / 'f', 1)", "create", "f", id="create"),
         pytest.param("storage.write(root / 'f', b'')", "write", "f", id="write"),
         pytest.param("storage.names(root)", "list", "", id="list"),
-        pytest.param("storage.exists(root / 'f')", "look at", "f", id="look"),
+        pytest.param("storage.exists(root / 'f')", "read the attributes of", "f", id="look"),
         pytest.param("storage.lock(root / 'lock')", "lock", "lock", id="lock"),
-        pytest.param("storage.make_directory(root / 'd')", "look at", "d", id="make a directory"),
+        pytest.param(
+            "storage.make_directory(root / 'd')",
+            "read the attributes of",
+            "d",
+            id="make a directory",
+        ),
     ],
 )
 def test_a_missing_permission_says_so(tmp_path: Path, call: str, operation: str, name: str) -> None:

@@ -483,7 +483,7 @@ def test_an_end_before_the_begin_of_the_log_is_refused() -> None:
     storage = MemoryStorage(now_ms=clock)
     core = open_core(storage, clock=clock)
     core.begin_raw(PhysicalOffset(2 * SEGMENT_BYTES))
-    core.settle_tail()
+    core.trim_tail()
     put_numbered(core, range(5))
     core.close()
     request(storage, SEGMENT_BYTES)

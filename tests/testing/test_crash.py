@@ -269,7 +269,7 @@ def test_a_content_in_between_survives_if_the_kernel_wrote_it_then() -> None:
     assert second == {b"bb", b"YY", b"Yb", b"bY"}
 
 
-def test_the_kernel_may_settle_names_as_well() -> None:
+def test_the_kernel_may_make_names_durable_as_well() -> None:
     storage = with_synced_file(b"aa")
     storage.delete(FILE)
     storage.create(ROOT / "new", 0)

@@ -1,1 +1,1 @@
-"""Connected producers and consumers: who they are, their locks, and calls to them."""
+"""Connected producers and consumers: their groups, their locks, and calls to them."""

@@ -1,9 +1,9 @@
 """Requests of a broker to its clients.
 
-`MemberNotifier` tells consumers that their group changed, so that they deal out the queues anew.
+`MemberNotifier` tells consumers that their group changed, so that they rebalance.
 `ConsumerCalls` is what admin tools ask a broker to do with consumers: move their offsets, ask for
 their state, hand them a message. Order of checks, codes, remarks and waits are those of RocketMQ
-4.9.8 Broker2Client and AdminBrokerProcessor.callConsumer; a "no" is a `RefusedError`.
+4.9.8 Broker2Client and AdminBrokerProcessor.callConsumer; a refusal is a `RefusedError`.
 
 Two things differ from it. Whether all members are new enough is checked before the first one is
 told to move its offsets, so that a refusal leaves nothing half done. And members are asked for
@@ -57,10 +57,10 @@ QUEUE_ENDS: Final = -1
 class MemberNotifier:
     """Tells consumers of a group that members came or went.
 
-    A notice makes every member ask for the list of members and deal out the queues anew. When
-    thousands of members come or go together, as after a restart, each change would otherwise be
-    told to everybody: while `run` runs, a group is told at once and then again only after
-    `NOTICE_PAUSE_S`, of all that changed meanwhile. A new member is always told at once.
+    A notice makes every member ask for the list of members and rebalance. When thousands of members
+    come or go together, as after a restart, each change would otherwise be sent to all of them:
+    while `run` runs, a group is notified at once and then again only after `NOTICE_PAUSE_S`, of all
+    that changed meanwhile. A new member is always notified at once.
     """
 
     def __init__(self, config: LiveConfig) -> None:
@@ -86,8 +86,8 @@ class MemberNotifier:
                 self._tell(group, (newcomer,))
 
     async def run(self) -> None:
-        """Tell groups of what changed since they were told last, until cancelled."""
-        # Stays so at the end: of the connections that are closed then nobody needs to hear.
+        """Notify groups of what changed since their last notice, until cancelled."""
+        # Stays so at the end: clients need no notice of the connections that are closed then.
         self._is_paced = True
         while True:
             await self._noticed.wait()
@@ -142,7 +142,7 @@ class ConsumerCalls:
         """Tell every consumer of a group to go on from a time, and return where that is.
 
         Without `is_force` offsets only move back. `for_cpp` sends the table in the form of C++
-        clients: it depends on who asked, not on who is told.
+        clients: it depends on the tool that asked, not on the clients.
         """
         table = self._offsets_at(topic, group, timestamp_ms, is_force=is_force)
         consumers = self._clients.consumer_group(group)
@@ -194,7 +194,7 @@ class ConsumerCalls:
         queue = self._store.queues.get(topic, queue_id)
         return 0 if queue is None else queue.next_offset
 
-    # ---- 223 and 221: how far consumers are ------------------------------------------------------
+    # ---- 223 and 221: consumer offsets as consumers know them ------------------------------------
 
     async def consumer_status(
         self, topic: str, group: str, client_id: str | None = None
@@ -251,7 +251,7 @@ class ConsumerCalls:
         ext_fields: Mapping[str, str],
         record: bytes | memoryview,
     ) -> Command:
-        """Let a consumer consume a message now; `ext_fields` are those of the request handed on."""
+        """Have a consumer consume a message; `ext_fields` are those of the request handed on."""
         fields = {**ext_fields, "brokerName": self._config.current.broker_name}
         return await self._call(
             RequestCode.CONSUME_MESSAGE_DIRECTLY, group, client_id, fields, bytes(record)

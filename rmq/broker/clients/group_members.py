@@ -1,4 +1,4 @@
-"""Producer and consumer groups as the broker sees them: who is connected, and what they want.
+"""Producer and consumer groups as the broker sees them: their members and subscriptions.
 
 A member is one client in one group over one connection. A client process has one connection to a
 broker and is a member of several groups through it.
@@ -35,7 +35,7 @@ _PICK_TRIES: Final = 4
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
-    """Who a client says it is."""
+    """What a client says about itself."""
 
     client_id: str
     language: LanguageCode | None
@@ -86,7 +86,7 @@ class ProducerGroup:
     def pick(self) -> Channel | None:
         """Return a connection to ask about a transaction, members taking turns.
 
-        One that does not read what we write is passed over, if there is another nearby.
+        One that does not read what we write is skipped, if there is another nearby.
         """
         channels = self.channels
         fallback: Channel | None = None
@@ -193,7 +193,7 @@ class ConsumerGroupInfo:
         self._forget_lists()
 
     def update(self, data: ConsumerData) -> bool:
-        """Take over what a heartbeat says of the group; tell whether topics came or went."""
+        """Apply what a heartbeat says about the group; tell whether topics came or went."""
         self.consume_type = data.consume_type
         self.message_model = data.message_model
         self.consume_from_where = data.consume_from_where

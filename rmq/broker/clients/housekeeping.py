@@ -23,23 +23,23 @@ SCAN_INTERVAL_S: Final = 10.0
 
 @final
 class ClientHousekeeping:
-    """Forgets clients that are gone. A `ConnectionListener` of the broker's servers."""
+    """Removes clients that are gone. A `ConnectionListener` of the broker's servers."""
 
     def __init__(self, clients: ClientRegistry, locks: QueueLocks) -> None:
         self._clients = clients
         self._locks = locks
 
     def connection_opened(self, channel: Channel) -> None:
-        """A client is nobody until its first heartbeat."""
+        """Do nothing: clients are registered by their first heartbeat."""
 
     def connection_closed(self, channel: Channel, reason: str) -> None:
         self._clients.channel_closed(channel)
 
     def connection_idle(self, channel: Channel) -> None:
-        """It is closed next."""
+        """Do nothing: the endpoint closes idle connections."""
 
     async def run(self) -> None:
-        """Look for silent clients and lapsed locks until cancelled."""
+        """Remove silent clients and lapsed locks from time to time, until cancelled."""
         while True:
             await trio.sleep(SCAN_INTERVAL_S)
             now = trio.current_time()

@@ -1,9 +1,9 @@
 """Which client may consume a queue in order: the locks of orderly consumers.
 
 A lock belongs to one client of a group and lapses unless the client asks for it again. Rules of
-RocketMQ 4.9.8 RebalanceLockManager: a queue is given to who asks if it is free, already theirs, or
-its lock has lapsed; only the owner can give it back. Locks live in memory: after a restart clients
-ask again, within the 20 s of their timer.
+RocketMQ 4.9.8 RebalanceLockManager: a client gets a queue if it is free, already its own, or its
+lock has lapsed; only the owner can give it back. Locks live in memory: after a restart clients ask
+again, within the 20 s of their timer.
 
 Times are seconds of the monotonic clock, given by the caller: a step of the wall clock must not
 hand a queue to two clients.
@@ -65,7 +65,7 @@ class QueueLocks:
                 lock.client_id = client_id
                 lock.renewed_at = now
             else:
-                # Ordinary while a group rebalances: the owner has not let go yet.
+                # Ordinary while a group rebalances: the owner has not unlocked it yet.
                 logger.info(
                     "group %s: %s cannot lock %s, it is locked by %s",
                     group,
@@ -108,7 +108,7 @@ class QueueLocks:
         return None if lock is None or self._lapsed(lock, now) else lock.client_id
 
     def expire(self, now: float) -> int:
-        """Forget lapsed locks and return how many; a free queue and a lapsed lock are the same."""
+        """Remove lapsed locks and return how many; a lapsed lock means the same as none."""
         forgotten = 0
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, lock in locks.items() if self._lapsed(lock, now)]:

@@ -1,14 +1,14 @@
 """The clients connected to a broker: producers and consumers, by group and by connection.
 
-What the registry promises:
+What the registry guarantees:
 
 - A client is in a group from its heartbeat until it leaves, its connection ends, or no heartbeat
   named the group for `expired_s` seconds.
-- A connection that ends costs the number of groups it is in, a look for expired members costs the
+- A connection that ends costs the number of groups it is in, a search for expired members costs the
   number of those found; neither depends on how many clients there are.
 - `on_members_changed` is called at once when consumers of a group came or went or its topics
   changed, with the group and the connection that is new, if one is. It is not called for a group
-  that nobody is left in. It must not raise or wait.
+  without members. It must not raise or wait.
 
 The rules are those of RocketMQ 4.9.8 ProducerManager and ConsumerManager. Two differ on purpose. A
 producer is found by client id as long as any of its groups is left, not until the first one leaves.
@@ -65,7 +65,7 @@ class ClientStatistics(msgspec.Struct, frozen=True):
 
 @final
 class ClientRegistry:
-    """Who is connected, in which groups."""
+    """The connected clients, by group."""
 
     def __init__(
         self,
@@ -291,13 +291,13 @@ class ClientRegistry:
             del groups[group.name]
 
     def _drop(self, member: ClientInfo) -> None:
-        """Take a member out of all tables; its group stays, be it empty."""
+        """Take a member out of all tables; its group stays, even if it is empty."""
         channel = member.channel
         member.group.remove(member)
         del self._by_age[member]
-        siblings = self._by_channel[channel]
-        siblings.discard(member)
-        if not siblings:
+        members = self._by_channel[channel]
+        members.discard(member)
+        if not members:
             del self._by_channel[channel]
         if isinstance(member.group, ProducerGroup):
             connections = self._producers_by_id[member.client_id]

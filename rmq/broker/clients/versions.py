@@ -1,7 +1,7 @@
 """What a client can do, by the version it states: gates of the broker's requests to clients.
 
-A version is an ordinal of RocketMQ 4.9.8 MQVersion. Names are needed only to tell somebody that a
-client is too old, so only those below the highest gate are known.
+A version is an ordinal of RocketMQ 4.9.8 MQVersion. Names are needed only to report that a client
+is too old, so only those below the highest gate are known.
 """
 
 from __future__ import annotations

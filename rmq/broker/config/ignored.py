@@ -250,8 +250,8 @@ _REFUSED: Final[tuple[tuple[str, str, Value, str, str], ...]] = (
         "broker",
         "aclEnable",
         False,
-        "Checks who may do what.",
-        "access control is not there yet, and without it everybody would have access",
+        "Checks the permissions of clients.",
+        "access control is not there yet, and without it every client would have access",
     ),
     (
         "store",

@@ -35,7 +35,7 @@ POOL_REASON: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateOutcome:
-    """What became of an update, by key."""
+    """The result of an update, by key."""
 
     applied: tuple[str, ...]
     """Changed, and in force."""
@@ -77,7 +77,7 @@ class LiveConfig:
         self._subscribers.append(callback)
 
     def forget_subscribers(self) -> None:
-        """Call nobody back any longer: the parts that subscribed are gone."""
+        """Remove all callbacks: the parts that subscribed are gone."""
         self._subscribers.clear()
 
     def as_properties(self) -> dict[str, str]:
@@ -115,7 +115,7 @@ class LiveConfig:
         )
 
     def assume_role(self, role: BrokerRole, broker_id: int, *, now_ms: int) -> None:
-        """Become master or slave now; `persist` is to be called next, so that it stays so.
+        """Set the role to master or slave now; `persist` is to be called next, to save it.
 
         The one setting that is bound to the role and to the open store, the transient pool, stays
         as it is until the next start.

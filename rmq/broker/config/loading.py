@@ -1,7 +1,7 @@
 """From a `broker.conf`, a command line and the environment to the settings of a broker.
 
 A value of the command line counts before one in the file, that before the environment (of which
-only NAMESRV_ADDR and ROCKETMQ_HOME are looked at), and that before the default.
+only NAMESRV_ADDR and ROCKETMQ_HOME are read), and that before the default.
 
 Without a file of the operator's, `config/broker.properties` in the store is read if it is there:
 that is where changes made while such a broker runs are kept. (RocketMQ 4.9.8 writes them to a file

@@ -40,10 +40,10 @@ def machine_defaults(environ: Mapping[str, str]) -> dict[str, Value]:
 
 
 def local_address() -> str:
-    """The address by which others reach this machine, as well as it can be told.
+    """The address by which others most likely reach this machine.
 
-    It is the one that packets to the world leave from. A machine without a way to the world is
-    asked what its name stands for.
+    It is the source address of packets to the internet. Without a route there, it is the address
+    that the host name resolves to.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

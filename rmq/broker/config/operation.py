@@ -80,7 +80,7 @@ class RunningSettings:
     transaction_check_max: int = setting(
         "transactionCheckMax",
         15,
-        "After so many questions without an answer a transaction is given up.",
+        "Questions without an answer after which a transaction is given up.",
         NOW,
         important=True,
         minimum=1,

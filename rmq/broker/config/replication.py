@@ -1,4 +1,4 @@
-"""Settings of replication: what a master promises, and how master and slave talk.
+"""Settings of replication: what a master guarantees, and how master and slave communicate.
 
 Defaults are those of RocketMQ 4.9.8 MessageStoreConfig; the section `rmq` holds what is ours.
 """
@@ -90,7 +90,7 @@ class ReplicationSettings:
         minimum=1,
     )
 
-    # --- what is promised --------------------------------------------------------------------
+    # --- what is guaranteed ------------------------------------------------------------------
 
     in_sync_replicas: int = setting(
         "inSyncReplicas",
@@ -196,7 +196,7 @@ class ReplicationSettings:
     ha_tls_mode: str = setting(
         "haTlsMode",
         "disabled",
-        "Whether replication is encrypted: never (disabled), if the slave likes (permissive; a "
+        "Whether replication is encrypted: never (disabled), if the slave asks (permissive; a "
         "slave does), always (enforcing). Certificates are those of tls.server and tls.client.",
         RESTART,
         section="rmq",

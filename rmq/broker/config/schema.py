@@ -40,7 +40,7 @@ def build_config(values: Values, config_path: Path | None) -> BrokerConfig:
 
 
 def adjusted(values: Values) -> Values:
-    """The values as a broker prints them: what is the case whatever the file says."""
+    """The values as a broker prints them: those in force, also where the file differs."""
     port = values.integer("listenPort")
     changes: dict[str, Value] = {"haListenPort": port + 1 if port else 0}
     if values["brokerRole"] != "SLAVE":
@@ -49,7 +49,7 @@ def adjusted(values: Values) -> Values:
 
 
 def adjustments(values: Values) -> list[str]:
-    """What counts otherwise than the file says, in sentences for the log."""
+    """Values in force that differ from the file, in sentences for the log."""
     found: list[str] = []
     if values["brokerRole"] != "SLAVE" and values["brokerId"] != 0:
         found.append(f"brokerId is 0 for a master, not {values['brokerId']}")

@@ -1,4 +1,4 @@
-"""Settings of a broker that its peers notice: who it is, what clients may do, what they get.
+"""Settings of a broker that its peers notice: its names and addresses, what clients may do.
 
 Defaults are those of RocketMQ 4.9.8 BrokerConfig, NettyServerConfig and MessageStoreConfig; the
 section `rmq` holds what is ours.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class BrokerRole(enum.Enum):
-    """`brokerRole`: what a broker is to the others of its name."""
+    """`brokerRole`: the role of a broker among those of its name."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -56,7 +56,7 @@ def _check_port(text: str) -> None:
 class ServiceSettings:
     """What peers of the broker notice."""
 
-    # --- who and where -----------------------------------------------------------------------
+    # --- names and addresses -----------------------------------------------------------------
 
     namesrv_addrs: tuple[str, ...] = setting(
         "namesrvAddr",

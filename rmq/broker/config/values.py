@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerConfig(ReplicationSettings, RunningSettings, ServiceSettings):
-    """Everything a broker was told. `LiveConfig.current` is the one in force."""
+    """All settings of a broker. `LiveConfig.current` is the one in force."""
 
     store: StoreConfig
     config_path: Path | None = None

@@ -2,11 +2,11 @@
 
 Each level has a queue of SCHEDULE_TOPIC_XXXX, whose entries hold in place of a tags code when the
 message is due. All messages of a level have the same delay, so a queue is in the order of delivery
-and only its head has to be looked at. What is due is appended as a new message of its real topic,
+and only its head has to be checked. What is due is appended as a new message of its real topic,
 with the stored properties as they are (RocketMQ 4.9.8 ScheduleMessageService).
 
-`DelayDelivery` decides and appends; `run` beside it only waits. Unlike 4.9.8, which looks every
-100 ms, it waits for the very time. And progress is saved only as far as the delivered messages are
+`DelayDelivery` decides and appends; `run` beside it only waits. Unlike 4.9.8, which checks every
+100 ms, it waits for the exact time. And progress is saved only as far as the delivered messages are
 on disk: otherwise a power cut could leave the saved progress ahead of the log, and messages lost.
 
 The file also says on how much of the log progress rests, for the case that the log is cut
@@ -14,8 +14,8 @@ The file also says on how much of the log progress rests, for the case that the 
 
 Only a master delivers. A slave keeps the progress of its master (`adopt`), as far as its own log
 has what was delivered, so that it goes on right there when it becomes the master: `start`, then
-`run` as a task. Of a master that becomes a slave that task is cancelled, the store flushed, and
-then there is `stop`. All of that may happen any number of times.
+`run` as a task. When a master becomes a slave, that task is cancelled, the store is flushed, and
+then `stop` is called. All of that may happen any number of times.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ GROUP: Final = "SCHEDULE_CONSUMER"
 RETRY_MS: Final = 100
 """After a delivery that the store refused."""
 LOOK_INTERVAL_S: Final = 1.0
-"""At least so often the wall clock is looked at: it may have been set."""
+"""The wall clock is read at least this often: it may have been set."""
 _STEP_MESSAGES: Final = 256
-"""So many take a few milliseconds, in which nothing else happens."""
+"""Messages per step: a few milliseconds, in which no other task runs."""
 _STEP_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -79,7 +79,7 @@ class DelayDelivery:
         """By level, where in the log deliveries end and the queue offset behind them."""
         self._durable: dict[int, ConsumerOffset] = {}
         self._rests_on = PhysicalOffset(0)
-        """Where in the log the deliveries end that `_durable` tells of."""
+        """Where in the log the deliveries end that `_durable` counts."""
         self._trail = ProgressTrail()
         self._refused: dict[int, str] = {}
         """By level, why the store does not take its messages."""
@@ -91,7 +91,7 @@ class DelayDelivery:
     # --- progress ----------------------------------------------------------------------------
 
     def load(self, text: str) -> None:
-        """Take over saved progress; raise `BodyError` or `MalformedJsonError`."""
+        """Apply saved progress; raise `BodyError` or `MalformedJsonError`."""
         saved = SavedDelays.decode(text.encode())
         # Levels that the settings do not have any longer are kept: they may come back.
         self._go_on_at(saved.offset_table)
@@ -108,19 +108,19 @@ class DelayDelivery:
             self._changes += 1
 
     def adopt(self, offsets: Mapping[int, int], log_end: PhysicalOffset) -> None:
-        """Take over the progress of a master; it never goes back.
+        """Apply the progress of a master; it never goes back.
 
         What the master has delivered by then lies before `log_end`, which the log here must have
         come to. A progress beyond the end of its queue is kept: the queue may still be behind the
         log.
         """
-        assert not self.is_started, "who delivers knows better than any other broker"
+        assert not self.is_started, "a broker that delivers has the latest progress itself"
         for level, offset in offsets.items():
             if offset > self._offsets.get(level, -1):
                 self._advance(level, ConsumerOffset(offset), log_end)
 
     def _go_on_at(self, offsets: Mapping[int, int]) -> None:
-        """Have this progress and no other, as far as the queues go."""
+        """Replace the progress by this one, as far as the queues go."""
         self._offsets = {level: self._within(level, offset) for level, offset in offsets.items()}
         self._durable = dict(self._offsets)
         self._undurable.clear()
@@ -143,16 +143,16 @@ class DelayDelivery:
         return SavedDelays(offset_table=body.offset_table, trail=self._trail.table()).text()
 
     def to_body(self) -> DelayOffsetSerializeWrapper:
-        self._settle()
+        self._update_durable()
         return DelayOffsetSerializeWrapper(offset_table=dict(sorted(self._durable.items())))
 
     @property
     def changes(self) -> int:
         """A number that moves with the progress to be saved."""
-        self._settle()
+        self._update_durable()
         return self._changes
 
-    def _settle(self) -> None:
+    def _update_durable(self) -> None:
         """Note what has become durable."""
         flushed = self._store.log.flushed
         changes = self._changes
@@ -178,7 +178,7 @@ class DelayDelivery:
         """Get ready to deliver: `run` may begin.
 
         The queues must have all that is in the log, because progress is cut to their ends here.
-        Beyond an end nothing was delivered: what comes next would be passed over.
+        Beyond an end nothing was delivered: what comes next would be skipped.
         """
         for level, offset in self._offsets.items():
             end = self._within(level, offset)
@@ -196,17 +196,17 @@ class DelayDelivery:
             self._store.queues.open(SCHEDULE_TOPIC, level - 1).is_watched = True
 
     def stop(self) -> None:
-        """Have done with delivering, after `run` was cancelled; only what is on disk is kept.
+        """Stop delivering, after `run` was cancelled; only progress that is on disk is kept.
 
-        So the store is to be flushed first. Pulls that wait for messages of the schedule topic are
-        found by the sweep of those that wait, as always in 4.9.8 on a slave.
+        So the store is to be flushed first. Held pulls of the schedule topic are woken by the
+        sweep of held pulls, as always in 4.9.8 on a slave.
         """
         self.is_started = False
         for level in range(1, len(self._levels_ms) + 1):
             queue = self._queue(level)
             if queue is not None:
                 queue.is_watched = False
-        self._settle()
+        self._update_durable()
         self._go_on_at(self._durable)
         self._changes += 1
         self._next_due_ms = None
@@ -218,7 +218,7 @@ class DelayDelivery:
             self._earlier.set()
 
     def deliver(self) -> int | None:
-        """Deliver what is due by now; return when to come again, None if nothing waits."""
+        """Deliver what is due by now; return when the next is due, None if there is none."""
         for _ in self._delivering():
             pass
         return self._next_due_ms
@@ -308,7 +308,7 @@ class DelayDelivery:
         return next_due_ms
 
     def _note_refusal(self, level: int, reason: str) -> None:
-        """Tell once why deliveries have to wait, not every time that they are tried."""
+        """Log once why deliveries have to wait, not at every attempt."""
         self._store_stats.put_failed()
         if self._refused.get(level) != reason:
             self._refused[level] = reason

@@ -1,6 +1,6 @@
 """delayOffset.json: how far each delay level was delivered, and what that rests on. Pure.
 
-To the table of RocketMQ 4.9.8 comes one member of our own, `trail`, which stock brokers pass over.
+To the table of RocketMQ 4.9.8 comes one member of our own, `trail`, which stock brokers ignore.
 """
 
 import logging

@@ -55,7 +55,7 @@ B = TypeVar("B", bound=Body)
 
 @final
 class ClientHandlers:
-    """Handlers of what clients say about themselves."""
+    """Handlers of the requests by which clients join and leave groups, and lock queues."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ClientHandlers:
         """Put a client into its groups, and answer its heartbeat."""
         channel = request.channel
         if not channel.is_open:
-            # It ended after the heartbeat was read. Nobody would tell the registry again.
+            # It ended after the heartbeat was read. The registry would never remove it.
             request.drop()
             return
         command = request.command

@@ -1,4 +1,4 @@
-"""Consumer groups and who is connected, for admin tools: requests 200, 201, 203, 204, 207 and 328.
+"""Consumer groups and connected clients, for admin tools: requests 200, 201, 203, 204, 207 and 328.
 
 A change is answered when it is on disk. Codes and remarks are those of RocketMQ 4.9.8
 AdminBrokerProcessor.
@@ -172,7 +172,7 @@ class GroupHandlers:
 def _check_name(group: str) -> None:
     """Refuse what no stock client takes for a group, with its words.
 
-    4.9.8 makes such a group. Nobody can be in it, and its retry topic could not be stored.
+    4.9.8 creates such a group. No client can join it, and its retry topic could not be stored.
     """
     if not group.strip():
         reason = "the specified group is blank"

@@ -1,8 +1,8 @@
-"""Replication from outside: how it is going, who is master, and what the log holds.
+"""Requests about replication: its status, changes of roles, and digests of the log.
 
-Requests 9001 to 9007, our own. They are asked by `rmq ha`, by a slave that takes over and by a
-master that wonders whether it still is one. What is asked is checked here; what it takes to do it
-is known to whoever is behind `ReplicationControl`, and its refusals are answered as they are.
+Requests 9001 to 9008, our own. They are sent by `rmq ha`, by a slave that takes over and by a
+master that checks whether it still is one. Requests are validated here and carried out by a
+`ReplicationControl`, whose refusals are answered as they are.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ logger = logging.getLogger(__name__)
 MASTER_MODES: Final = ("ASYNC_MASTER", "SYNC_MASTER")
 
 HA: Final = HandlerGroup(name="ha", concurrency=4, capacity=64, per_connection=16)
-"""Changes of roles. Few at a time; whoever is behind `ReplicationControl` puts them in order."""
+"""Changes of roles. Few at a time; the `ReplicationControl` puts them in order."""
 HA_DIGESTS: Final = HandlerGroup(name="ha_digests", concurrency=1, capacity=64, per_connection=16)
 """Reads much of the disk: one at a time, and never in the way of a change of roles."""
 
 
 class ReplicationControl(Protocol):
-    """Who knows about replication and can change it. Raises `RefusedError` to say no."""
+    """Reports the state of replication and changes it. Raises `RefusedError` to refuse."""
 
     def status(self) -> HaStatusBody:
-        """How it is going, at once."""
+        """Return the status of replication, without waiting."""
         ...
 
     async def promote(self, accept_loss: bool, mode: str | None) -> HaPromoteBody:
@@ -63,7 +63,7 @@ class ReplicationControl(Protocol):
         ...
 
     async def demote(self, ha_master_address: str | None, force: bool) -> HaDemoteBody:
-        """Become a slave, of whom the nameservers name if no address is given.
+        """Become a slave, of the master that nameservers list if no address is given.
 
         Refused while no other master of the name is known, unless `force`.
         """
@@ -90,7 +90,7 @@ class ReplicationControl(Protocol):
         ...
 
     async def renounce(self, address: str) -> HaStatusBody:
-        """Let no master count on this slave as it is recorded; that at `address` takes over."""
+        """Take a new incarnation, so that no master counts on this slave; `address` takes over."""
         ...
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @final
 class OffsetHandlers:
-    """Answers where groups and queues stand."""
+    """Answers requests for consumer offsets and for the bounds of queues."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class OffsetHandlers:
         self._reads = store.reads
         self._offsets = offsets
         self._clients = clients
-        """Tells who consumes; without it everybody is taken for a consumer."""
+        """Knows which clients consume; without it every client counts as a consumer."""
         self._parting = parting
-        """Tells what was consumed at another master; without it nothing was."""
+        """Knows which positions are of another master's log; without it none is."""
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(Requests.QUERY_CONSUMER_OFFSET, self.query, group=CLIENT_MANAGEMENT)
@@ -90,9 +90,9 @@ class OffsetHandlers:
     def update(self, request: Request[UpdateConsumerOffsetRequest]) -> None:
         """15 UPDATE_CONSUMER_OFFSET. A smaller offset than the one stored is taken, too.
 
-        It was chosen on purpose if it comes from somebody who does not consume: mqadmin resets the
-        offsets of groups that are not connected like that. What can only have been read from
-        another log is not stored (`rmq.broker.pulling.parting`): the group would miss as much.
+        It is a reset if it comes from a client that does not consume: mqadmin resets the offsets of
+        groups that are not connected this way. What can only have been read from another log is not
+        stored (`rmq.broker.pulling.parting`): the group would miss as much.
         """
         header = request.header
         if header.commit_offset < 0:
@@ -119,7 +119,7 @@ class OffsetHandlers:
         if parting is None:
             return False
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
-        # Whoever says so: consumers commit before this broker has heard that they are any.
+        # From any client: consumers commit before their first heartbeat reaches this broker.
         if parting.is_other(topic, queue_id, header.commit_offset):
             return True
         stored = self._offsets.query(group, topic, queue_id)

@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 SWEEP_INTERVAL_S: Final = 5.0
 COLD_READERS: Final = 4
 ANSWERS_PER_STEP: Final = 256
-"""After so many answers to pulls that waited, others get their turn: some 5 ms."""
+"""Held pulls that are answered in one step, about 5 ms; then other tasks run."""
 _EMPTY: Final = EmptyHeader()
 
 _CODES: Final = {
@@ -115,8 +115,8 @@ class PullHandlers:
         self.reconfigure(live.current)
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Go by other settings from now on."""
-        # A slave may be behind its master: what it does not have may be there all the same.
+        """Use other settings from now on."""
+        # A slave may be behind its master: what it does not have may exist at the master.
         self._reads.keeps_offset = (
             config.role is BrokerRole.SLAVE and not config.offset_check_in_slave
         )
@@ -159,20 +159,20 @@ class PullHandlers:
             self._wake_up.set()
 
     def answer_woken(self) -> None:
-        """Answer those whom the requests of a round have woken, in the same step unless many."""
+        """Answer the pulls that a round of requests has woken, in the same step unless many."""
         if self.holds.has_woken:
             self._answer_woken(ANSWERS_PER_STEP)
             if self.holds.has_woken:
                 self._wake_up.set()
 
     def topic_changed(self, topic: str) -> None:
-        """Let those who wait for a topic find out what became of it."""
+        """Wake the held pulls of a topic that was changed or deleted."""
         self.holds.wake_topic(topic)
         if self.holds.has_woken:
             self._wake_up.set()
 
     def stop_holding(self) -> None:
-        """Answer all who wait, and hold nobody from now on: the broker stops."""
+        """Answer all held pulls, and hold none from now on: the broker stops."""
         self._is_stopping = True
         self.holds.wake_all()
         self._answer_woken(len(self.holds))
@@ -195,7 +195,7 @@ class PullHandlers:
             if is_legal_topic(topic):
                 queues.open(topic, queue_id).is_watched = True
         elif topic != SCHEDULE_TOPIC and (queue := queues.get(topic, queue_id)) is not None:
-            # Delayed messages are always waited for, by the one who delivers them.
+            # Delayed messages are always watched, for their delivery.
             queue.is_watched = False
 
     def _max_offset(self, topic: str, queue_id: int) -> QueueOffset:
@@ -237,7 +237,7 @@ class PullHandlers:
         status = result.status
         code = _CODES.get(status)
         if code is None:
-            # To 4.9.8 a queue that nobody has written to is an empty one.
+            # To 4.9.8 a queue that was never written to is an empty one.
             status = GetStatus.NO_MESSAGE_IN_QUEUE
             code = (
                 ResponseCode.PULL_OFFSET_MOVED
@@ -394,7 +394,7 @@ class PullHandlers:
             )
         return message_filter
 
-    # --- what becomes of it ------------------------------------------------------------------
+    # --- responses ---------------------------------------------------------------------------
 
     def _commit(self, request: Request[PullMessageRequest]) -> None:
         header = request.header
@@ -456,7 +456,7 @@ class PullHandlers:
         self, request: Request[PullMessageRequest], message_filter: MessageFilter | None
     ) -> None:
         if not request.channel.is_open:
-            # It ended in the same step, and nobody would tell us again.
+            # The connection ended in the same step; no later notice would remove the pull.
             return
         config = self._live.current
         wait_ms = (
@@ -554,7 +554,7 @@ class PullHandlers:
         if count and self._live.current.fall_recorded:
             behind_ms = 0
             if result.next_offset < result.max_offset:
-                # Whoever has got everything is not behind, however old the last message is.
+                # A group that has got everything is not behind, however old the last message is.
                 stored_ms = self._reads.store_time(
                     header.topic, header.queue_id, QueueOffset(result.next_offset - 1)
                 )

@@ -7,8 +7,8 @@ push alone decides whether that is a success. Checks, codes and remarks are thos
 ReplyMessageProcessor, which holds a thread for each reply under way; here nothing waits but the
 request itself.
 
-Unlike there, the stored reply keeps what the sender said of its compression: without it, whoever
-reads the topic cannot read the body.
+Unlike there, the stored reply keeps what the sender said of its compression: without it, consumers
+of the topic cannot read the body.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ REPLY: Final = HandlerGroup(name="reply", concurrency=1, capacity=10_000, per_co
 PUSH_TIMEOUT_S: Final = 10.0
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 _NOT_STORED_ID: Final = "0"
-"""What stands for a message id when there is none: clients cannot do without."""
+"""Used as message id when there is none: clients require one."""
 
 
 @final
 class ReplyHandlers:
-    """Hands replies on to who asked."""
+    """Pushes replies to the clients that asked."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class ReplyHandlers:
         header = send_checks.error_header(self._live.current)
         request.reply(header, code=why.code, remark=why.remark)
 
-    # --- the way to who asked ----------------------------------------------------------------
+    # --- pushing -----------------------------------------------------------------------------
 
     def _hand_on(self, request: ReplyRequest) -> None:
         header = request.header
@@ -221,12 +221,12 @@ class ReplyHandlers:
             message.queue_id,
             result.queue_offset,
         )
-        if self._acknowledger.is_immediate or not inbound.waits_for_replicas(
+        if self._acknowledger.is_immediate or not inbound.waits_until_safe(
             request.header.properties
         ):
             request.reply(stored, code=code, remark=failure)
             return
-        # How the wait ends is not told: the reply has arrived, or has not, whatever is stored.
+        # The outcome of the wait is not reported: only the push decides.
         request.defer()
         self._acknowledger.when_safe(
             result.end_offset, lambda _: request.reply(stored, code=code, remark=failure)

@@ -2,7 +2,7 @@
 
 All sends that were read together, from one connection or several, are checked, appended together
 and answered together. Nothing is awaited on this way: a send that must wait (for the disk, or for
-its topic to be created) is deferred and answered by whoever completes it. Order of checks, codes
+its topic to be created) is deferred and answered when the wait is over. Order of checks, codes
 and remarks are those of RocketMQ 4.9.8 SendMessageProcessor.
 
 Most sends need few checks, and take the short way: what has to be known of their topics is kept at
@@ -70,7 +70,7 @@ BUSY_REMARK: Final = "[REJECTREQUEST]system busy, start flow control for a while
 
 
 class _Target(NamedTuple):
-    """What the way without detours needs to know of a topic."""
+    """What the short way needs to know about a topic."""
 
     queues: int
     sys_flag: int
@@ -92,7 +92,7 @@ class SendHandlers:
         clock: Callable[[], float] = time.perf_counter,
         master_address: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`master_address` tells who is master, if this broker is none and knows it."""
+        """`master_address` returns the address of the master, if this is another known broker."""
         self._live = live
         self._store = store
         self._topics = tables.topics
@@ -117,7 +117,7 @@ class SendHandlers:
         table.add_batch(Requests.SEND_BATCH_MESSAGE, self._send, group=SEND)
 
     def _adopt(self, config: BrokerConfig) -> None:
-        """Work out what only changes with the settings."""
+        """Compute what only changes with the settings."""
         self._cluster_pair = inbound.cluster_pair(config.cluster_name)
         self._preparation = SendPreparation(config, config.store, self._groups.find)
         self._error_header = send_checks.error_header(config)
@@ -228,7 +228,7 @@ class SendHandlers:
             else:
                 count[0] += 1
                 count[1] += result.size
-            if is_immediate or not inbound.waits_for_replicas(request.header.properties):
+            if is_immediate or not inbound.waits_until_safe(request.header.properties):
                 headers.append(answer)
             else:
                 headers.append(None)

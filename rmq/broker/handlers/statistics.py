@@ -1,4 +1,4 @@
-"""How a broker, its topics and its groups stand: requests 28, 202, 208, 300, 303, 315 and 317.
+"""Statistics of a broker, its topics and its groups: requests 28, 202, 208, 300, 303, 315 and 317.
 
 What is in an answer, codes and remarks are those of RocketMQ 4.9.8 AdminBrokerProcessor. Two things
 differ. A group that has not begun to read a queue (303) is behind by the age of the first message
@@ -81,7 +81,7 @@ class _Ends(NamedTuple):
 
 @final
 class StatisticsHandlers:
-    """Answers what admin tools and exporters want to know."""
+    """Answers requests of admin tools and exporters for statistics."""
 
     def __init__(
         self,
@@ -333,7 +333,7 @@ class StatisticsHandlers:
 
 @final
 class _Pace:
-    """Lets others have their turn after every so many queues."""
+    """Lets other tasks run after every few queues."""
 
     def __init__(self) -> None:
         self._done = 0
@@ -348,7 +348,7 @@ class _Pace:
 async def _of_each(
     queues: Sequence[MessageQueue], tell: Callable[[MessageQueue], V], pace: _Pace
 ) -> dict[MessageQueue, V]:
-    """Return what there is to tell of each queue."""
+    """Return the statistics of each queue."""
     table: dict[MessageQueue, V] = {}
     for start in range(0, len(queues), QUEUES_AT_ONCE):
         some = queues[start : start + QUEUES_AT_ONCE]

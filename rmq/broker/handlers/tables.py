@@ -31,7 +31,7 @@ def part_of(request: Request[Any]) -> WantedPart | None:
 
 
 def refuse_long(request: Request[Any], what: str, size: int, remedy: str) -> None:
-    """Raise `RefusedError` if a table of so many bytes is more than one answer holds."""
+    """Raise `RefusedError` if a table of this size does not fit into one response."""
     limit = request.channel.encoder.frame_bytes_max - _HEADER_BYTES
     if size > limit:
         raise RefusedError(
@@ -48,7 +48,7 @@ async def answer_table(
     wanted = part_of(request)
     if wanted is None:
         body = table.encoded()
-        refuse_long(request, what, len(body), f"delete {what} that nobody uses")
+        refuse_long(request, what, len(body), f"delete {what} that are not used")
         request.reply(header, body=body)
         return
     if not wanted.place:

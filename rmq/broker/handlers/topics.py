@@ -178,7 +178,7 @@ class TopicHandlers:
         for topic, queue_id in deleted:
             logger.info("queue %d of %s deleted: its messages have expired", queue_id, topic)
         for topic in {topic for topic, _ in deleted}:
-            # Pulls that wait for such a queue would not hear of its next message.
+            # Held pulls of such a queue would not be woken by its next message.
             self._on_deleted(topic)
         request.reply()
 
@@ -197,7 +197,7 @@ class TopicHandlers:
         self._store.request_cleaning()
         request.reply()
 
-    # --- a look inside -----------------------------------------------------------------------
+    # --- entries of a queue ------------------------------------------------------------------
 
     def show_queue(self, request: Request[QueryConsumeQueueRequest]) -> None:
         """321 QUERY_CONSUME_QUEUE: raw entries of a queue."""

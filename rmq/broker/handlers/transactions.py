@@ -1,7 +1,7 @@
 """Ends of transactions: END_TRANSACTION (37), and RESUME_CHECK_HALF_MESSAGE (323).
 
-Producers send their decisions one-way, so what is answered here is for those who ask, and what is
-refused is logged. Codes and remarks are those of RocketMQ 4.9.8 EndTransactionProcessor and
+Producers send their decisions one-way, so responses are for clients that want one, and refusals are
+logged. Codes and remarks are those of RocketMQ 4.9.8 EndTransactionProcessor and
 AdminBrokerProcessor.
 """
 
@@ -75,7 +75,7 @@ class TransactionHandlers:
             return
         if decision == flags.TRANSACTION_NONE:
             logger.info(
-                "%s does not know yet what became of half message %d: %s",
+                "%s does not know the outcome of half message %d yet: %s",
                 request.channel.peer,
                 header.tran_state_table_offset,
                 request.command.remark,
@@ -103,8 +103,8 @@ class TransactionHandlers:
     def resume_check(self, request: Request[ResumeCheckHalfMessageRequest]) -> None:
         """323 RESUME_CHECK_HALF_MESSAGE: ask about a half message again, as if for the first time.
 
-        It may be one that was given up. Unlike 4.9.8 no other message is taken: nobody could end
-        that as a transaction.
+        It may be one that was given up. Unlike 4.9.8 no other message is taken: it could never be
+        ended as a transaction.
         """
         if self._live.current.role is BrokerRole.SLAVE:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, _NOT_PUT)

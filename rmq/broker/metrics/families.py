@@ -1,7 +1,7 @@
-"""Families of metrics: declared once in a catalogue, filled anew for every scrape.
+"""Families of metrics: declared once in a catalogue, filled for every scrape.
 
     CATALOGUE = Catalogue()
-    EPOCH = CATALOGUE.gauge("rocketmq_broker_epoch", "Number of the leadership.")
+    EPOCH = CATALOGUE.gauge("rocketmq_broker_epoch", "Epoch of the log.")
 
     sheet = Sheet({"cluster": "DefaultCluster"})
     sheet.put(EPOCH, 3)

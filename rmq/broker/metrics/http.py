@@ -50,7 +50,7 @@ def take_head(received: bytes | bytearray) -> bytes | HTTPStatus | None:
     if len(received) > HEAD_BYTES_MAX:
         return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
     if begun and not _FIRST_BYTE.match(begun):
-        # TLS, say: it would wait for an answer until the time is up.
+        # TLS, for example: it would wait for a response until the timeout.
         return HTTPStatus.BAD_REQUEST
     return None
 

@@ -1,7 +1,7 @@
 """All that a broker shows: its own collectors, the process, and the scrapes themselves.
 
 The registry belongs to one broker. Nothing is registered with the one that `prometheus_client`
-keeps for all of a process: two brokers of a test would meet there.
+keeps for all of a process: two brokers of a test would share it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class BrokerRegistry(CollectorRegistry):
             self.register(collector)
 
     def refresh(self) -> None:
-        """Look at what takes a while to find out. Blocks: call it in a thread before a scrape."""
+        """Read what takes a while to read. Blocks: call it in a thread before a scrape."""
         self._process.refresh()
 
 
 @final
 class ScrapeMetrics:
-    """What became of the scrapes before this one."""
+    """Counts and durations of the scrapes before this one."""
 
     def __init__(self) -> None:
         self.answered = 0
@@ -81,7 +81,7 @@ class ProcessMetrics:
         self._metrics: list[Metric] = []
 
     def refresh(self) -> None:
-        """Look anew; blocks."""
+        """Read the numbers again; blocks."""
         self._metrics = list(self._collector.collect())
 
     def describe(self) -> Iterable[Metric]:
@@ -89,5 +89,5 @@ class ProcessMetrics:
         return self._collector.collect()
 
     def collect(self) -> Iterable[Metric]:
-        """Return what was found last."""
+        """Return what was read last."""
         return self._metrics

@@ -1,11 +1,12 @@
-"""Metrics of replication: who is master, what is promised, how far slaves are.
+"""Metrics of replication: roles, guarantees, and the progress of slaves.
 
 `HaMetrics` is computed at scrape time from the same status that operators are shown, and from what
 the store says of itself. It knows no task and takes no lock; a scrape costs the broker less than a
 millisecond, however much it has stored.
 
-What is not known has no sample, say what is replicated while too few slaves are in sync: alerts on
-it would be wrong both with 0 and with -1. `..._in_sync` and `..._connected` are always known.
+What is not known has no sample, for example what is replicated while too few slaves are in sync:
+alerts on it would be wrong both with 0 and with -1. `..._in_sync` and `..._connected` are always
+known.
 
 No label has values that a peer can make up without bounds; `SlaveChoice` sees to that.
 """
@@ -42,7 +43,7 @@ BROKER_INFO: Final = _gauge(
 )
 BROKER_ROLE: Final = _gauge("rocketmq_broker_role", "1 for the present role of the broker.", "role")
 BROKER_EPOCH: Final = _gauge(
-    "rocketmq_broker_epoch", "Number of the leadership that the log was last written under."
+    "rocketmq_broker_epoch", "Epoch of the master by which the log was last written."
 )
 BROKER_REFUSAL: Final = _gauge(
     "rocketmq_broker_refusal",
@@ -74,7 +75,7 @@ DISPATCH_BEHIND: Final = _gauge(
     "rocketmq_storage_dispatch_behind_bytes", "Bytes of the CommitLog that are in no queue yet."
 )
 
-# --- what a master promises ---------------------------------------------------------------------
+# --- what a master guarantees -------------------------------------------------------------------
 
 MODE: Final = _gauge(
     "rocketmq_ha_mode",
@@ -202,7 +203,7 @@ _LIVE: Final = (SlaveState.CATCHING_UP.value, SlaveState.STREAMING.value)
 class HaMetrics:
     """The collector of one broker.
 
-    Both sources may have nothing to say yet, as long as the store is being opened.
+    Both sources may have no data as long as the store is being opened.
     """
 
     def __init__(

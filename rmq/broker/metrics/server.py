@@ -3,10 +3,9 @@
     port = await nursery.start(serve_metrics, "0.0.0.0", 5557, BrokerRegistry(HaMetrics(...)))
 
 `GET /metrics` answers with all metrics, `GET /-/healthy` says that the event loop runs. Everything
-is bounded: connections, the size of a request, the time for it and for its answer. Whoever connects
-and asks nothing makes room for the next one, so nobody can keep a Prometheus out by idling.
-
-There is no TLS and no password: bind it where only those who may read reach it.
+is bounded: connections, the size of a request, the time for it and for its answer. An idle
+connection is closed when another one needs its place, so idle peers cannot keep a Prometheus out.
+There is no TLS and no password: bind it to a network where every host may read.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ READ_S: Final = 5.0
 """Within this time a request must be there, all of it."""
 SEND_S: Final = 5.0
 LINGER_S: Final = 1.0
-"""For so long a peer may go on sending after its answer."""
+"""How long a peer may go on sending after its response."""
 LINGER_BYTES: Final = 64 * 1024
 
 _log = logging.getLogger(__name__)
@@ -72,7 +71,7 @@ class MetricsServer:
         self._registry = registry
         self._open = 0
         self._reading: dict[trio.CancelScope, None] = {}
-        """Those that have not asked yet, the one that has waited longest first."""
+        """Connections without a request yet, the oldest first."""
         self._limiter = trio.CapacityLimiter(1)
 
     async def serve(self, stream: trio.abc.HalfCloseableStream) -> None:

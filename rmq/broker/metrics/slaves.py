@@ -1,10 +1,9 @@
 """Which slaves get series of their own, and under which labels. Sans-IO.
 
-A slave says itself what it is called and where it listens, and whoever reaches the replication port
-may say anything. Every new pair of labels is a new set of series that a Prometheus keeps for weeks,
-so they are rationed: so many slaves are shown at a time, and so many that were never seen before
-within a time. Slaves that come back cost nothing. Those left out are counted, and are part of all
-sums.
+A slave gives its own name and address, and any host that reaches the replication port may give any.
+Every new pair of labels is a new set of series that a Prometheus keeps for weeks, so they are
+limited: in the number of slaves shown at a time, and in the rate of slaves never seen before.
+Slaves that come back cost nothing. Those left out are counted, and are part of all sums.
 
 Labels carry no port that changes with each connection: a stock slave, known by its connection only,
 is shown by its host.
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 SHOWN_MAX: Final = 32
 NEW_MAX: Final = 32
-"""So many slaves never seen before are shown at once."""
+"""How many slaves never seen before are shown at once."""
 NEW_PAUSE_S: Final = 600.0
 """After those, one more within this time."""
 REMEMBERED_MAX: Final = 128
 LABEL_CHARS_MAX: Final = 64
 GONE_MS_MAX: Final = 24 * 3600 * 1000
-"""For so long a slave that is gone is shown."""
+"""How long a slave that is gone is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class SlaveChoice:
 
     def __init__(self, now: float) -> None:
         self._known: dict[tuple[str, str], int] = {}
-        """Which of all that were shown they were, in the order they were last shown."""
+        """The slaves that were shown, in the order they were last shown, each with its number."""
         self._shown_ever = 0
         self._new_left: float = NEW_MAX
         self._filled_at = now
@@ -63,8 +62,8 @@ class SlaveChoice:
         return shown
 
     def _rank(self, candidate: ShownSlave) -> tuple[bool, bool, int]:
-        """In sync before connected before gone; then who has been here longer, so that a crowd of
-        newcomers hides none of them.
+        """In sync before connected before gone; then the longest connected, so that many new ones
+        hide none of them.
         """
         slave = candidate.slave
         number = self._known.get((candidate.name, candidate.address), self._shown_ever)

@@ -1,12 +1,11 @@
 """Pulls that wait for messages (long polling). Pure: time is an argument.
 
-A pull that finds nothing new rests here until a message arrives that passes its filter, or its
-time is up. Queues are watched only while somebody waits for them, so a message costs nothing where
-nobody does. Those who are woken by the messages of one step are answered together, after all of
-them are stored: a batch wakes a consumer once.
-
-As in RocketMQ 4.9.8 PullRequestHoldService, times are looked at every few seconds (`sweep`), not
-one by one: a pull without news is answered up to one round late.
+A pull that finds nothing new is held here until a message arrives that passes its filter, or its
+deadline passes. Queues are watched only while pulls of them are held, so a message of other queues
+costs nothing. Pulls that are woken by the messages of one step are answered together, after all of
+them are stored: a batch wakes a consumer once. As in RocketMQ 4.9.8 PullRequestHoldService,
+deadlines are checked every few seconds (`sweep`), not one by one: a pull without messages is
+answered up to that much late.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @final
 class Hold:
-    """One waiting pull."""
+    """One held pull."""
 
     __slots__ = ("deadline", "key", "matches_properties", "matches_tags_code", "offset", "request")
 
@@ -58,7 +57,7 @@ class Hold:
 
 @final
 class PullHolds:
-    """All waiting pulls of a broker."""
+    """All held pulls of a broker."""
 
     def __init__(self, watch: Callable[[str, int, bool], None]) -> None:
         self._watch = watch
@@ -69,12 +68,12 @@ class PullHolds:
         self._woken: list[Hold] = []
 
     def __len__(self) -> int:
-        """How many wait."""
+        """How many pulls are held."""
         return sum(map(len, self._by_channel.values()))
 
     @property
     def queues(self) -> int:
-        """How many queues are waited for."""
+        """How many queues have held pulls."""
         return len(self._by_queue)
 
     @property
@@ -96,14 +95,14 @@ class PullHolds:
             self._by_channel[channel] = {hold}
 
     def arrived(self, message: Dispatched) -> None:
-        """Note a new message; whoever waits for it is woken."""
+        """Wake the pulls that wait for a new message."""
         key = (message.topic, message.queue_id)
         waiting = self._by_queue.get(key)
         if waiting is not None:
             self._wake(key, [hold for hold in waiting if hold.wants(message)])
 
     def take_woken(self, count_max: int) -> list[Hold]:
-        """Return those to be answered now, the first woken first; they wait no longer."""
+        """Remove and return the woken pulls, the first woken first."""
         woken = self._woken[:count_max]
         del self._woken[:count_max]
         for hold in woken:
@@ -111,21 +110,21 @@ class PullHolds:
         return woken
 
     def sweep(self, now: float, max_offset: Callable[[str, int], int]) -> None:
-        """Wake those whose time is up, and those whom no message will tell of what there is."""
+        """Wake pulls whose deadline has passed or whose queue already has newer messages."""
         for key, waiting in list(self._by_queue.items()):
             end = max_offset(*key)
             self._wake(key, [hold for hold in waiting if hold.deadline <= now or hold.offset < end])
 
     def wake_topic(self, topic: str) -> None:
-        """Wake all who wait for a topic, because it changed or went."""
+        """Wake all pulls of a topic, because it was changed or deleted."""
         self._wake_queues([key for key in self._by_queue if key[0] == topic])
 
     def wake_all(self) -> None:
-        """Wake everybody, because the broker stops."""
+        """Wake all pulls, because the broker stops."""
         self._wake_queues(list(self._by_queue))
 
     def forget(self, channel: Channel) -> list[Hold]:
-        """Return and drop those of a connection that is gone."""
+        """Remove and return the pulls of a connection that is gone."""
         gone = self._by_channel.pop(channel, None)
         if not gone:
             return []

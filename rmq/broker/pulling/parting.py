@@ -7,11 +7,12 @@ of the epoch. It reads some messages again and misses none. RocketMQ 4.9.8 lets 
 it to the end of the queue: behind all that came in since.
 
 A position behind the end of its queue cannot have been read here. One within the queue can be told
-by a master that began the epoch itself, since it knows what it has given to whom (`served`): the
-position lies behind the beginning of the epoch, behind what the group has got here and behind the
-offset that is stored for it, and comes over a connection that was not served before. A slave cannot
-tell: while an epoch is young it leaves consumers behind its beginning to the master (`is_unsure`).
-A consumer may have missed more than one change of masters, so the first epoch that is young counts.
+by a master that began the epoch itself, since it knows what it has given to which group (`served`):
+the position lies behind the beginning of the epoch, behind what the group has got here and behind
+the offset that is stored for it, and comes over a connection that was not served before. A slave
+cannot tell: while an epoch is young it leaves consumers behind its beginning to the master
+(`is_unsure`). A consumer may have missed more than one change of masters, so the first epoch that
+is young counts.
 
 From consumers whose pulls carry no offset to store (broadcasting, lite pull), and after a restart
 of the master in an epoch that is not young, positions within the queue are believed. In the first
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 YOUNG_S: Final = 90.0
 """For this long after its first message an epoch is young. Within that time the master has heard
-of all consumers: they look at the route and send heartbeats every 30 s. Offsets that come later
+of all consumers: they ask for the route and send heartbeats every 30 s. Offsets that come later
 from others than consumers are an operator's."""
 
 
@@ -44,7 +45,7 @@ class _Served(NamedTuple):
 
 @final
 class Parting:
-    """Tells what may be of another log."""
+    """Tells which positions of consumers may be of another log."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Parting:
         self._first_ms: dict[int, int] = {}
         """When the first message behind a parting was stored."""
         self._began_ms: int | None = None
-        """When this broker began to tell who has read what here; None if it does not."""
+        """When this broker began to record what it serves; None if it does not."""
         self._served: dict[tuple[str, str, int], _Served] = {}
 
     # --- a master that began the epoch itself ---

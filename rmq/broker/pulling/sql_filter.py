@@ -4,7 +4,8 @@ The language and what it means are those of RocketMQ 4.9.8; see `rmq.broker.pull
 properties are texts and are read as numbers where a number is on the other side. A message whose
 property is not such a number does not match, whatever the rest of the expression says.
 
-Whether property filters are enabled, and which expression a consumer has, is known elsewhere.
+Whether property filters are enabled, and which expression a consumer has, is decided by the
+callers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SqlExpression", "SqlFilter", "SqlSyntaxError", "compile_sql"]
 
-# Looking for one property in a record is five times as fast as reading all of a usual one.
+# Finding one property in a record is five times as fast as reading all of a usual one.
 _NAMES_LOOKED_FOR_MAX: Final = 4
 
 _I32: Final = struct.Struct(">i")
@@ -66,7 +67,7 @@ class SqlExpression:
 class SqlFilter:
     """Lets through the messages for which an expression holds (a `rmq.store.reads.MessageFilter`).
 
-    The tags code says nothing about it, so every record is looked at.
+    The tags code says nothing about it, so every record is read.
     """
 
     __slots__ = ("_expression", "_finders")
@@ -93,7 +94,7 @@ class SqlFilter:
 
 
 def _encoded_properties(record: memoryview) -> bytes | None:
-    """Return the properties in a record, without a look at its body; None if it is not sound."""
+    """Return the properties in a record, without checking its body; None if it is not sound."""
     try:
         (sys_flag,) = _read_i32(record, SYS_FLAG_AT)
         body_start = HEAD_SIZES[sys_flag & HOST_FLAGS]

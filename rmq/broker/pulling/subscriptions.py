@@ -29,7 +29,7 @@ class TagFilter:
     """Lets through the messages whose tag has one of the given hash codes; none if none is given.
 
     Entries hold the 32-bit hash extended to 64 bits with its sign, which as a number is the hash
-    itself. (Entries of delayed messages hold a time instead: nobody subscribes to those by tag.)
+    itself. (Entries of delayed messages hold a time instead: they are never filtered by tag.)
     """
 
     __slots__ = ("matches_tags_code",)
@@ -48,8 +48,8 @@ class TagFilter:
 def filter_of(subscription: SubscriptionData) -> MessageFilter | None:
     """Return the filter of a subscription by tags, None where everything passes.
 
-    Raises `RefusedError` for another kind of subscription, so that nobody gets messages unfiltered
-    by mistake.
+    Raises `RefusedError` for another kind of subscription, so that no consumer gets messages
+    unfiltered by mistake.
     """
     if subscription.class_filter_mode:
         return None

@@ -1,4 +1,4 @@
-"""The broker tells nameservers of itself and its topics.
+"""Registers the broker and its topics at the nameservers.
 
 Each nameserver has a task of its own, so one that is down does not hold up the others. A broker
 registers at start, every `registerNameServerPeriod` and at once when topics change; what changed is
@@ -6,17 +6,17 @@ then enough, as long as the nameserver is known to hold the rest (RocketMQ 4.9.8
 assumes that always). A connection that was lost is made again at once, because a nameserver forgets
 a broker with its connection.
 
-Role and id are read anew for each registration: an address that comes with another id gives up the
+Role and id are read again for each registration: an address that comes with another id gives up the
 one it had, at stock nameservers, too. A master first makes sure that no other broker is master of
 its name, and that no in-sync record of a later epoch is kept (`leader_check`). If so it is fenced:
-it takes itself out of the lists of all nameservers and stays out, looking again each time, until it
-is of a later epoch or a slave. That the other one is gone meanwhile is no reason: it may have
+it takes itself out of the lists of all nameservers and stays out, checking again each time, until
+it is of a later epoch or a slave. That the other one is gone meanwhile is no reason: it may have
 messages that this one lacks, and its record keeps this one out. Only if nothing confirms the later
 epoch any longer, for a period and with most nameservers answering, was it never true, and the fence
 is lifted.
 
 A nameserver that turns this broker away as deposed is believed if it is confirmed in the same way.
-Else somebody has forged a registration there, and this one goes on trying.
+Otherwise a registration there was forged, and this broker goes on trying.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 RETRY_MIN_S: Final = 1.0
 """The first pause after a failure; it doubles, up to the period of registrations."""
 TOLD_S: Final = 1.0
-"""How long whoever made a topic waits for its registration."""
+"""How long the creation of a topic waits for its registration."""
 UNREGISTER_TIMEOUT_S: Final = 3.0
 
 
@@ -150,36 +150,36 @@ class Registration:
             state.retry.set()
 
     def connection_opened(self, channel: Channel) -> None:
-        """Whoever opened it goes on by itself."""
+        """Do nothing: the task that opened the connection goes on."""
 
     def connection_closed(self, channel: Channel, reason: str) -> None:
         for nameserver in self._nameservers.values():
-            if nameserver.holds_the_rest is channel:
-                nameserver.holds_the_rest = None
+            if nameserver.registered_over is channel:
+                nameserver.registered_over = None
                 if trio.current_time() - channel.opened_at < RETRY_MIN_S:
-                    # It may go on like that; not as fast as it can.
+                    # It may be closed again and again: a pause keeps that slow.
                     nameserver.failures += 1
                 nameserver.wake()
 
     def connection_idle(self, channel: Channel) -> None:
-        """It is closed next."""
+        """Do nothing: the endpoint closes idle connections."""
 
     # --- tasks -------------------------------------------------------------------------------
 
     @property
     def registered_at(self) -> tuple[str, ...]:
-        """The nameservers that know of this broker, as far as one can tell."""
+        """The nameservers that most likely list this broker."""
         return tuple(
             nameserver.address
             for nameserver in self._nameservers.values()
-            if nameserver.holds_the_rest is not None
+            if nameserver.registered_over is not None
         )
 
     @property
     def is_heard(self) -> bool:
-        """Whether there is a nameserver that knows of this broker, or is just being told."""
+        """Whether a nameserver lists this broker, or a registration is under way."""
         return any(
-            nameserver.holds_the_rest is not None or nameserver.is_being_told
+            nameserver.registered_over is not None or nameserver.is_being_told
             for nameserver in self._nameservers.values()
         )
 
@@ -219,8 +219,8 @@ class Registration:
             self._adopt(self._live.current.namesrv_addrs)
             async with trio.open_nursery() as nursery:
                 for nameserver in self._nameservers.values():
-                    if nameserver.holds_the_rest is None:
-                        # It is new, or was just being told when the others changed.
+                    if nameserver.registered_over is None:
+                        # It is new, or a registration was under way when the others changed.
                         nameserver.wake()
                     nursery.start_soon(self._look_after, nameserver)
                 await self._addresses_changed.wait()
@@ -240,7 +240,7 @@ class Registration:
             self.register_again()
 
     async def unregister_all(self) -> None:
-        """Tell all nameservers that the broker goes, each within a few seconds.
+        """Unregister at all nameservers, each within a few seconds.
 
         Nothing is registered after that.
         """
@@ -262,8 +262,8 @@ class Registration:
                 with trio.move_on_after(period_s):
                     await nameserver.woken.wait()
             if nameserver.failures:
-                # Sooner than 4.9.8 does: a nameserver that was restarted knows nobody. Changes do
-                # not make an unreachable one reachable, so they wake nobody here.
+                # Sooner than 4.9.8 does: a nameserver that was restarted knows no broker. Changes
+                # do not make an unreachable one reachable, so they wake no task here.
                 pause_s = min(period_s, RETRY_MIN_S * 2 ** min(nameserver.failures - 1, 6))
                 with trio.move_on_after(pause_s):
                     await nameserver.retry.wait()
@@ -287,8 +287,8 @@ class Registration:
         try:
             answer = await self._send(nameserver)
         except _FencedError:
-            # There is nothing to tell, and it was not the nameserver's fault.
-            nameserver.holds_the_rest = None
+            # There is nothing to register, and it was not the nameserver's fault.
+            nameserver.registered_over = None
             nameserver.failures = 0
             nameserver.problem = None
             nameserver.told = wanted
@@ -296,7 +296,7 @@ class Registration:
         except RmqError as exc:
             if self._has_left:
                 return
-            nameserver.holds_the_rest = None
+            nameserver.registered_over = None
             nameserver.failures += 1
             if nameserver.problem != str(exc):
                 nameserver.problem = str(exc)
@@ -319,7 +319,7 @@ class Registration:
         deadline = trio.current_time() + timeout_s
         channel = await self._connect(address, timeout_s)
         if self._is_in_doubt(nameserver, channel):
-            if self._on_doubt is not None and nameserver.holds_the_rest is not channel:
+            if self._on_doubt is not None and nameserver.registered_over is not channel:
                 self._on_doubt(address)
             await self._make_sure(nameserver, channel, deadline)
         if self._is_pending():
@@ -328,7 +328,7 @@ class Registration:
         config, epoch = self._live.current, self._epoch()
         # What changes from here on is not in what is sent now, and will be sent next.
         changed, nameserver.changed = nameserver.changed, set()
-        needs_all = nameserver.needs_all or nameserver.holds_the_rest is not channel
+        needs_all = nameserver.needs_all or nameserver.registered_over is not channel
         nameserver.needs_all = False
         # A slave learns where its master is by registering.
         is_forced = config.force_register or config.broker_id != MASTER_ID
@@ -350,8 +350,8 @@ class Registration:
             body_crc32=body_crc32(body),
             epoch=epoch or None,
         )
-        # Until it answers nobody knows what it has heard.
-        nameserver.holds_the_rest = None
+        # Until it answers it is not known what it has received.
+        nameserver.registered_over = None
         nameserver.said_id = config.broker_id
         answer = await channel.request(
             RequestCode.REGISTER_BROKER, header, body=body, timeout_s=_left(deadline)
@@ -365,7 +365,7 @@ class Registration:
         table = KVTable.decode(answer.body).table if answer.body else None
         if channel.close_reason is not None:
             raise ConnectionLostError(address, channel.close_reason)
-        nameserver.holds_the_rest = channel
+        nameserver.registered_over = channel
         nameserver.knows_epochs = told.epoch is not None
         return Registered(address, told.ha_server_addr, told.master_addr, table, told.epoch)
 
@@ -379,7 +379,7 @@ class Registration:
             return False
         half_a_period_s = config.register_period_ms / 2000
         return (
-            nameserver.holds_the_rest is not channel
+            nameserver.registered_over is not channel
             or not nameserver.knows_epochs
             or self.fence is not None
             or trio.current_time() - nameserver.made_sure_at > half_a_period_s
@@ -393,7 +393,7 @@ class Registration:
         config = self._live.current
         listed = await listed_master(channel, config.broker_name, timeout_s=_left(deadline))
         if listed is not None and listed != config.address:
-            # Whatever it holds of this broker, it does not take it for the master.
+            # It may list this broker, but not as master.
             nameserver.needs_all = True
         if self.fence is not None:
             await self._doubt_fence(nameserver)
@@ -409,7 +409,7 @@ class Registration:
     async def _ask_for_later(
         self, nameserver: NameserverState, listed: str | None, deadline: float
     ) -> None:
-        """Ask whoever can confirm that there is a later epoch; be fenced if somebody does."""
+        """Ask brokers and nameservers for a later epoch; be fenced if one confirms it."""
         assert self._client is not None, "register_once comes first"
         config, address = self._live.current, nameserver.address
         found: Fence | None = None
@@ -433,7 +433,7 @@ class Registration:
     ) -> NoReturn:
         """A nameserver says that this master was deposed: raise `_FencedError` if that is so.
 
-        Raise `ResponseError` if nobody confirms it.
+        Raise `ResponseError` if that is not confirmed.
         """
         assert self._client is not None, "register_once comes first"
         config, address = self._live.current, nameserver.address
@@ -457,7 +457,7 @@ class Registration:
     async def _doubt_fence(self, nameserver: NameserverState) -> None:
         """Lift the fence if nothing has confirmed the later epoch for a period.
 
-        Whoever asks registers at `nameserver` next; the others are woken.
+        The caller registers at `nameserver` next; the tasks of the others are woken.
         """
         assert self._client is not None, "register_once comes first"
         config, fence, now = self._live.current, self._fence, trio.current_time()
@@ -551,7 +551,7 @@ class Registration:
                 name, address = config.broker_name, config.address
                 listed = await listed_master(channel, name, timeout_s=_left(deadline))
                 if listed not in (None, address):
-                    # A stock nameserver would remove whoever is listed.
+                    # A stock nameserver would remove the broker that is listed.
                     return
             await self._say_goodbye(channel, config, nameserver.said_id, deadline)
         except RmqError as exc:

@@ -1,4 +1,4 @@
-"""What a registration says, and what a broker keeps in mind of the nameservers it is made at."""
+"""The content of a registration, and what a broker knows about each nameserver."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class NameserverState:
         "address",
         "changed",
         "failures",
-        "holds_the_rest",
         "is_being_told",
         "knows_epochs",
         "made_sure_at",
         "needs_all",
         "problem",
+        "registered_over",
         "retry",
         "said_id",
         "told",
@@ -80,17 +80,17 @@ class NameserverState:
         self.tried = trio.Event()
         """Set when an attempt to register is over."""
         self.wanted = 0
-        """Counts what it had to be told."""
+        """Counts the changes that it has to get."""
         self.told = 0
-        """Up to where of that it was."""
+        """The number of the last change that it got."""
         self.failures = 0
         self.problem: str | None = None
         """Why the last registration failed, as it was logged."""
         self.changed: set[str] = set()
-        """Topics it has not been told of yet."""
+        """Changed topics that were not registered there yet."""
         self.needs_all = False
         """Whether more changed than that."""
-        self.holds_the_rest: Channel | None = None
+        self.registered_over: Channel | None = None
         """The connection on which it was told everything else; it forgets with the connection."""
         self.is_being_told = False
         """A registration is under way."""
@@ -99,7 +99,7 @@ class NameserverState:
         self.knows_epochs = False
         """Whether it turns away masters of earlier epochs."""
         self.made_sure_at = -math.inf
-        """When it last listed nobody else who is master."""
+        """When it last listed no other master."""
 
     def wake(self) -> None:
         self.woken.set()

@@ -6,8 +6,8 @@ a nameserver lists may be a forged registration. So an unconfirmed claim fences 
 epoch is confirmed by
 
 - the broker that a nameserver lists, if it answers and is of a later epoch, or master of the same;
-- the in-sync record that a nameserver keeps, if it is of a later epoch. Records outlive brokers and
-  nameservers that are restarted, so they keep a former master out while the new one is down.
+- the in-sync record that a nameserver keeps, if it is of a later epoch. Records survive restarts of
+  brokers and nameservers, so they keep a former master out while the new one is down.
 
 Where brokers have a secret, only records made with it count, and a broker that answers has to know
 such a record of its epoch. A listed broker that does not answer, or is a stock one, proves nothing,

@@ -20,8 +20,8 @@ first change, so one that is truncated or invalid changes nothing.
   end with the response, stock ones are asked afterwards.
 
 Tables are copied from the master at the other end of a native replication link (`trust`). Without
-one, from the master that a nameserver lists (`point_to`), which every host can register as: so from
-no one, if there is a secret (haSecret), which only the link can prove.
+one, from the master that a nameserver lists (`point_to`), which every host can register as: so not
+at all, if there is a secret (haSecret), which only the link can prove.
 
 This module writes no files: tables mark their writers. It knows no roles either: `Replication` runs
 `run` while the broker is a slave, and before it becomes master, `take_reached` is called and
@@ -171,7 +171,7 @@ class MetadataSync:
         self._choose()
 
     def trust(self, master_address: str | None, *, was_native: bool = False) -> None:
-        """Note who the master is at the other end of a native link, by its own word; None: there is
+        """Note the master at the other end of a native link, as it names itself; None: there is
         no such link.
 
         With a secret that is the address in a welcome which was proven with it. With `was_native`
@@ -477,7 +477,7 @@ class MetadataSync:
         ]
         if impossible:
             raise RemoteProtocolError(
-                f"the master cannot have delivered so much: {', '.join(impossible[:_SHOWN_MAX])}"
+                f"the master cannot have delivered that many: {', '.join(impossible[:_SHOWN_MAX])}"
             )
         self._delivered.add(log_end, offsets)
         self.take_reached()

@@ -17,7 +17,7 @@ over.
 
 What is sent then is up to `HaServer.pump`: to each slave as much as its socket takes. A slave that
 reports, or whose socket takes more, gets the rest from the server without this module; and after a
-change of the in-sync record `HaServer.settle` sends to all of them.
+change of the in-sync record `HaServer` itself sends to all of them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from rmq.ha.server import HaServer
 
 PUMP_PAUSE_S: Final = 0.003
-"""In async mode slaves get what is new at once, but then not again for so long: sending, and what
+"""In async mode slaves get what is new at once, but then not again for this long: sending, and what
 it makes slaves do, costs as much for one message as for many.
 """
 PUMP_LATEST_S: Final = 0.006
-"""After so long they get it even if no further round of requests ends. Later than that pause, so
+"""After this long they get it even if no further round of requests ends. Later than that pause, so
 that under a steady load rounds do it and no timer has to fire.
 """
 
@@ -67,7 +67,7 @@ class Pump:
         self._server = None
 
     def now(self) -> None:
-        """Send slaves what there is, as far as it goes without waiting."""
+        """Send slaves what was appended, as far as possible without waiting."""
         self._is_planned = False
         self._pumped_at = trio.current_time()
         self._scope.deadline = math.inf

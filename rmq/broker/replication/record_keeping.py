@@ -175,7 +175,7 @@ class RecordKeeping:
 
     # --- notices -----------------------------------------------------------------------------
 
-    def look_again(self) -> None:
+    def check_again(self) -> None:
         """Check the record now: a slave connected or disconnected, or a setting changed."""
         self._woken.set()
 

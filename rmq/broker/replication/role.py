@@ -2,8 +2,8 @@
 
 `Replication.run` runs the configured role until the role changes, which it can at any time. What
 only a master does besides (delayed messages, transactions) is in `MasterTasks`, started and stopped
-with the role. Nothing is decided here: `rmq.ha` decides who is in sync and when a send is answered,
-`role_change` when roles change.
+with the role. Nothing is decided here: `rmq.ha` decides which slaves are in sync and when a send is
+answered, `role_change` when roles change.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Replication:
         `found` are the in-sync records that others may decide by; with `is_forced` an operator
         accepts that they may. Returns how many bytes of an incomplete message were cut.
         """
-        cut_bytes = await self._store.settle_tail()
+        cut_bytes = await self._store.trim_tail()
         self._master_tasks.take_over()
         identity = begun(self.identity, epoch, self.log.end, () if is_forced else found)
         await self._save(with_role(identity, role.value))
@@ -376,7 +376,7 @@ class Replication:
     def _in_sync_changed(self) -> None:
         self._update_refusal()
         if self.records is not None:
-            self.records.look_again()
+            self.records.check_again()
 
     @property
     def is_pending(self) -> bool:
@@ -477,7 +477,7 @@ class Replication:
             logger.critical("this master takes no more messages: %s", Refusal.NO_LEASE.value)
 
     def _visible_end(self) -> PhysicalOffset:
-        """Return up to where consumers may read: the rest may be lost in a failover.
+        """Return the offset up to which consumers may read: the rest may be lost in a failover.
 
         A former master goes on hiding the rest until its next master has it, too
         (`_show_hidden`), or it was cut off.
@@ -494,7 +494,7 @@ class Replication:
             self._store.set_visible_bound(None)
 
     def needed_from(self) -> PhysicalOffset:
-        """Return from where on slaves in sync still need the log (`StoreListener`)."""
+        """Return the offset from which on slaves in sync still need the log (`StoreListener`)."""
         end = self._store.log.written
         if self.master is None:
             return end

@@ -1,1 +1,1 @@
-"""What becomes of a message between its request and the store, and when it is answered."""
+"""The way of a message from its request to the store, and when the request is answered."""

@@ -51,7 +51,7 @@ class Acknowledger:
         """Knows what slaves hold; None: acknowledgements do not wait for slaves."""
 
     def wait_for_slaves(self, replicator: Replicator | None) -> None:
-        """Let acknowledgements wait for slaves from now on; None: for the disk at most."""
+        """Make acknowledgements wait for slaves from now on; None: for the disk at most."""
         self.replicator = replicator
 
     @property

@@ -1,8 +1,8 @@
-"""What must hold before a broker takes a message, and in which words it refuses one. Pure.
+"""Conditions under which a broker takes a message, and the remarks of refusals. Pure.
 
 Shared by all requests that bring a message: sends, replies, and messages that consumers send back.
 Codes and remarks are those of RocketMQ 4.9.8 AbstractSendMessageProcessor and SendMessageProcessor.
-What is asked for comes as values, among them the time; nothing here knows a request or answers one.
+All input is given as values, among them the time; nothing here knows a request or answers one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEE_FAQ: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details
 SLAVE: Final = AppendResult(
     AppendStatus.SERVICE_NOT_AVAILABLE, reason="this broker is a slave, only its master takes them"
 )
-"""What becomes of a message that is sent to a slave."""
+"""The outcome of a message that is sent to a slave."""
 
 _VERSION_3_4_9: Final = 121
 """Clients of this version and later say themselves how often a message may come back."""
@@ -123,9 +123,9 @@ def illegal_message(body_max: int) -> RefusedError:
 def not_stored(
     result: AppendResult | BatchResult, body_max: int, master: str | None = None
 ) -> RefusedError:
-    """Return what the producer of a message is told that the store did not take.
+    """Return the refusal for a message that the store did not take.
 
-    `master` is the broker that would take it, if this one is no master and knows who is.
+    `master` is the address of the master, if this is another known broker.
     """
     status = result.status
     if status is AppendStatus.CREATE_MAPPED_FILE_FAILED:

@@ -1,6 +1,6 @@
 """From a send to the message that the store appends: where it goes, and in which form.
 
-A message may rest elsewhere than it was sent to: a half message until its transaction is decided, a
+A message may wait elsewhere than it was sent to: a half message until its transaction is decided, a
 delayed one until its time has come, and one that came back too often with the dead letters of its
 group. The rules are those of RocketMQ 4.9.8 SendMessageProcessor, except that a message which a
 client sent to its retry topic once too often goes to the dead-letter topic at once; 4.9.8 means to,
@@ -40,13 +40,13 @@ SendHeader: TypeAlias = SendMessageRequest | SendMessageRequestV2
 
 
 class ReceivedSend(msgspec.Struct, frozen=True, gc=False):
-    """A send, and what is to be known of who sent it."""
+    """A send, and what is known about its producer."""
 
     header: SendHeader
     body: bytes | None
     client_version: int
     producer: str
-    """Its address, for people."""
+    """Its address as text."""
     born_host: bytes
     """Its address as records hold it."""
 
@@ -57,7 +57,7 @@ class PreparedSend(msgspec.Struct, frozen=True, gc=False):
     message: NewMessage
     """The message, or what all messages of a batch share."""
     queue_id: int
-    """What the producer is told; the message itself may rest elsewhere."""
+    """What the response says; the message itself may be stored elsewhere."""
     waits: bool
     entries: Sequence[tuple[int, bytes, bytes]] | None = None
     """Of a batch: flag, body and properties of each message."""
@@ -90,7 +90,7 @@ class SendPreparation:
             if topic.write_queue_nums < 1:
                 raise send_checks.illegal_queue(queue_id, topic, send.producer)
             queue_id = random.randrange(topic.write_queue_nums)
-        waits = inbound.waits_for_replicas(header.properties)
+        waits = inbound.waits_until_safe(header.properties)
         if header.batch:
             shared, entries = self._batch(send, topic, queue_id)
             return PreparedSend(shared, queue_id, waits, entries)

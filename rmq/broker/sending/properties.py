@@ -50,12 +50,12 @@ def stored_properties(received: str | None, added: bytes) -> bytes:
     if not received:
         return added
     if _CLUSTER_MARK in received:
-        # Sent again by somebody who got it from a broker: ours takes the place of the old one.
+        # Sent again by a client that got it from a broker: ours takes the place of the old one.
         pairs = [pair for pair in received.split("\x02") if not pair.startswith(_CLUSTER_MARK)]
         received = "\x02".join(pairs)
     start = received.find(_WAIT_MARK)
     if start >= 0:
-        # Every stock client sends it, so its one pair is cut out without looking at the others.
+        # Every stock client sends it, so its one pair is cut out without reading the others.
         end = received.find("\x02", start)
         if received.find(_WAIT_MARK, start + 1) >= 0 or (start and received[start - 1] != "\x02"):
             pairs = received.split("\x02")
@@ -81,7 +81,7 @@ def joined_properties(first: bytes, second: bytes) -> bytes:
     return first + second if first.endswith(PAIR) else first + PAIR + second
 
 
-def waits_for_replicas(received: str | None) -> bool:
+def waits_until_safe(received: str | None) -> bool:
     """Tell whether the producer wants its answer only when the message is safe (`WAIT`)."""
     if not received:
         return True

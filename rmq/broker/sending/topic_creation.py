@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody sends to them.
+"""Topics that are created because a client sends to them.
 
 A new topic is in its file before the message that asked for it is taken, so that no crash leaves
 messages without a topic. The sends that want it wait here meanwhile, in the order they came.
@@ -30,9 +30,9 @@ class _Wish(NamedTuple):
 
 @final
 class TopicCreation:
-    """Creates topics and calls back whoever waits for them.
+    """Creates topics and calls back the sends that wait for them.
 
-    What waits here is a deferred request, so the bounds of its group hold for it.
+    What waits here is a deferred request, so the bounds of its handler group apply to it.
     """
 
     def __init__(self, writer: TableWriter) -> None:
@@ -44,7 +44,7 @@ class TopicCreation:
         self._wanted = trio.Event()
 
     def is_under_way(self, topic: str) -> bool:
-        """Tell whether a topic is just being created: who sends to it must queue up here."""
+        """Tell whether a topic is just being created: sends to it must wait here."""
         return topic in self._under_way
 
     def submit(
@@ -55,7 +55,7 @@ class TopicCreation:
     ) -> None:
         """Have `create` called, and `then` once its outcome is on disk, or with why it is not.
 
-        Who asks for a topic that another one is just creating gets that one.
+        If the topic is already being created for another send, that creation counts for both.
         """
         self._under_way.add(topic)
         self._wishes.append(_Wish(topic, create, then))
@@ -76,8 +76,8 @@ class TopicCreation:
                     self._unsaved -= made
                 except StorageError as exc:
                     errors |= dict.fromkeys(made, exc)
-            # Those who came meanwhile for the same topics have nothing more to wait for. If they
-            # went round again, there would always be others behind them.
+            # Sends that came meanwhile for the same topics have nothing more to wait for. If they
+            # waited for another pass, there would always be others behind them.
             wishes += [wish for wish in self._wishes if wish.topic in made]
             self._wishes = [wish for wish in self._wishes if wish.topic not in made]
             self._under_way = self._unsaved.union(wish.topic for wish in self._wishes)
@@ -85,7 +85,7 @@ class TopicCreation:
                 try:
                     wish.then(errors.get(wish.topic))
                 except Exception:
-                    logger.exception("what waited for topic %s failed", wish.topic)
+                    logger.exception("callback for the creation of topic %s raised", wish.topic)
 
     def _create(self, wishes: list[_Wish]) -> dict[str, Exception | None]:
         """Create topics; return those that were not made, with the error if it was one."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @final
 class SendTopics:
-    """Finds and creates topics for those who bring messages."""
+    """Finds and creates topics for requests that bring messages."""
 
     def __init__(self, topics: TopicTable, creation: TopicCreation) -> None:
         self._topics = topics
@@ -98,7 +98,7 @@ def _resumption(
         except RefusedError as exc:
             refuse(exc)
         except Exception as exc:
-            # Who sent it waits; nobody else would say that it is in vain.
+            # The producer waits, and would get no response otherwise.
             if not request.answered:
                 request.refuse(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
             raise

@@ -37,7 +37,7 @@ METERS_MAX: Final = 50_000
 """How many keys are kept; each takes up to 2 KiB."""
 
 _SAMPLED_AT_ONCE: Final = 500
-"""So many keys take about half a millisecond, in which nothing else happens."""
+"""Keys per step: about half a millisecond, in which no other task runs."""
 
 
 class Fall(NamedTuple):

@@ -47,7 +47,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFacts:
-    """Where a store and its disks stand."""
+    """State of a store and its disks."""
 
     min_offset: int
     max_offset: int
@@ -109,7 +109,7 @@ def runtime_info(
 
 
 def store_facts(store: MessageStore) -> StoreFacts:
-    """Ask a store where it stands; asks the file system too, which is quick but no pure call."""
+    """Return the state of a store; asks the file system too, which is quick but not pure."""
     config, log = store.config, store.log
     has_pool = config.transient_pool_enabled
     # Each segment that is not wholly in the files yet occupies a buffer.

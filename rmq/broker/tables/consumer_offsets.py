@@ -2,7 +2,7 @@
 
 Follows RocketMQ 4.9.8's ConsumerOffsetManager. Offsets are held by the text `topic@group`, which is
 also how files and slaves know them: names with an `@` inside, which stock clients cannot have,
-then still find what they stored, though nobody can tell which part of the text is the topic.
+then still find what they stored, though it is ambiguous which part of the text is the topic.
 
 Committing and asking happen with every pull and cost two lookups. Nothing here does I/O; the file
 is written from time to time when `changes` has moved.
@@ -70,7 +70,7 @@ class ConsumerOffsets:
     ) -> None:
         """Store the offset at which a group goes on reading a queue.
 
-        An offset below the stored one is stored all the same, and logged: a consumer may have been
+        An offset below the stored one is stored, too, and logged: a consumer may have been
         told to read again. `client_host` is for that log. It counts as a reset if that was so
         (`order_reset`).
         """
@@ -115,7 +115,7 @@ class ConsumerOffsets:
     def reset(
         self, client_host: str, group: str, topic: str, queue_id: int, offset: ConsumerOffset
     ) -> None:
-        """Store an offset that somebody has chosen who does not consume: an admin tool."""
+        """Store an offset that was set on purpose, by an admin tool."""
         self.order_reset(group, topic, {queue_id: offset})
         self.commit(client_host, group, topic, queue_id, offset)
 
@@ -168,7 +168,7 @@ class ConsumerOffsets:
         return NO_OFFSET if table is None else table.get(queue_id, NO_OFFSET)
 
     def _remove_table(self, key: str) -> None:
-        # Whoever begins anew begins lower, and slaves must follow.
+        # A group that begins again begins lower, and slaves must follow.
         self._resets.note(key, self._tables[key])
         self._drop_table(key)
 
@@ -196,7 +196,7 @@ class ConsumerOffsets:
         return {group for _, group in self._pairs(f"{topic}@")}
 
     def clone(self, source_group: str, target_group: str, topic: str) -> bool:
-        """Let a group begin where another one is, forgetting where it was.
+        """Set the offsets of a group to those of another one.
 
         Tells whether the other one has offsets of the topic; if not, nothing changes.
         """
@@ -233,10 +233,9 @@ class ConsumerOffsets:
     ) -> dict[int, ConsumerOffset]:
         """Return by queue the lowest offset of any group that can still be read, for request 308.
 
-        `filter_groups` are groups not to look at, with commas between them. A stock broker also
-        deletes all offsets of those from its table, which is not repeated here. Nor is there a
-        group to compare with: a stock broker looks for it by topic and group the wrong way round
-        and never finds it.
+        `filter_groups` are groups to leave out, separated by commas. A stock broker also deletes
+        all offsets of those from its table, which is not repeated here. Nor is there a group to
+        compare with: a stock broker exchanges topic and group in its lookup and never finds it.
         """
         skipped = set((filter_groups or "").split(","))
         lowest: dict[int, ConsumerOffset] = {}
@@ -361,7 +360,7 @@ class ConsumerOffsets:
         return SharedOffsets(offset_table=tables, resets=self._resets.table())
 
     def load(self, text: str) -> int:
-        """Become what a consumerOffset.json says; return how many pairs of topic and group.
+        """Load the text of a consumerOffset.json; return how many pairs of topic and group.
 
         Raises `MalformedJsonError` or `BodyError`, and then nothing has changed.
         """
@@ -379,7 +378,7 @@ class ConsumerOffsets:
         return len(self)
 
     def merge(self, body: ConsumerOffsetSerializeWrapper) -> None:
-        """Take over what a master has; see `merging`."""
+        """Apply the offsets of a master; see `merging`."""
         for _ in self.merging(body):
             pass
 
@@ -389,7 +388,7 @@ class ConsumerOffsets:
         *,
         is_possible: Callable[[str, int, ConsumerOffset], bool] | None = None,
     ) -> Generator[None, None, SharedOffsets]:
-        """Take over what a master has, in steps of about a millisecond's work each.
+        """Apply the offsets of a master, in steps of about a millisecond's work each.
 
         Offsets grow, or become what was chosen by a reset. Pairs that the master does not know
         stay as they are. What is not possible (asked by `topic@group`, queue and offset) is left as

@@ -1,4 +1,5 @@
-"""The consumer groups of a broker: what is allowed to each, and by which rules new ones come to be.
+"""The consumer groups of a broker: what is allowed to each, and by which rules new ones are
+created.
 
 Follows RocketMQ 4.9.8's SubscriptionGroupManager. Like the table of topics it does no I/O; the
 function in `on_change` has the file written.
@@ -50,7 +51,7 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
             self._put_quietly(group, SubscriptionGroupConfig(group_name=group))
 
     def reconfigure(self, config: GroupSettings) -> None:
-        """Go by other settings from now on."""
+        """Use other settings from now on."""
         self._config = config
 
     # --- changing ---
@@ -68,7 +69,7 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
         if not group or group.isspace() or len(group) > GROUP_LENGTH_MAX:
             return None
         created = SubscriptionGroupConfig(group_name=group)
-        logger.info("create new group %s because somebody uses it", created.group_name)
+        logger.info("create new group %s because a client uses it", created.group_name)
         self._put(group, created)
         return created
 
@@ -92,7 +93,7 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
         return True
 
     def disable_consume(self, group: str) -> bool:
-        """Let a group read nothing more until someone updates it; tell whether it exists."""
+        """Forbid reading to a group until it is updated; tell whether it exists."""
         old = self.get(group)
         if old is None:
             return False
@@ -120,7 +121,7 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
         return self._load(loaded.subscription_group_table, loaded.data_version)
 
     def replacing(self, wrapper: SubscriptionGroupWrapper) -> Generator[None, None, bool]:
-        """Become what a master has, prepared in steps and changed at once.
+        """Replace the groups by those of a master, prepared in steps and changed at once.
 
         The result tells whether there was anything to change.
         """

@@ -6,7 +6,7 @@ the slave becomes master. Where a queue ends at the master is not known here, bu
 this slave's own queue, and what the master's log has beyond it, with the shortest records there
 are, all of them in that queue.
 
-Nothing a group has really read lies beyond that. `SPARE` is added all the same: a little too far
+Nothing a group has really read lies beyond that. `SPARE` is added nevertheless: a little too far
 does no harm, because offsets are clamped to the ends of the queues in a promotion.
 """
 

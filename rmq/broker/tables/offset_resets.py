@@ -1,10 +1,10 @@
 """Which consumer offsets were moved on purpose, and when. Pure.
 
 A slave does not let an offset fall because its master says so: the master may have been restarted
-with an old file, or be an old master that came back. But when somebody has chosen to consume again,
-or a topic was deleted and begins anew, a slave that keeps the old offset would skip messages once
-it is a master. So each such reset gets a number. Numbers are told and saved with the offsets, and
-whoever sees a larger one than they know believes the one who told it.
+with an old file, or be an old master that came back. But when an operator resets a group, or a
+topic is deleted and created again, a slave that keeps the old offset would skip messages once it is
+a master. So each such reset gets a number. Numbers are sent and saved with the offsets, and a
+broker that gets a larger one than it knows applies the offset that comes with it.
 
 Numbers only ever grow, over restarts and changes of the master, too: they are times, or one more
 than the largest that is known if the clock is behind that. To be forgotten (the group or topic was
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 RESETS_MAX: Final = 50_000
-"""So many are remembered; a slave that was away while more happened misses the oldest."""
+"""How many are kept; a slave that was away while more happened misses the oldest."""
 
 
 def system_ms() -> int:
@@ -62,7 +62,7 @@ class OffsetResets:
         return {queue: number for queue, number in numbers.items() if number > known.get(queue, 0)}
 
     def take(self, key: str, numbers: Mapping[int, int]) -> None:
-        """Know these from now on."""
+        """Add these numbers."""
         if not numbers:
             return
         self._last = max(self._last, *numbers.values())

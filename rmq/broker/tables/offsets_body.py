@@ -1,6 +1,6 @@
 """All consumer offsets of a broker as slaves get them: the answer to 43, GET_ALL_CONSUMER_OFFSET.
 
-To the table of RocketMQ 4.9.8 comes one member of our own, `resets`, which stock slaves pass over.
+To the table of RocketMQ 4.9.8 comes one member of our own, `resets`, which stock slaves ignore.
 A table of a hundred thousand offsets takes a fifth of a second to read. So it is read in steps,
 between which other tasks may run, and nothing is given out before all of it was sound.
 """
@@ -21,7 +21,7 @@ LOG_END_FIELD: Final = "logEnd"
 It is there when the request has it, too, with whatever value.
 """
 PIECE_BYTES: Final = 32 * 1024
-"""So much takes about a millisecond to read."""
+"""Bytes per step: about a millisecond to read."""
 
 _HEAD: Final = b'{"offsetTable":{'
 _BETWEEN: Final = b'},"'

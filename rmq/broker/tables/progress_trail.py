@@ -1,12 +1,12 @@
-"""How far something had come when the log ended at certain places. Pure.
+"""The progress of a task at certain ends of the log. Pure.
 
 Delayed messages and transaction checks leave their outcome in the log, and their progress says that
 it is there. When the end of the log is cut off, outcomes go with it, and progress that rests on
-them would pass over messages for ever. So it is noted with each progress up to where the log holds
+them would skip messages for ever. So each progress is stored with the end of the log that contains
 what it rests on. After a cut the last progress counts that rests on what is left.
 
-A bounded number is kept: the later ones all, of earlier ones ever fewer. Whoever goes back far goes
-back a little further than it would have to, and does some things twice.
+A bounded number is kept: the later ones all, of earlier ones ever fewer. A cut far back goes back a
+little further than it would have to, and some work is done twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProgressTrail:
 
     @property
     def last_end(self) -> PhysicalOffset:
-        """Up to where the log holds what all of it rests on."""
+        """The end of the log that contains what all progress rests on."""
         return next(reversed(self._places), PhysicalOffset(0))
 
     def note(self, log_end: PhysicalOffset, progress: Mapping[int, ConsumerOffset]) -> bool:
@@ -70,7 +70,7 @@ class ProgressTrail:
         return {end: dict(sorted(progress.items())) for end, progress in self._places.items()}
 
     def load(self, table: Mapping[int, Mapping[int, int]]) -> None:
-        """Become what was saved."""
+        """Load what was saved."""
         self._places = {
             PhysicalOffset(end): {
                 number: ConsumerOffset(offset) for number, offset in progress.items()

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_steps(steps: Generator[None, None, T]) -> T:
-    """Do all steps; return what comes of them."""
+    """Do all steps; return the result."""
     while True:
         try:
             next(steps)

@@ -1,7 +1,7 @@
-"""The topics of a broker: what exists, and by which rules new ones come to be.
+"""The topics of a broker: what exists, and by which rules new ones are created.
 
-Follows RocketMQ 4.9.8's TopicConfigManager. The table does no I/O: whoever owns it puts a function
-into `on_change` that has the file written and the nameservers told. Time comes from a clock that is
+Follows RocketMQ 4.9.8's TopicConfigManager. The table does no I/O: its owner puts a function into
+`on_change` that has the file written and the nameservers informed. Time comes from a clock that is
 passed in, and is only needed for the version.
 
 Topics are immutable values. A caller that keeps what it derived from one compares `changes`, which
@@ -85,7 +85,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         )
 
     def reconfigure(self, config: TopicSettings) -> None:
-        """Go by other settings from now on; built-in topics stay what they were at the start.
+        """Use other settings from now on; built-in topics stay what they were at the start.
 
         Only the one that others are created after is added when it is wanted and missing, because
         topics could not be created on demand without it.
@@ -254,7 +254,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         return self._load(loaded.topic_config_table, loaded.data_version)
 
     def replacing(self, wrapper: TopicConfigSerializeWrapper) -> Generator[None, None, bool]:
-        """Become what a master has, prepared in steps and changed at once.
+        """Replace the topics by those of a master, prepared in steps and changed at once.
 
         The result tells whether there was anything to change.
         """
@@ -262,7 +262,7 @@ class TopicTable(VersionedTable[TopicConfig]):
 
 
 def shown(topic: TopicConfig) -> str:
-    """Return a topic for people."""
+    """Return a topic as readable text."""
     queues = f"{topic.read_queue_nums} to read, {topic.write_queue_nums} to write"
     return f"{topic.topic_name} (queues: {queues}; perm {topic.perm})"
 

@@ -2,7 +2,7 @@
 
 A table holds immutable settings, counts its changes, moves its `DataVersion` on with each, and
 writes itself as the config file of a stock broker. Which settings there are, and when they change,
-is the business of its subclasses. Nothing here does I/O: `on_change` tells whoever has the file
+is the business of its subclasses. Nothing here does I/O: `on_change` is called to have the file
 written.
 
 The text of each entry is kept until the entry changes, so that writing a table of thousands after
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Entry = TypeVar("Entry", bound="Body")
 
 FILE_BYTES_MAX: Final = 1 << 30
-"""A broker's own files may be as long as they like; the bound is for bodies of strangers."""
+"""Limit for a broker's own files, which may be longer than bodies from the network."""
 _ENTRIES_PER_STEP: Final = 64
 
 
@@ -172,7 +172,7 @@ class VersionedTable(Generic[Entry]):
     def _replacing(
         self, entries: Mapping[str, Entry], version: DataVersion
     ) -> Generator[None, None, bool]:
-        """Hold these entries and no others, unless the version says that they are the same.
+        """Replace all entries by these, unless the version says that they are the same.
 
         What takes long is done first, in steps of about a millisecond, and then all of it changes
         at once. Returns whether there was anything to change.
@@ -200,7 +200,7 @@ class VersionedTable(Generic[Entry]):
 
 
 def _ignore(_entry: object) -> None:
-    """Be told of a change that nobody wants to know about."""
+    """Ignore a change: no callback is set."""
 
 
 def _line(name: str, entry: Body) -> str:

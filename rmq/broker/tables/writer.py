@@ -86,7 +86,7 @@ class TableWriter:
             await attempt.ended.wait()
             if attempt.error is not None:
                 error = attempt.error
-                # Not the same object for everyone who waits: a traceback belongs to one of them.
+                # Not the same object for all waiting tasks: a traceback belongs to one of them.
                 raise type(error)(
                     error.operation, error.path, error.reason, hint=error.hint
                 ) from error
@@ -136,8 +136,8 @@ class TableWriter:
                 self._changes_saved = changes
                 self._note_success()
             finally:
-                # After a cancellation there is neither an error nor a saved mark, and whoever waits
-                # for this attempt goes on waiting for the next.
+                # After a cancellation there is neither an error nor a saved mark, and tasks that
+                # wait for this attempt go on waiting for the next.
                 self._current = None
                 attempt.ended.set()
 
@@ -166,7 +166,7 @@ class TableWriter:
 
 
 class _Attempt:
-    """One try at writing a file, for those who wait for it."""
+    """One attempt to write a file, with an event for the tasks that wait for it."""
 
     def __init__(self) -> None:
         self.marked = 0

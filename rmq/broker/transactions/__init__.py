@@ -1,5 +1,6 @@
-"""Transactions: half messages, what producers decide about them, and asking those who do not.
+"""Transactions: half messages, decisions of producers, and questions to those that do not decide.
 
-`half` and `question` know the messages, `copies` which of them stand for one another, `decisions`
-what becomes of a decided one, `check_round` whom to ask, and `checks` runs the rounds.
+`half` and `question` build the messages, `copies` knows which of them stand for one another,
+`decisions` commits or rolls back, `check_round` selects transactions to ask about, and `checks`
+runs the rounds.
 """

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUND_MS_MAX: Final = 60_000
-"""After so long a round ends wherever it is."""
+"""A round ends after this long, wherever it is."""
 OPS_PER_READ: Final = 32
 _TURNS_PER_STEP: Final = 8
 _PASSED_PER_TURN: Final = 200
@@ -77,7 +77,7 @@ class CheckRules(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Up to where half and op messages have had their turn."""
+    """The offsets up to which half and op messages have had their turn."""
 
     half_offset: QueueOffset
     op_offset: QueueOffset
@@ -146,7 +146,7 @@ class CheckRound:
 
     @property
     def progress(self) -> Progress:
-        """Up to where half and op messages have had their turn by now."""
+        """The offsets up to which half and op messages have had their turn by now."""
         return Progress(self._half_offset, self._op_done)
 
     @property
@@ -307,7 +307,7 @@ class CheckRound:
         return True
 
     def _append(self, message: NewMessage) -> AppendResult | None:
-        """Return what became of a message, None if it is to be tried again later."""
+        """Append a message and return the result, None if it is to be tried again later."""
         (result,) = self._store.append([message])
         if result.status is AppendStatus.PUT_OK or result.status in _HOPELESS:
             return result
@@ -338,7 +338,7 @@ class CheckRound:
                     self._note_op(record)
         except BadRecordError as exc:
             logger.error("op messages from offset %d on cannot be read: %s", start, exc)
-        # They are gone, and must not keep those behind them from being done with.
+        # They are gone, and must not keep those behind them from being removed.
         for op_offset in unread:
             self._finish_op(op_offset)
         return True

@@ -1,9 +1,9 @@
-"""The rounds of transaction checks: when they begin, whom they ask, and what is saved of them.
+"""The rounds of transaction checks: when they begin, and how their progress is saved.
 
 Every `transactionCheckInterval` a `CheckRound` goes over the half messages. How far it came is kept
 as the consumer offsets of a group of the broker's own, as RocketMQ 4.9.8 does; but they are moved
 only when everything the round has read and stored is on disk. Otherwise a power cut could leave
-them ahead of the log, and transactions that nobody is ever asked about again.
+them ahead of the log, and transactions whose producers are never asked again.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class TransactionChecks:
             if checking.progress != start:
                 await self._store.wait_flushed(self._store.log.written)
         finally:
-            # Also when the broker stops: who was asked should not be asked again at the next start.
+            # Also when the broker stops: a producer should not be asked again at the next start.
             with trio.move_on_after(STOP_SAVE_S, shield=True):
                 await self._save(start, checking.progress)
             self._report(checking)
@@ -198,7 +198,7 @@ class TransactionChecks:
             )
         for group, count in self._unasked.items():
             logger.warning(
-                "no producer of group %s is connected who could be asked about %d transactions",
+                "no producer of group %s is connected that could be asked about %d transactions",
                 group,
                 count,
             )

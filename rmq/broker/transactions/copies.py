@@ -6,7 +6,7 @@ the copy of an earlier question, for instance when its local transaction ends wh
 RocketMQ 4.9.8 then notes the decision for a message whose turn is long over, asks about the copy
 again, and stores the message twice when that is committed, too.
 
-So decisions are looked up here: they close the copy that counts, and what was committed once is
+So decisions are checked here: they close the copy that counts, and what was committed once is
 not committed again. After a restart nothing is known here, and a transaction may be delivered
 twice, as with a stock broker at any time. A slave that becomes a master knows nothing either.
 """
@@ -34,8 +34,8 @@ class Transaction:
 class HalfCopies:
     """The transactions of one broker that have copies, by every queue offset that stands for them.
 
-    Whoever makes copies calls `forget_below` from time to time, so that only transactions stay
-    that are open, or were until lately.
+    The code that makes copies calls `forget_below` from time to time, so that only transactions
+    stay that are open, or were until lately.
     """
 
     def __init__(self) -> None:
@@ -59,9 +59,9 @@ class HalfCopies:
         transaction.known.append(copy_offset)
 
     def add_put_off(self, offset: int, copy_offset: int, first_offset: int) -> None:
-        """Note that a copy of the half message at `offset` is looked at later.
+        """Note that a copy of the half message at `offset` is checked later.
 
-        Nobody but the broker knows the copy; the producer knows `first_offset`.
+        Only the broker knows the copy; the producer knows `first_offset`.
         """
         self._move(offset, first_offset, copy_offset)
 

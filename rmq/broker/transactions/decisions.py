@@ -1,4 +1,4 @@
-"""What becomes of a half message when its producer has decided. Pure but for what it appends.
+"""Commits and rolls back half messages as producers decide. Pure but for what it appends.
 
 Checks, codes and remarks are those of RocketMQ 4.9.8 EndTransactionProcessor. A commit stores the
 message and then the op message that closes the transaction: they are in one log in this order, so
@@ -105,7 +105,7 @@ class Decisions:
         self._close(record)
 
     def roll_back(self, header: EndTransactionRequest) -> None:
-        """Have a half message forgotten; raise `RefusedError`."""
+        """Roll a half message back; raise `RefusedError`."""
         self._close(self._find(header))
 
     def _find(self, header: EndTransactionRequest) -> StoredRecord:

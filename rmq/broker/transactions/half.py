@@ -138,7 +138,7 @@ def resumed(record: StoredRecord) -> NewMessage:
 
 
 def given_up(record: StoredRecord) -> NewMessage:
-    """Return a half message as it is kept for people to look at."""
+    """Return a half message as it is kept for operators."""
     return _again(record, TRANSACTION_CHECK_MAX_TOPIC, {})
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """What to ask, and whom."""
+    """A question, and the producer group to ask."""
 
     producer_group: str | None
     header: CheckTransactionStateRequest
@@ -41,7 +41,7 @@ def question(
     pairs[WAIT] = "false"
     properties = encode_properties(pairs)
     if len(properties) > PROPERTIES_BYTES_MAX:
-        # The copy, which has WAIT as it was sent, fits; nobody who is asked looks at it.
+        # The copy, which has WAIT as it was sent, fits; producers do not read it.
         del pairs[WAIT]
         properties = encode_properties(pairs)
     unique_key = pairs.get(UNIQ_KEY)

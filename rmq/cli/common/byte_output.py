@@ -1,8 +1,8 @@
-"""Standard output for bytes that are somebody's data: written as they are, and never in the way.
+"""Standard output for message bodies: bytes are written as they are, without blocking the loop.
 
-Whoever reads may be slow, or a terminal that was stopped. So a thread writes, while connections are
-kept alive, and whoever produces waits for it. A reader that goes away is noticed at the next write,
-or within a second if there is nothing to write.
+The reader may be slow, or a terminal that was stopped. So a thread writes, while connections are
+kept alive, and the task that produces waits for it. A reader that goes away is noticed at the next
+write, or within a second if there is nothing to write.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ async def write_out(data: bytes, *, fd: int = _STDOUT) -> None:
     if not data:
         return
     if fd == _STDOUT and sys.__stdout__ is None:
-        # Closed by whoever started us. Its number belongs to something else by now.
+        # Closed by the parent process. Its number belongs to something else by now.
         raise OutputError("standard output is closed")
     try:
-        # Cancelled only when the command must end now, whatever becomes of the data.
+        # Cancelled only when the command must end now, even if data is lost.
         await trio.to_thread.run_sync(_write_all, fd, data, abandon_on_cancel=True)
     except BrokenPipeError:
         raise
@@ -48,7 +48,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 async def wait_reader_gone(*, fd: int = _STDOUT) -> None:
-    """Return when nobody reads any more; never, if that cannot be seen."""
+    """Return when the reader is gone; never, if that cannot be seen."""
     try:
         is_pipe = stat.S_ISFIFO(os.fstat(fd).st_mode) or stat.S_ISSOCK(os.fstat(fd).st_mode)
     except OSError:
@@ -56,7 +56,7 @@ async def wait_reader_gone(*, fd: int = _STDOUT) -> None:
     if not is_pipe:
         await trio.sleep_forever()
     poller = select.poll()
-    # Only errors are of interest, and those are told without asking.
+    # Only errors matter, and poll reports those in any case.
     poller.register(fd, 0)
     while not poller.poll(0):  # noqa: ASYNC110 - the other end is another process
         await trio.sleep(_LOOK_S)

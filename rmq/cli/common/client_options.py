@@ -1,4 +1,4 @@
-"""Options of commands that are clients of a cluster: where it is, who we are, encryption."""
+"""Options of commands that are clients of a cluster: addresses, account, encryption."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _tls(args: Namespace) -> TlsClientConfig | None:
 
 
 def run_checked(name: str, run: Callable[[], int]) -> int:
-    """Run a command; a wrong command line is told as the parser tells it."""
+    """Run a command; a wrong command line is reported as the parser does."""
     try:
         return run()
     except UsageError as wrong:

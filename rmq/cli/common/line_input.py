@@ -1,6 +1,6 @@
-"""Standard input, line by line, without holding more of it than a line.
+"""Standard input, line by line, with at most one unfinished line in memory.
 
-Lines are bytes: nothing but their ends is looked at. A line that is too long is not kept, but
+Lines are bytes that are not interpreted. A line that is too long is not kept, but
 counted: it comes out as None.
 """
 
@@ -70,8 +70,8 @@ async def read_lines(
 ) -> AsyncGenerator[list[bytes | None], None]:
     """Give the lines of standard input, as many at a time as a read brings.
 
-    Reading happens in a thread: what is behind standard input, a file, a pipe or a terminal, cannot
-    all be waited for. A thread that still reads when nobody wants to know any more is left behind.
+    Reading happens in a thread: standard input may be a file, a pipe or a terminal, and trio cannot
+    wait for all of them. A thread that still reads when the command ends is abandoned.
     """
     splitter = LineSplitter()
     while True:
@@ -87,7 +87,7 @@ async def read_lines(
 
 def _read_stdin() -> bytes:
     if sys.__stdin__ is None:
-        # Closed by whoever started us. Its number belongs to something else by now.
+        # Closed by the parent process. Its number belongs to something else by now.
         raise InputError("standard input is closed")
-    # Not through sys.stdin: a thread that is left behind in it would keep its lock.
+    # Not through sys.stdin: an abandoned thread in it would keep its lock.
     return os.read(_STDIN, _READ_BYTES)

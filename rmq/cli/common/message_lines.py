@@ -3,8 +3,8 @@
     {"body":"good morning","tag":"new","keys":["k1"],"properties":{"region":"north"}}
 
 A body that is no text stands in `body_base64` instead. Lines that were consumed can be produced
-again: what only a broker can say of a message (`message_id`, `queue_offset` ...) is taken and not
-looked at. A name that is not known is refused, as it is likely misspelt.
+again: what only a broker can say of a message (`message_id`, `queue_offset` ...) is accepted and
+ignored. A name that is not known is refused, as it is likely misspelt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How far something is, on a terminal's standard error; nothing where nobody looks."""
+"""Progress on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Progress:
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Take the line that changes away."""
+        """Erase the line that changes."""
         self._show("")
 
     def rate_text(self, count: int) -> str:
-        """Return how fast it was in all, as part of a sentence."""
+        """Return duration and average rate, as part of a sentence."""
         took_s = max(time.monotonic() - self._started, 1e-6)
         return f" in {took_s:.1f} s, {count / took_s:,.0f} per second"
 

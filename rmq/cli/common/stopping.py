@@ -1,6 +1,6 @@
 """How a server command ends: gracefully on the first signal, at once on a second Ctrl-C.
 
-A second SIGTERM changes nothing, because supervisors and process groups are free with it.
+A second SIGTERM changes nothing, because supervisors and process groups often send it twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Stopping:
-    """Told by signals that it is time to end."""
+    """Waits for the signal that ends a command."""
 
     def __init__(self) -> None:
         self._begun = trio.Event()
@@ -39,7 +39,7 @@ class Stopping:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[trio.Nursery, Stopping]]:
-    """Give a nursery for servers and who says when to stop them; end when they have ended.
+    """Give a nursery for servers and the `Stopping` that ends them; return when they have ended.
 
     Signals are taken over at once: from then on none of them kills.
     """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rmq.client.core.received import ReceivedMessage
 
 PULL_MESSAGES: Final = 32
-"""How many messages brokers give at once, unless they are configured to."""
+"""Messages in the response to a pull, with the default settings of brokers."""
 
 
 async def consume(
@@ -162,7 +162,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
     parser.add_argument(
-        "--json", action="store_true", help="print all there is to know of each message"
+        "--json", action="store_true", help="print everything that is known about each message"
     )
     add_client_arguments(parser)
 

@@ -65,21 +65,21 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a queue held."""
+    """The messages that a queue had."""
 
     first: int
     end: int
 
 
 def topic_spans(nameservers: Nameservers, topic: str) -> Flow[dict[MessageQueue, Span]]:
-    """Return what each queue of a topic holds now.
+    """Return the offsets of each queue of a topic now.
 
-    Raises `BrokersFailedError` if a broker does not tell: nobody could say when all was read.
+    Raises `BrokersFailedError` if a broker does not answer: then it is not known when all was read.
     """
     route = yield from nameservers.route(topic)
     stats = yield from topic_stats(nameservers, topic)
     if stats.failures:
-        raise failed(f"what topic {topic} holds", stats.failures)
+        raise failed(f"the offsets of topic {topic}", stats.failures)
     spans: dict[MessageQueue, Span] = {}
     for queue in route.readable:
         known = stats.queues.get(queue)
@@ -97,7 +97,7 @@ def topic_spans(nameservers: Nameservers, topic: str) -> Flow[dict[MessageQueue,
 async def move_to_start(
     consumer: LitePullConsumer, queues: Iterable[MessageQueue], start: Start
 ) -> None:
-    """Let a consumer begin in these queues where `--from` says."""
+    """Make a consumer begin in these queues where `--from` says."""
     for queue in queues:
         if start.place is Place.EARLIEST:
             await consumer.seek_to_begin(queue)
@@ -113,7 +113,7 @@ async def not_begun(
     """Return the queues that a group has no offset for.
 
     Brokers themselves say 0 of a group that has none, as long as a queue is young: it would begin
-    there, whatever `--from` says. Queues of a broker that does not tell count as begun.
+    there, whatever `--from` says. Queues of a broker that does not answer count as begun.
     """
     progress = await client.run(group_progress(client.nameservers, group))
     silent = {failure.broker.broker_name for failure in progress.failures}

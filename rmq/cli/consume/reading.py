@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 BATCH_MESSAGES: Final = 256
 """How many messages are written at once."""
 POLL_S: Final = 0.1
-"""How long to wait for messages before looking whether all is read."""
+"""How long to wait for messages before checking whether all is read."""
 SHARE_WAIT_S: Final = 5.0
-"""How long a group may take to give us queues, before it is taken that others have them all."""
+"""How long a group may take to assign queues here, before all count as assigned elsewhere."""
 FAILING_S: Final = 15.0
-"""How long a queue may fail to be read before that is the end."""
+"""How long reads of a queue may fail before the command fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +67,13 @@ class Wanted:
 
 @final
 class Stop:
-    """Says when it is time to end: on a signal, or when nobody reads what is written."""
+    """Ends the reading: on a signal, or when the reader of standard output is gone."""
 
     def __init__(self) -> None:
         self.signals = 0
         self.is_reader_gone = False
         self.forced = trio.CancelScope()
-        """Is cancelled by a second signal: not even what is under way is waited for."""
+        """Is cancelled by a second signal: then nothing is waited for."""
         self._scope: trio.CancelScope | None = None
 
     @property
@@ -163,7 +163,7 @@ class Reading:
         self._ended.difference_update(change.removed)
 
     async def _place_new(self) -> None:
-        """Let queues that the group has given us begin where `--from` says, if it has not begun."""
+        """Begin newly assigned queues where `--from` says, if the group has not begun them."""
         new, self._new = sorted(self._new), set()
         start, group = self._wanted.start, self._wanted.group
         if group is None or start is None or not new:
@@ -203,14 +203,14 @@ class Reading:
         if queue in self._by_time:
             start = self._wanted.start
             assert start is not None
-            # Brokers give the message nearest to a time, be it before or after.
+            # Brokers return the message nearest to a time, before or after it.
             if message.stored_at_ms < start.time_ms:
                 return False
         span = self._spans.get(queue)
         return span is None or message.queue_offset < span.end
 
     async def _end_queues(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Leave queues alone that have given all that was there."""
+        """Stop reading queues whose messages were all read."""
         if not self._spans:
             return
         beyond: dict[MessageQueue, int] = {}
@@ -238,9 +238,9 @@ class Reading:
         return not self._new
 
     def _check_failures(self) -> None:
-        """Raise what a queue fails with that should be read to its end, when it does so for long.
+        """Raise the error of a queue that must be read to its end, if it has lasted too long.
 
-        Who follows waits for as long as it takes; the consumer logs what is wrong.
+        With `--follow` there is no limit; the consumer logs what is wrong.
         """
         failures = self._consumer.statistics().failures
         now = trio.current_time()

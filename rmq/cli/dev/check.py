@@ -1,8 +1,8 @@
 """The self-check of `rmq dev`: messages through a nameserver, a master and its slave.
 
 It is an application like any other: it creates a topic, sends, and pulls everything back from both
-brokers, with the client that users have. Whatever is lost, doubled or changed raises, and so does a
-slave that does not hold what its master promised (`replication`).
+brokers, with the client that users have. A message that is lost, doubled or changed raises, and so
+does a slave that does not hold what its master acknowledged (`replication`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ READ_S: Final = 15.0
 REQUEST_S: Final = 10.0
 _POLL_S: Final = 0.05
 _NOT_THERE_YET: Final = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
-"""What a slave answers that has not heard of a new topic."""
+"""Responses of a slave that does not know a new topic yet."""
 
 
 async def check(nameserver: str, mode: str, count: int, say: Callable[[str], None]) -> None:
@@ -90,7 +90,9 @@ def _compare(sent: set[bytes], received: Mapping[bytes, int], where: str) -> Non
 
 
 async def _create_topic(admin: AdminClient) -> tuple[Address, Address]:
-    """Create the topic where a built-in one lives; return the master and the slave of its route."""
+    """Create the topic on the brokers of a built-in one; return the master and the slave of its
+    route.
+    """
     master, _ = await _brokers(admin.client, AUTO_CREATE_TOPIC)
     await admin.create_topic(TOPIC, queues=QUEUES, broker=master.broker_name)
     return await _brokers(admin.client, TOPIC)
@@ -172,7 +174,7 @@ async def _consume(
     offset: int,
     received: dict[bytes, int],
 ) -> int:
-    """Pull once, and note what came; return where to go on."""
+    """Pull once and record the messages; return the offset to go on from."""
     try:
         result = await consumer.pull(queue, offset, broker_id=broker.broker_id)
     except ResponseError as exc:

@@ -1,7 +1,6 @@
 """`rmq dev`: a nameserver, a master and its slave on this machine, with a self-check.
 
-All are processes of their own, as in earnest: what is shown here is what `rmq namesrv` and
-`rmq broker` do.
+All are processes of their own, as in production: they run `rmq namesrv` and `rmq broker`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sample traffic for `rmq pipeline demo`: a small shop whose cluster is worth a look.
+"""Sample traffic for `rmq pipeline demo`: a small shop with typical problems.
 
 In a dozen seconds it leaves what operators meet in practice: topics of different rates, a burst,
 one queue that gets most of its topic, groups that keep up and one that falls behind, and messages
@@ -82,7 +82,7 @@ async def make_traffic(
                 await stack.enter_async_context(consuming(client, settings, topic, listener))
             say(f"  {duration_s:g} s of traffic in {', '.join(TOPICS)}")
             sent = await _send(client, duration_s)
-            # Those who keep up have the last messages, too.
+            # Groups that keep up get the last messages, too.
             await trio.sleep(4 * TICK_S)
     return sent
 

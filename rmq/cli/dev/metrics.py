@@ -1,4 +1,4 @@
-"""The self-check of `rmq dev` for metrics: both brokers say of themselves what is the case."""
+"""The self-check of `rmq dev` for metrics: both brokers report their role."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ROLE: Final = b"rocketmq_broker_role{"
 
 
 class MetricsFailedError(RmqError):
-    """A broker does not tell its metrics, or tells the wrong ones."""
+    """A broker does not serve its metrics, or serves wrong ones."""
 
 
 async def check_metrics(pair: Sequence[DevBroker]) -> str:
-    """Scrape both brokers once; return a line that says what came of it."""
+    """Scrape both brokers once; return a line with the result."""
     samples = 0
     for broker in pair:
         lines = (await _scrape(broker.metrics)).splitlines()

@@ -1,7 +1,7 @@
 """The two brokers of `rmq dev`: their folders, ports and settings.
 
 Which of them is master is kept with their data, because it may change: a promotion writes the new
-roles into the settings, and whoever was promoted goes on as master in the next run.
+roles into the settings, and the broker that was promoted is the master in the next run, too.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _RESERVE_S: Final = 1.0
 
 
 class ChildFailedError(RmqError):
-    """A child process ended although nobody told it to."""
+    """A child process ended without being told to."""
 
     def __init__(self, name: str, exit_code: int) -> None:
         super().__init__(f"the {name} ended with exit code {exit_code}")
@@ -57,11 +57,11 @@ class Child:
                     raise ChildFailedError(self.name, await process.wait())
                 seen += chunk
             task_status.started()
-            # Nobody reads it, but a full pipe would stop the child.
+            # The output is not used, but a full pipe would stop the child.
             while await process.stdout.receive_some():
                 pass
             exit_code = await process.wait()
-            # Told twice, it may be killed by the second signal while it is just going.
+            # A second signal may kill it while it is stopping.
             if not self._is_stopping or exit_code not in (0, -signal.SIGTERM):
                 raise ChildFailedError(self.name, exit_code)
         finally:
@@ -70,7 +70,7 @@ class Child:
                 await process.stdout.aclose()
 
     def expect_end(self) -> None:
-        """Know that it may end from now on."""
+        """Expect the process to end from now on."""
         self._is_stopping = True
 
     async def stop(self) -> None:

@@ -24,7 +24,7 @@ _POLL_S: Final = 0.02
 
 
 class CheckFailedError(RmqError):
-    """The self-check found something else than it should have."""
+    """The self-check found a wrong state of replication."""
 
 
 async def wait_in_sync(client: HaClient, master: str, slave: str, mode: str) -> str:

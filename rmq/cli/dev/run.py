@@ -60,7 +60,7 @@ async def run_pair(
                     say(f"{broker.role:<11} {broker.address}  data in {broker.folder}")
                 await work(nameserver, pair)
             for child in reversed(children):
-                # The slave first, and the nameserver last: the brokers say goodbye to it.
+                # The slave first, and the nameserver last: the brokers unregister from it.
                 await child.stop()
             nursery.cancel_scope.cancel()
     return working.cancelled_caught

@@ -1,4 +1,4 @@
-"""The actions of `rmq ha`: run the requests, print what came of them, give the exit code."""
+"""The actions of `rmq ha`: send the requests, print the results, return the exit code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CLEAR: Final = "\x1b[H\x1b[2J"
 
 
 def status(args: argparse.Namespace) -> int:
-    """Show how replication is going; 0 if it is healthy, else 1."""
+    """Show the state of replication; 0 if it is healthy, else 1."""
     target = Target.of(args)
 
     async def ask() -> list[Group]:
@@ -222,7 +222,7 @@ def _verified(comparisons: Sequence[Comparison], skipped: Sequence[str]) -> dict
 
 
 class _Progress:
-    """How far a comparison is, on standard error if somebody looks at that."""
+    """Progress of a comparison, on standard error if that is a terminal."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -243,7 +243,7 @@ class _Progress:
 
 
 def _say(args: argparse.Namespace, lines: Sequence[str], body: Body | None = None) -> None:
-    """Print lines for people; or only the answer of the broker, for scripts."""
+    """Print lines of text; or, for scripts, only the response of the broker as JSON."""
     if not args.json:
         for line in lines:
             print(shown(line), flush=True)

@@ -1,6 +1,7 @@
-"""What `rmq ha switch|promote|demote|resync` do: look first, say what will happen, then order it.
+"""What `rmq ha switch|promote|demote|resync` do: query, show what will happen, send the request.
 
-Each change is two steps, `plan_...` and the order itself, so that a person can be asked in between.
+Each change is two steps, `plan_...` and the request itself, so that a question can be asked in
+between.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody, HaStatusBody
 
 MODES: Final = {"sync": SYNC_MASTER, "async": ASYNC_MASTER}
-"""What people call a mode, and what `brokerRole` calls it."""
+"""The modes, and the `brokerRole` of each."""
 POLL_S: Final = 0.1
 SWITCH_S: Final = 10.0
 DEMOTED_S: Final = 3.0
-"""How long a new slave may take to find a master, before it is said that it has none."""
+"""How long a new slave may take to find a master, before it is reported to have none."""
 FOLLOW_S: Final = 30.0
 """How long a slave may take to follow again after its log was cut."""
 
@@ -52,18 +53,18 @@ class NotNowError(RmqError):
 
 
 def status_of(member: Member) -> HaStatusBody:
-    """Return what a member said that `find_one` has found."""
-    assert member.status is not None, f"{member.address} has said nothing"
+    """Return the status of a member that `find_one` has found."""
+    assert member.status is not None, f"{member.address} has no status"
     return member.status
 
 
 def mode_word(role: str) -> str:
-    """Return what people call a `brokerRole`."""
+    """Return `sync` or `async` for a `brokerRole`."""
     return {role: word for word, role in MODES.items()}.get(role, role)
 
 
 def in_force(status: HaStatusBody) -> str:
-    """Return by what mode a master answers sends; earlier versions do not tell it apart."""
+    """Return the mode by which a master answers sends; earlier versions report only `mode`."""
     return status.in_force or mode_word(status.mode)
 
 
@@ -85,10 +86,10 @@ class Switched:
             return [f"{self.address} is {mode} already, from offset {offset} on"]
         if self.status.mode == SYNC_MASTER:
             slaves = count_text(self.status.needed, "slave")
-            promise = f"is answered when the master and {slaves} in sync hold it"
+            rule = f"is answered when the master and {slaves} in sync hold it"
         else:
-            promise = "is answered when the master holds it"
-        lines = [f"{self.address} is {mode} from offset {offset} on: what is sent now {promise}"]
+            rule = "is answered when the master holds it"
+        lines = [f"{self.address} is {mode} from offset {offset} on: what is sent now {rule}"]
         return [*lines, f"note: {self.remark}"] if self.remark else lines
 
 
@@ -104,7 +105,7 @@ async def switch(client: HaClient, target: Target, word: str, *, force: bool) ->
             f"{member.address} has {count_text(count, 'slave')} in sync and needs"
             f" {status.needed}: every send would be answered SLAVE_NOT_AVAILABLE",
             hint=f"see what is missing with `rmq ha status -b {member.address}`; --force switches"
-            " all the same",
+            " anyway",
         )
     remark = await client.configure(member.address, {"brokerRole": wanted})
     with trio.move_on_after(SWITCH_S):
@@ -117,8 +118,8 @@ async def switch(client: HaClient, target: Target, word: str, *, force: bool) ->
     raise NotNowError(
         f"{member.address} took the change, but still answers sends as {in_force(status)} after"
         f" {SWITCH_S:g} s{why}",
-        hint="it changes as soon as that is noted; the slaves that counted until now, or most"
-        f" nameservers, have to be reachable. See `rmq ha status -b {member.address}`",
+        hint="it changes as soon as the change is recorded; the slaves that counted until now, or"
+        f" most nameservers, have to be reachable. See `rmq ha status -b {member.address}`",
     )
 
 
@@ -175,7 +176,7 @@ class Promotion:
 
 
 async def plan_promotion(client: HaClient, target: Target) -> Promotion:
-    """Look at a slave and at its master."""
+    """Query a slave and its master."""
     slave = await find_one(client, target, SLAVE)
     seen = status_of(slave).master
     master = await ask_member(client, seen.address) if seen is not None and seen.address else None
@@ -199,7 +200,7 @@ async def promote(
 
 
 def promoted_lines(plan: Promotion, done: HaPromoteBody) -> list[str]:
-    """Say what became of a promotion."""
+    """Return lines that describe the result of a promotion."""
     address = plan.slave.address
     lines = [
         f"{address} is master now: {mode_word(done.mode)}, epoch {done.epoch}, from offset"
@@ -268,13 +269,13 @@ async def plan_demotion(client: HaClient, target: Target) -> Demotion:
 async def demote(
     client: HaClient, plan: Demotion, follow: str | None, *, force: bool
 ) -> tuple[HaDemoteBody, Member]:
-    """Make a master a slave; return what it said, and how it is a moment later."""
+    """Make a master a slave; return its response, and its status a moment later."""
     member = plan.master
     try:
         done = await client.demote(member.address, follow, force=force)
     except BrokerRefusedError as exc:
         if not force:
-            exc.hint = "--force makes it a slave all the same; nobody takes messages then"
+            exc.hint = "--force makes it a slave anyway; then no broker of the name takes messages"
         raise
     with trio.move_on_after(DEMOTED_S):
         while True:
@@ -286,7 +287,7 @@ async def demote(
 
 
 def demoted_lines(done: HaDemoteBody, slave: Member) -> list[str]:
-    """Say what became of a demotion."""
+    """Return lines that describe the result of a demotion."""
     lines = [f"{slave.address} is a slave now; its log ends at {offset_text(done.end)}"]
     if slave.is_following:
         return [*lines, f"it follows {done.ha_master_address or 'its master'}"]
@@ -321,7 +322,7 @@ class Resync:
             return [
                 *lines,
                 f"nothing is common: all {size_text(found.cut_bytes)} of the slave's log go,"
-                " and it begins anew from its master",
+                " and it copies its master's log again",
             ]
         if not self.is_needed:
             return [*lines, "the slave has nothing that its master has not: nothing is to be cut"]
@@ -348,7 +349,7 @@ async def resync(client: HaClient, plan: Resync) -> tuple[HaResyncBody, HaStatus
             try:
                 status = await client.status(plan.slave.address)
             except ClientError:
-                # It opens its store anew.
+                # It opens its store again.
                 status = None
             if status is not None and status.state in FOLLOWING:
                 return done, status
@@ -357,7 +358,7 @@ async def resync(client: HaClient, plan: Resync) -> tuple[HaResyncBody, HaStatus
 
 
 def resynced_lines(plan: Resync, done: HaResyncBody, status: HaStatusBody | None) -> list[str]:
-    """Say what became of it."""
+    """Return lines that describe the result."""
     lines = [
         f"cut: {count_text(done.cut_messages, 'message')}, {size_text(done.cut_bytes)};"
         f" {plan.slave.address} goes on from {offset_text(done.common_end)}"

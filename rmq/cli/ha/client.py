@@ -1,4 +1,4 @@
-"""The requests of `rmq ha`: asks brokers about replication and tells them to change it.
+"""The requests of `rmq ha`: query the replication of brokers and change it.
 
 Every failure names the broker and what was asked of it, with a hint where there is something to do.
 """
@@ -54,7 +54,7 @@ _CONNECT_HINT: Final = (
 
 
 class StockBrokerError(ResponseError):
-    """The broker is not one of ours: it knows nothing of this request."""
+    """The broker is not of rmq: it does not know this request."""
 
     hint = (
         "only brokers of rmq know this request; ask one of those of the same name, or see"
@@ -67,7 +67,7 @@ class StockBrokerError(ResponseError):
 
 
 class BrokerRefusedError(ClientError):
-    """The broker understood, and said no."""
+    """The broker refused the request."""
 
     def __init__(self, peer: str, what: str, code: int, remark: str | None) -> None:
         super().__init__(peer, f"{peer} refused {what}: {remark or f'code {code}'}")
@@ -84,7 +84,7 @@ class HaClient:
     # --- reading -----------------------------------------------------------------------------
 
     async def status(self, broker: str) -> HaStatusBody:
-        """Ask a broker how replication is going."""
+        """Ask a broker for its replication status."""
         return await self._ask(HaStatusBody, broker, RequestCode.HA_STATUS)
 
     async def digests(self, broker: str, start: int, stop: int, step: int) -> HaDigestsBody:
@@ -95,7 +95,7 @@ class HaClient:
         )
 
     async def log_end_of_stock(self, broker: str) -> int | None:
-        """Ask a broker that is not ours where its log ends."""
+        """Ask a broker that is not of rmq where its log ends."""
         info = await self._ask(KVTable, broker, RequestCode.GET_BROKER_RUNTIME_INFO)
         text = info.table.get("commitLogMaxOffset", "")
         return int(text) if text.isascii() and text.isdecimal() else None
@@ -133,7 +133,7 @@ class HaClient:
         return await self._ask(HaDemoteBody, broker, RequestCode.HA_DEMOTE, header, CHANGE_S)
 
     async def resync(self, broker: str, *, dry_run: bool) -> HaResyncBody:
-        """Let a slave cut off what its master does not have, or only say what that is."""
+        """Make a slave cut off what its master does not have, or only report what that is."""
         header = HaResyncRequest(dry_run=dry_run)
         return await self._ask(HaResyncBody, broker, RequestCode.HA_RESYNC, header, CHANGE_S)
 

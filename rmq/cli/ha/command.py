@@ -48,11 +48,11 @@ def _add_status(actions: _Actions) -> None:
         actions,
         ha_actions.status,
         "show how replication is going",
-        "Shows the mode, who is in sync, how far every slave is behind, and what is wrong with what"
-        "\nto do about it. Exit code 0: healthy; 1: not. With -n and without --name: all brokers.",
+        "Shows the mode, which slaves are in sync, how far each is behind, and what is wrong with"
+        "\nwhat to do about it. Exit code 0: healthy; 1: not. With -n and no --name: all brokers.",
     )
     parser.add_argument(
-        "--watch", type=_seconds, metavar="SECONDS", help="show it again every so many seconds"
+        "--watch", type=_seconds, metavar="SECONDS", help="show it again at this interval"
     )
 
 
@@ -100,12 +100,12 @@ def _add_demote(actions: _Actions) -> None:
         "make a master a slave",
         "Makes a master a slave, without a restart: it takes no more messages and follows another."
         "\nPromote the other one first: it tells this one to stop. Exit code 1: it has diverged, or"
-        "\nnobody takes messages now.",
+        "\nno broker of the name takes messages now.",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="also while no other master is known: then nobody takes messages",
+        help="also while no other master is known: then no broker takes messages",
     )
     _add_yes(parser)
     parser.add_argument(
@@ -212,7 +212,7 @@ COMMAND: Final = Command(
     name="ha",
     help="see and change replication between master and slaves",
     description=(
-        "Shows how replication is going, switches its mode, changes who is master, repairs a slave"
+        "Shows the state of replication, switches its mode, changes the master, repairs a slave"
         " that has diverged and compares logs. All of it works on running brokers."
     ),
     add_arguments=add_arguments,

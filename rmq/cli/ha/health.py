@@ -1,6 +1,6 @@
 """What is wrong with replication, in one sentence each, and what to do about it. Pure.
 
-A finding is a problem when messages are less safe than the settings promise, or soon will be: then
+A finding is a problem when messages are less safe than the settings demand, or soon will be: then
 the group is not healthy. All others are notes.
 """
 
@@ -38,12 +38,12 @@ class Finding:
 
 
 def in_sync_count(status: HaStatusBody) -> int:
-    """Return how many distinct slaves a master counts."""
+    """Return how many distinct slaves are in sync with a master."""
     return len({slave.identity for slave in status.slaves if slave.in_sync})
 
 
 def is_sync_in_force(status: HaStatusBody) -> bool:
-    """Tell by what mode a master answers sends; earlier versions tell the configured one only."""
+    """Tell whether a master is sync; earlier versions report the configured mode only."""
     return (status.in_force == SYNC) if status.in_force else (status.mode == SYNC_MASTER)
 
 
@@ -89,7 +89,7 @@ def _of_group(group: Group) -> Iterator[Finding]:
 
 
 def _of_listings(group: Group, *, has_master: bool) -> Iterator[Finding]:
-    """Say where nameservers do not lead clients to the one master."""
+    """Report nameservers that do not lead clients to the one master."""
     for silent in (each for each in group.listings if each.problem is not None):
         yield Finding(
             False,
@@ -103,7 +103,7 @@ def _of_listings(group: Group, *, has_master: bool) -> Iterator[Finding]:
     if answers and not listed:
         if has_master:
             yield _unlisted(group, without)
-        # Else it is said already that there is no master at all.
+        # Otherwise the missing master is reported already.
     elif len(listed) > 1:
         told = ", ".join(f"{each.nameserver} lists {each.master or 'none'}" for each in answers)
         yield Finding(
@@ -172,7 +172,7 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
         yield from _of_silent(group, member)
         return
     if status.state != WRITABLE and status.state != Refusal.TOO_FEW_SLAVES.value:
-        # Too few slaves are told of with their number, below.
+        # Too few slaves are reported with their number, below.
         why = f" ({status.last_error})" if status.last_error else ""
         todo = _MASTER_STATES.get(status.state, "see its log")
         yield Finding(
@@ -182,7 +182,7 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
             todo.format(master=member.address, name=status.broker_name),
         )
     if status.state != FENCED:
-        yield from _of_promise(member, status)
+        yield from _of_guarantee(member, status)
         if status.waits_for:
             yield Finding(
                 True,
@@ -195,7 +195,7 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
     connected = {slave.address for slave in status.slaves if slave.connected}
     for slave in status.slaves:
         if slave.address in told or (not slave.connected and slave.address in connected):
-            # It says itself what is wrong, or came back with another store.
+            # It reports itself what is wrong, or came back with another store.
             continue
         yield from _of_slave_seen(member, slave)
     yield from _of_counters(member.address, status.counters)
@@ -205,15 +205,16 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
         yield Finding(
             False,
             member.address,
-            f"has no haSecret: whoever may connect to {status.ha_address or 'its port for slaves'}"
-            " gets all messages and can count as a slave without storing any",
+            "has no haSecret: any host that can connect to"
+            f" {status.ha_address or 'its port for slaves'} gets all messages and can"
+            " count as a slave without storing any",
             "set haSecret on all brokers of the name; see docs/ha.md, Securing the link",
         )
 
 
-def _of_promise(member: Member, status: HaStatusBody) -> Iterator[Finding]:
+def _of_guarantee(member: Member, status: HaStatusBody) -> Iterator[Finding]:
     count, is_sync = in_sync_count(status), is_sync_in_force(status)
-    give_up = f"or give the promise up for now: rmq ha switch async -b {member.address}"
+    give_up = f"or stop waiting for slaves: rmq ha switch async -b {member.address}"
     if is_sync and count < status.minimum:
         yield Finding(
             True,
@@ -263,8 +264,8 @@ def _of_slave_seen(master: Member, slave: HaSlave) -> Iterator[Finding]:
 
 _MASTER_STATES: Final[Mapping[str, str]] = {
     FENCED: (
-        "let it follow the new master: rmq ha demote -b {master}; who that is shows:"
-        " rmq ha status -n NAMESERVER --name {name}; if nobody is, make this one master again:"
+        "let it follow the new master: rmq ha demote -b {master}; to find it:"
+        " rmq ha status -n NAMESERVER --name {name}; if there is none, make this one master again:"
         " rmq ha promote -b {master}"
     ),
     Refusal.STARTING.value: "wait: it asks the nameservers whether it is still the master",
@@ -286,7 +287,7 @@ _COUNTED: Final = (
         "refused",
         "connection",
         "to the port for slaves refused",
-        "see the log for who and why",
+        "see the log for addresses and reasons",
     ),
     ("timeouts", "send", "not confirmed by slaves in time (FLUSH_SLAVE_TIMEOUT)", None),
     ("unavailable", "send", "without enough slaves in sync (SLAVE_NOT_AVAILABLE)", None),
@@ -351,20 +352,21 @@ _SLAVE_STATES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     SlaveState.STREAMING.value: (
         "is not in sync yet",
-        "wait; see how it goes: rmq ha status -b {slave} --watch 2",
+        "wait; watch it: rmq ha status -b {slave} --watch 2",
     ),
     SlaveState.CATCHING_UP.value: (
         "is catching up and not in sync yet",
-        "wait; see how it goes: rmq ha status -b {slave} --watch 2",
+        "wait; watch it: rmq ha status -b {slave} --watch 2",
     ),
     SlaveState.RESEEDING.value: (
-        "begins anew, because its master no longer has what it lacks",
-        "wait; see how it goes: rmq ha status -b {slave} --watch 2",
+        "copies the log again from the start, because its master no longer has what it lacks",
+        "wait; watch it: rmq ha status -b {slave} --watch 2",
     ),
     SlaveState.OUTRUN.value: (
         "has stopped, because its master no longer has what it lacks and cannot prove to be its"
         " master without haSecret",
-        "if it is its master, let it begin anew, its log is moved aside: rmq ha resync -b {slave}",
+        "if it is its master, let it copy the log again (the old one is moved aside): rmq ha"
+        " resync -b {slave}",
     ),
     SlaveState.DIVERGED.value: (
         "has DIVERGED from its master and follows it no longer",

@@ -1,7 +1,7 @@
 """Finds the brokers that `rmq ha` is to ask, and asks them.
 
-A broker is named by its address, or all brokers of a name are found through a nameserver. What a
-broker says, or why it said nothing, is a `Member`; the members of one name are a `Group`.
+A broker is named by its address, or all brokers of a name are found through a nameserver. The
+status of a broker, or why there is none, is a `Member`; the members of one name are a `Group`.
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One broker, and what it said."""
+    """One broker, and its status."""
 
     address: str
     broker_id: int | None = None
     """As a nameserver knows it; 0 is the master."""
     status: HaStatusBody | None = None
     is_stock: bool = False
-    """It answers, but is not ours."""
+    """It answers, but is not of rmq."""
     stock_end: int | None = None
-    """Where its log ends, if it is not ours and said so."""
+    """Where its log ends, if it is not of rmq and answers that."""
     problem: str | None = None
-    """Why it said nothing."""
+    """Why there is no answer."""
 
     @property
     def is_master(self) -> bool:
-        """Whether it says so itself; of one that is silent or not ours, what a nameserver says."""
+        """Whether it reports to be; of a silent or stock broker, what a nameserver says."""
         if self.status is not None:
             return self.status.role == MASTER
         return self.broker_id == 0
@@ -105,13 +105,13 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Whom one nameserver lists as master of a name."""
+    """Which broker one nameserver lists as master of a name."""
 
     nameserver: str
     master: str | None = None
-    """None: nobody, or it does not answer."""
+    """None: it lists none, or does not answer."""
     problem: str | None = None
-    """Why it said nothing."""
+    """Why there is no answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +122,11 @@ class Group:
     cluster: str
     members: tuple[Member, ...]
     listings: tuple[Listing, ...] = ()
-    """What each nameserver says that was asked; none if a broker was named by its address."""
+    """The answers of all nameservers that were asked; none if a broker was given by address."""
 
     @property
     def masters(self) -> tuple[Member, ...]:
-        """Those that say they are."""
+        """The members that report to be master."""
         return tuple(member for member in self.members if member.is_master)
 
     @property
@@ -152,13 +152,13 @@ class Group:
         return None
 
     def label(self, member: Member) -> str:
-        """Return the name of a member for people: `broker-a:1`."""
+        """Return a readable name of a member: `broker-a:1`."""
         broker_id = member.status.broker_id if member.status is not None else member.broker_id
         return self.name if broker_id is None else f"{self.name}:{broker_id}"
 
 
 async def ask_member(client: HaClient, address: str, broker_id: int | None = None) -> Member:
-    """Ask a broker how it is; one that does not answer is a member with a problem."""
+    """Ask a broker for its status; one that does not answer is a member with a problem."""
     try:
         return Member(address=address, broker_id=broker_id, status=await client.status(address))
     except StockBrokerError:
@@ -232,7 +232,7 @@ async def find_groups(
 
 
 class _Told(NamedTuple):
-    """What nameservers said."""
+    """The answers of nameservers."""
 
     answers: Mapping[str, ClusterInfo | None]
     """By address, in the order in which they are named; None: nothing."""
@@ -292,9 +292,9 @@ async def _with_master(client: HaClient, group: Group) -> Group:
 
 
 async def _ask_neighbours(client: HaClient, named: Member) -> list[Member]:
-    """Ask those that a broker tells of; who does not answer is known through that broker only."""
+    """Ask the brokers that a broker names; one that does not answer is known by that name only."""
     status = named.status
-    assert status is not None, "only who answers has neighbours"
+    assert status is not None, "only a broker that answers has neighbours"
     addresses = {slave.address: None for slave in status.slaves if slave.native}
     broker_id = None
     if status.master is not None and status.master.address:
@@ -344,7 +344,7 @@ async def find_one(client: HaClient, target: Target, role: str) -> Member:
         )
     if found[0].status is None:
         raise NotFoundError(
-            f"the {word} {found[0].address} does not say how it is:"
+            f"the {word} {found[0].address} gives no status:"
             f" {found[0].problem or 'it is not of rmq'}"
         )
     return found[0]

@@ -1,4 +1,4 @@
-"""What `rmq ha status` tells of the brokers of a name, for people and for scripts. Pure."""
+"""What `rmq ha status` shows about the brokers of a name, as text and as JSON. Pure."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ Row = tuple[str, ...]
 
 
 def status_text(groups: Sequence[Group]) -> str:
-    """Return what people read."""
+    """Return the lines of text."""
     return "\n\n".join("\n".join(_lines(group)) for group in groups)
 
 
 def status_json(groups: Sequence[Group]) -> str:
-    """Return one JSON object with everything that was said."""
+    """Return one JSON object with all answers."""
     told = [(group, findings(group)) for group in groups]
     return json.dumps(
         {
@@ -88,7 +88,7 @@ def _as_object(group: Group, found: Sequence[Finding]) -> dict[str, object]:
     }
 
 
-# --- for people ------------------------------------------------------------------------------
+# --- as text ---------------------------------------------------------------------------------
 
 
 def _lines(group: Group) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _rows(group: Group) -> Iterator[Row]:
     seen_master = group.as_seen_by_slaves()
     is_followed = any(slave.is_following for slave in group.slaves)
     if not group.masters and seen_master is not None and (is_followed or seen_master.native):
-        # One that no slave ever heard of may be no master at all.
+        # One that no slave was ever connected to may be no master at all.
         yield _row_of_master_seen(group, seen_master)
     for slave in group.slaves:
         if slave.status is not None:
@@ -195,7 +195,7 @@ def _rows(group: Group) -> Iterator[Row]:
 
 
 def _is_listed(group: Group, address: str) -> bool:
-    """Whether a master tells of the slave at this address."""
+    """Whether a master reports the slave at this address."""
     return any(
         seen.address == address
         for master in group.masters
@@ -238,7 +238,7 @@ def _row_of_slave(group: Group, member: Member, status: HaStatusBody, seen: HaSl
         in_sync, lag_bytes, lag_ms = master.in_sync, master.lag_bytes, master.lag_ms
         heard_ms = master.heard_ms_ago
     if seen is not None:
-        # The master's word counts: it decides who is in sync.
+        # What the master reports counts: it decides which slaves are in sync.
         in_sync, lag_bytes, lag_ms = seen.in_sync, seen.lag_bytes, seen.lag_ms
         heard_ms = seen.heard_ms_ago
     return (

@@ -1,4 +1,4 @@
-"""How `rmq ha` puts facts into words: tables. Words for numbers are in `rmq.model.words`. Pure."""
+"""Tables as `rmq ha` prints them. Text for numbers is in `rmq.model.words`. Pure."""
 
 from __future__ import annotations
 

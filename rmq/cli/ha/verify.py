@@ -1,7 +1,7 @@
 """Compares the logs of a master and its slaves while they run, by digests of ranges.
 
-Ranges of 16 MiB are compared over all that both hold. The first that differs is looked at more
-closely, until the place is known to 64 KiB.
+Ranges of 16 MiB are compared over all that both hold. The first that differs is divided further,
+until the place is known to 64 KiB.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 STEP_BYTES: Final = 16 * 1024**2
 CLOSE_BYTES: Final = 64 * 1024
-"""So closely a difference is named."""
+"""The size of the range in which a difference is reported."""
 STEPS_MAX: Final = 16
-"""So many digests are asked for at once: brokers read the log for them."""
+"""Digests in one request: brokers read the log for them."""
 
 
 class VerifyError(RmqError):
-    """Nothing can be said about the two logs."""
+    """The two logs cannot be compared."""
 
 
 class Range(NamedTuple):
@@ -56,7 +56,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What came of comparing a pair."""
+    """The result of comparing a pair."""
 
     pair: Pair
     compared: Range
@@ -65,7 +65,7 @@ class Comparison:
 
 
 async def find_pairs(client: HaClient, target: Target) -> tuple[list[Pair], list[str]]:
-    """Return who is to be compared, and why some cannot be."""
+    """Return the pairs to compare, and why other brokers cannot be compared."""
     pairs: list[Pair] = []
     skipped: list[str] = []
     for group in await find_groups(client, target, with_neighbours=True):
@@ -167,4 +167,4 @@ async def _ask_both(
 
 
 def _quiet(done: int, total: int) -> None:
-    """Say nothing of progress."""
+    """Report no progress."""

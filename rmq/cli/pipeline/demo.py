@@ -51,7 +51,7 @@ class Step(NamedTuple):
 def run(args: Namespace) -> int:
     out: Path = args.out.absolute()
     _prepare(out)
-    # Who takes over which queue is no news here.
+    # Which consumer takes over which queue does not matter here.
     logging.getLogger("rmq.client").setLevel(logging.WARNING)
     failed: list[str] = []
     with tempfile.TemporaryDirectory(prefix="rmq-demo-") as folder:
@@ -126,7 +126,7 @@ def _steps(nameserver: str, stores: list[Path], damaged: Path, out: Path) -> lis
     master, slave = (str(store) for store in stores)
     pair = ["--master-store", master, "--slave-store"]
     return [
-        Step("who sends and reads what", ["report", "-n", nameserver, "--out", f"{out}/report"], 0),
+        Step("traffic and lag", ["report", "-n", nameserver, "--out", f"{out}/report"], 0),
         Step(
             "topics as Parquet, with a manifest",
             ["archive", "-n", nameserver, "--topic", ",".join(TOPICS), "--out", f"{out}/archive"],

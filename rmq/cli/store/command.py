@@ -1,4 +1,4 @@
-"""`rmq store inspect|dump|verify DIR`: look into a store directory; `cut` gives up a damaged end.
+"""`rmq store inspect|dump|verify DIR` read a store directory; `cut` gives up a damaged end.
 
 The first three change nothing and lock nothing: they work on a store that a broker has open, too.
 """
@@ -106,7 +106,7 @@ def cut(args: argparse.Namespace) -> int:
 
 
 class _ProgressLine:
-    """How far a long check is, on standard error if somebody looks at that."""
+    """Progress of a long check, on standard error if that is a terminal."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -215,7 +215,7 @@ def _add_inspect(actions: _Actions) -> None:
         actions,
         inspect,
         "show what is in a store",
-        "Shows who has a store open and how it was left, from where to where its log goes, its"
+        "Shows which process has a store open and how it was left, the range of its log, its"
         " queues\nand its index files. Times are in UTC.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -256,7 +256,7 @@ def _add_dump(actions: _Actions) -> None:
         metavar="N|N:M",
         help="with this queue offset, or from N to M; either may be left out",
     )
-    choose.add_argument("--limit", type=_positive, metavar="N", help="at most so many")
+    choose.add_argument("--limit", type=_positive, metavar="N", help="at most N records")
     choose.add_argument(
         "--scan", action="store_true", help="read the log instead of queues and index"
     )
@@ -273,7 +273,7 @@ def _add_verify(actions: _Actions) -> None:
         actions,
         verify,
         "check everything in a store",
-        "Reads every record and holds queues and index against the log. Prints one finding per"
+        "Reads every record and compares queues and index with the log. Prints one finding per"
         " line,\nthen a summary. Notes are about what a broker leaves like that or repairs; only"
         " errors make\nthe exit code 1.",
     )
@@ -330,8 +330,8 @@ def _range(text: str) -> tuple[int | None, int | None]:
 
 COMMAND: Final = Command(
     name="store",
-    help="look into a store directory, or repair it",
-    description="Looks into a store directory, also while a broker uses it. Only `cut` changes it.",
+    help="inspect a store directory, or repair it",
+    description="Inspects a store directory, also while a broker uses it. Only `cut` changes it.",
     add_arguments=add_arguments,
     run=run,
     examples=(

@@ -1,4 +1,4 @@
-"""What `rmq store inspect` tells of a store, as text and as JSON."""
+"""What `rmq store inspect` shows about a store, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class StoreReport(msgspec.Struct, rename="camel"):
     first_store_timestamp: int | None
     last_store_timestamp: int | None
     flushed_physical_offset: int | None
-    """As the broker says that has the store open."""
+    """As the broker reports that has the store open."""
     recovery_physical_offset: int | None
     """Where a recovery begins to read, if one of our brokers wrote the store last."""
     checkpoint: CheckpointReport | None

@@ -40,7 +40,7 @@ DECOMPRESSED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 def body_crc32(data: bytes) -> int:
-    """Return what header field `bodyCrc32` must be for a body; there 0 means that nobody checks."""
+    """Return the header field `bodyCrc32` for a body; there 0 means that it is not checked."""
     return crc32(data) & 0x7FFFFFFF
 
 

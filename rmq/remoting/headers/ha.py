@@ -31,7 +31,7 @@ class HaResyncRequest(Header, frozen=True, kw_only=True):
 class HaDigestsRequest(Header, frozen=True, kw_only=True):
     """9005 HA_DIGESTS: digests of the CommitLog from `start` to `stop`, one for each `step` bytes.
 
-    The answer covers what the broker holds of it, and may end earlier; whoever wants more asks
+    The answer covers what the broker holds of it, and may end earlier; a peer that wants more asks
     again from there.
     """
 

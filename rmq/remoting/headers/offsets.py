@@ -94,7 +94,7 @@ class ResetOffsetRequest(Header, frozen=True, kw_only=True):
     topic: str
     group: str
     # Milliseconds; -1 means the end of each queue. Java takes a missing one for 0 and rewinds the
-    # group to the beginning, which nobody can have meant: here it is mandatory.
+    # group to the beginning, which is never intended: here it is mandatory.
     timestamp: Int64
     is_force: bool = False
 

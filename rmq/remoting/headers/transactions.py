@@ -23,7 +23,7 @@ class EndTransactionRequest(Header, frozen=True, kw_only=True):
 
 
 class CheckTransactionStateRequest(Header, frozen=True, kw_only=True):
-    """39 CHECK_TRANSACTION_STATE (one-way, to a producer): what became of this half message?"""
+    """39 CHECK_TRANSACTION_STATE (one-way, to a producer): commit or roll back a half message?"""
 
     tran_state_table_offset: Int64
     commit_log_offset: Int64

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CRC_MASK: Final = 0x7FFFFFFF
 CRC_BLOCK_ROWS: Final = 256
-"""So many bodies are Python objects at once: their memory is used again and stays in the cache."""
+"""How many bodies are Python objects at once: their memory is reused and stays in the cache."""
 COPIED_BYTES_MAX: Final = 2048
 """Longer bodies are not copied for their CRC. Shorter ones are: 170 ns for the CRC of 200 bytes,
 against 220 ns from a slice of the buffer and 300 ns with all copies made at once.

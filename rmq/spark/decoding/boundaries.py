@@ -1,13 +1,13 @@
 """Where records begin in bytes that hold them end to end: a pull response, or a part of a segment.
 
 A record says how long it is, so one record leads to the next. A chain of ten thousand records takes
-long to walk; so it is walked in many lanes at once, each from a place where the magic of a message
-was found to where the next lane begins, all of them by the same few operations of numpy.
+long to walk; so it is walked in many strands at once, each from a place where the magic of a
+message was found to where the next strand begins, all of them by the same few operations of numpy.
 
-The magic may also lie inside a body. What counts is the chain: a lane is on it if the lane before,
-which is on it, ends exactly where it begins. The first lane begins with the first record. Where a
-lane does not end at the next one, that one began inside a body, and the chain is walked record by
-record until it meets a lane again.
+The magic may also lie inside a body. What counts is the chain: a strand is on it if the strand
+before, which is on it, ends exactly where it begins. The first strand begins with the first record.
+Where a strand does not end at the next one, that one began inside a body, and the chain is walked
+record by record until it meets a strand again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-LANE_FACTOR: Final = 20
-"""A lane has sqrt(LANE_FACTOR * all bytes) bytes: so long that finding the lanes, 0.5 us for each,
-takes as long as walking them, 8 us for one record of every lane.
+STRAND_FACTOR: Final = 20
+"""A strand has sqrt(STRAND_FACTOR * all bytes) bytes: so long that finding the strands, 0.5 us for
+each, takes as long as walking them, 8 us for one record of every strand.
 """
-LANES_BYTES_MIN: Final = 64 * 1024
+STRANDS_BYTES_MIN: Final = 64 * 1024
 """Fewer bytes are walked record by record."""
 
 _MAGIC: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
@@ -57,7 +57,7 @@ def chained(data: bytes) -> NDArray[np.int64]:
     """Return where the records begin that fill `data` from its first to its last byte.
 
     Raises `BadRecordError` with the reason if there is anything else in it. Of a record only magic
-    and size are looked at; `RecordDecoder.decode` checks the rest.
+    and size are checked; `RecordDecoder.decode` checks the rest.
     """
     chain = find_chain(data)
     if chain.stop != len(data):
@@ -74,10 +74,10 @@ def find_chain(data: bytes) -> Chain:
     The chain ends at the first byte that no whole record begins with; what is there, the caller
     has to find out.
     """
-    if len(data) < LANES_BYTES_MIN:
+    if len(data) < STRANDS_BYTES_MIN:
         walked, stop = _walk_on(data, 0, ())
         return Chain(np.array(walked, np.int64), stop)
-    places = _walk_lanes(data, find_lanes(data))
+    places = _walk_strands(data, find_strands(data))
     prefixes = structures_at(data, places, _PREFIX)
     sizes = prefixes["total_size"].astype(np.int64)
     ends = places + sizes
@@ -89,15 +89,15 @@ def find_chain(data: bytes) -> Chain:
     return Chain(places, int(ends[-1]))
 
 
-def find_lanes(data: bytes) -> list[int]:
+def find_strands(data: bytes) -> list[int]:
     """Return places where records may begin, about equally far from each other, and the first."""
-    lane_bytes = max(math.isqrt(LANE_FACTOR * len(data)), RECORD_BYTES_MIN)
-    lanes = [0]
-    at = data.find(_MAGIC, lane_bytes)
+    strand_bytes = max(math.isqrt(STRAND_FACTOR * len(data)), RECORD_BYTES_MIN)
+    strands = [0]
+    at = data.find(_MAGIC, strand_bytes)
     while at >= 0:
-        lanes.append(at - _MAGIC_AT)
-        at = data.find(_MAGIC, at + lane_bytes)
-    return lanes
+        strands.append(at - _MAGIC_AT)
+        at = data.find(_MAGIC, at + strand_bytes)
+    return strands
 
 
 def reason_at(data: bytes, position: int) -> str:
@@ -113,17 +113,17 @@ def reason_at(data: bytes, position: int) -> str:
     return f"magic 0x{magic & 0xFFFFFFFF:08X} is not that of a message"
 
 
-def _walk_lanes(data: bytes, lanes: list[int]) -> NDArray[np.int64]:
+def _walk_strands(data: bytes, strands: list[int]) -> NDArray[np.int64]:
     """Return the places on the chain, which has still to be checked.
 
     From the first place on at which no record is, the places mean nothing.
     """
     behind = len(data) - RECORD_PREFIX.size + 1
     windows = np.ndarray(behind, _PREFIX["total_size"], data, strides=(1,))
-    begins = np.array(lanes, np.int64)
+    begins = np.array(strands, np.int64)
     ends = begins.copy()
     places, limits = begins, np.append(begins[1:], behind)
-    numbers = np.arange(len(lanes))
+    numbers = np.arange(len(strands))
     steps = []
     while len(places):
         steps.append(places)
@@ -136,15 +136,15 @@ def _walk_lanes(data: bytes, lanes: list[int]) -> NDArray[np.int64]:
     found.sort()
     if (ends[:-1] == begins[1:]).all():
         return found
-    return _without_false_lanes(data, found, lanes, ends.tolist())
+    return _without_false_strands(data, found, strands, ends.tolist())
 
 
-def _without_false_lanes(
-    data: bytes, found: NDArray[np.int64], lanes: list[int], ends: list[int]
+def _without_false_strands(
+    data: bytes, found: NDArray[np.int64], strands: list[int], ends: list[int]
 ) -> NDArray[np.int64]:
-    """Return the places on the chain where some lanes do not begin with a record."""
-    number_of = {begin: number for number, begin in enumerate(lanes)}
-    bounds = [*np.searchsorted(found, lanes).tolist(), len(found)]
+    """Return the places on the chain where some strands do not begin with a record."""
+    number_of = {begin: number for number, begin in enumerate(strands)}
+    bounds = [*np.searchsorted(found, strands).tolist(), len(found)]
     parts = []
     number: int | None = 0
     while number is not None:

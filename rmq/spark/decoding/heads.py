@@ -68,7 +68,7 @@ class Heads:
     def __init__(self, data: bytes, starts: NDArray[np.int64]) -> None:
         """Read the records that begin at `starts` of `data`, in rising order.
 
-        Raises `UnsoundRecordError` for the first that is not sound. CRCs are not looked at.
+        Raises `UnsoundRecordError` for the first that is not sound. CRCs are not checked.
         """
         self.data = data
         self.starts = starts

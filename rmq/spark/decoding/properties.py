@@ -2,8 +2,8 @@
 
 All properties are copied into one buffer, each with a 0x02 before it. In that buffer a pair begins
 behind a 0x02 and ends before the next one, and its name ends at its first 0x01; so all pairs of all
-records are found by looking at the separators alone. A pair without 0x01, name or value is left out
-by the same comparison, for a trailing 0x02 leaves an empty pair.
+records are found from the separators alone. A pair without 0x01, name or value is left out by the
+same comparison, for a trailing 0x02 leaves an empty pair.
 
 Two things are rare and cost more: the same name twice in a record, of which the last counts, and
 bytes that are not UTF-8. A name is told from another by its length and its first eight bytes; only
@@ -166,7 +166,7 @@ class Properties:
         codes = np.asarray(encoded.indices, np.int64)
         rows = self._rows_of(np.arange(len(names)))
         keys = rows * max(len(encoded.dictionary), 1) + codes
-        # np.unique gives the first of equal ones, so it looks from behind.
+        # np.unique gives the first of equal ones, so the order is reversed.
         _, from_behind = np.unique(keys[::-1], return_index=True)
         kept = np.sort(len(keys) - 1 - from_behind)
         offsets = np.searchsorted(kept, self.record_offsets).astype(np.int32)

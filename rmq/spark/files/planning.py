@@ -1,7 +1,7 @@
 """Which task reads which part of a CommitLog. Pure: where records begin is asked for.
 
 A part lies within one segment. Segments begin with a record; where one is split, a sound record is
-looked for behind the place where the split would be best. That it is one is proved by the tasks: a
+searched behind the place where the split would be best. That it is one is proved by the tasks: a
 task that begins at a true boundary and walks from record to record must end exactly where the next
 one begins, or it fails. So a record that was copied into a body, with an offset that fits its place
 there, can make a query fail, but never add a row to it.

@@ -37,7 +37,7 @@ def open_store(options: StoreOptions) -> Reader:
 def _require_topics(reader: Reader, topics: Collection[str]) -> None:
     """Raise `ConfigError` for topics that the store does not know.
 
-    Where only the log was copied, nobody can tell which ones there are. Topics of the system are
+    Where only the log was copied, it is not known which ones there are. Topics of the system are
     there always.
     """
     if not topics:
@@ -66,7 +66,7 @@ def plan(reader: Reader, options: StoreOptions) -> list[LogPart]:
     log = reader.log
     wanted = bounds(options, reader.min_offset, reader.end_offset)
     if wanted.lost_bytes:
-        _settle_loss(wanted, options)
+        _raise_or_log_loss(wanted, options)
     elif options.from_offset is not None:
         _check_start(reader, options, damage)
     for gap in gaps(log.segments, log.segment_bytes, wanted.start, wanted.stop):
@@ -83,7 +83,7 @@ def plan(reader: Reader, options: StoreOptions) -> list[LogPart]:
     )
 
 
-def _settle_loss(wanted: Bounds, options: StoreOptions) -> None:
+def _raise_or_log_loss(wanted: Bounds, options: StoreOptions) -> None:
     reason = (
         f"{options.from_offset} lies {wanted.lost_bytes} bytes before the log, which begins at"
         f" {wanted.start}: retention deleted what was there"

@@ -36,7 +36,7 @@ def read_part(options: StoreOptions, part: LogPart) -> Iterator[pa.RecordBatch]:
     except FileGoneError as gone:
         if options.fails_on_data_loss:
             raise lost_segment(part) from gone
-        logger.warning("passed over: %s", lost_segment(part))
+        logger.warning("skipped: %s", lost_segment(part))
     finally:
         files.close()
 

@@ -2,7 +2,7 @@
 
 A segment is read in pieces of some MiB with `pread`, for the reason that `rmq.store.reader.files`
 gives. In each piece all records are found at once, their lengths checked and compared with the
-physical offsets that they say they have. What ends such a run is looked at by itself: the rest of a
+physical offsets that they say they have. What ends such a run is checked by itself: the rest of a
 record whose beginning was read, the blank that ends a segment, or damage.
 """
 
@@ -60,12 +60,12 @@ class Damage:
         self._count = 0
 
     def report(self, bad: CorruptStoreError) -> None:
-        """Raise it, or log it if damage is to be passed over."""
+        """Raise it, or log it if damage is to be skipped."""
         if not self.skips:
             raise bad
         self._count += 1
         if self._count <= LOGGED_MAX:
-            logger.warning("passed over: %s", bad)
+            logger.warning("skipped: %s", bad)
         if self._count == LOGGED_MAX:
             logger.warning("further damage in this part of the log is not logged")
 

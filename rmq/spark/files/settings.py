@@ -78,7 +78,7 @@ STORE_SETTINGS: Final = (
         key="skipCorrupt",
         default=False,
         help=(
-            "whether damage to the log is passed over: every stretch is logged, and reading goes"
+            "whether damage to the log is skipped: every stretch is logged, and reading goes"
             " on with the next sound record; otherwise damage is an error"
         ),
     ),
@@ -110,7 +110,7 @@ SCHEMA: Final = Schema(
 
 
 class StoreOptions(NamedTuple):
-    """What a query over a store was told. It is pickled into every task."""
+    """The options of a query over a store. It is pickled into every task."""
 
     root: Path
     log_paths: tuple[Path, ...]

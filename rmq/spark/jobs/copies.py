@@ -1,4 +1,4 @@
-"""Messages that are sent again: each says what it is a copy of, and is looked for when it was sent.
+"""Messages that are sent again: each names what it is a copy of, and is searched after sending.
 
 A copy carries two properties of its own:
 
@@ -122,13 +122,13 @@ def content_hash(keys: Column) -> Column:
 
 
 def joined_keys(table: DataFrame) -> Column:
-    """Return the keys of messages as one text, be they a text or a list."""
+    """Return the keys of messages as one text; they may be a text or a list."""
     is_list = table.schema[schema.KEYS].dataType.simpleString().startswith("array")
     return F.array_join(schema.KEYS, KEY_SEPARATOR) if is_list else F.col(schema.KEYS)
 
 
 def first_offsets(config: ClientConfig, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
-    """Return where queues begin now; those that nobody has are left out."""
+    """Return where queues begin now; those that no broker has are left out."""
     wanted = set(queues)
     there: list[MessageQueue] = []
     with BlockingConsumer(config, CONSUMER_GROUP) as consumer:
@@ -143,8 +143,8 @@ def first_offsets(config: ClientConfig, queues: Iterable[MessageQueue]) -> dict[
 def lost_parts(starts: Mapping[MessageQueue, int], firsts: Mapping[MessageQueue, int]) -> list[str]:
     """Name what cannot be read any more of queues from `starts` on.
 
-    `firsts` is where they begin now. A copy that was there may have been sent all the same: whoever
-    sends what is not found must stop here.
+    `firsts` is where they begin now. A copy that was there may have been sent nevertheless: a
+    pipeline that sends what is not found must stop here.
     """
     parts = []
     for queue, start in sorted(starts.items()):
@@ -190,11 +190,11 @@ class Comparison:
 
     wanted: int
     found: int
-    """How many of them are there, be it once or more often."""
+    """How many of them are there, once or more often."""
     doubled: int
     """How many of them are there more than once."""
     changed: int = 0
-    """How many of them have another content, if that was looked at."""
+    """How many of them have another content, if that was compared."""
 
     @property
     def missing(self) -> int:

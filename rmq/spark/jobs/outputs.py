@@ -1,4 +1,4 @@
-"""Tables that a pipeline writes, and proof that they are where people will look for them.
+"""Tables that a pipeline writes, and proof that this machine sees them.
 
 Tasks write files on the machines they run on, and Spark ends without an error if the driver sees
 none of them: on a cluster whose machines do not share a disk, the table is empty. So what was
@@ -49,7 +49,7 @@ def write_table(
 def require_written(
     path: Path, files: Collection[Path], rows: int | None, *, option: str = "--out"
 ) -> None:
-    """Raise `ConfigError` unless there are files, with so many rows if that is known."""
+    """Raise `ConfigError` unless there are files, with this many rows if that is known."""
     if not files:
         told = "none of the files that Spark wrote is there"
     elif rows is None or (found := _rows_in(files)) == rows:

@@ -24,7 +24,7 @@ FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 def group_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]] | None:
-    """Return by topic and group where the group goes on in each queue; None if nobody wrote it."""
+    """Return by topic and group where the group goes on in each queue; None if there is no file."""
     body = _read(root / "config" / "consumerOffset.json", ConsumerOffsetSerializeWrapper)
     if body is None:
         return None

@@ -25,7 +25,7 @@ CONSUMER_GROUP: Final = "rmq-spark"
 
 
 def end_offsets(config: ClientConfig, topics: Iterable[str]) -> dict[MessageQueue, int]:
-    """Return where the queues of topics end now; topics that nobody has are left out."""
+    """Return where the queues of topics end now; topics that no broker has are left out."""
     with BlockingConsumer(config, CONSUMER_GROUP) as consumer:
         queues: list[MessageQueue] = []
         for topic in topics:

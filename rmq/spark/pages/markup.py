@@ -1,7 +1,7 @@
 """Pieces of HTML and SVG that can be put into a page as they are.
 
-Names of topics and groups, hosts and bodies are anybody's: what is shown on a page is either made
-here, which escapes it, or written by us. `Markup` keeps the two apart, for people and for mypy.
+Names of topics and groups, hosts and bodies are not trusted: what is shown on a page is either made
+here, which escapes it, or written by us. `Markup` keeps the two apart, for readers and for mypy.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ COLOURS: Final = 8
 """How many colours the style has; what comes after them is put together as others."""
 COLUMNS_MIN: Final = 12
 COLUMNS_MAX: Final = 90
-"""Up to so many moments are drawn as columns, more as areas."""
+"""Up to this many moments are drawn as columns, more as areas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def colour(index: int, count: int, name: str = "") -> str:
 def stacked_plot(
     title: str, subtitle: str, times_s: Sequence[float], series: Sequence[Series], unit: Unit
 ) -> Markup:
-    """Return series on top of each other: what there is in all, and who has which share of it.
+    """Return series on top of each other: the total, and the share of each.
 
     `times_s` are the beginnings of equal stretches of time.
     """

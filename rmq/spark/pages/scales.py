@@ -33,7 +33,7 @@ class Unit(Enum):
     PERCENT = "percent"
 
     def text(self, value: float) -> str:
-        """Return a value as people read it."""
+        """Return a value as readable text."""
         if not math.isfinite(value):
             return "-"
         if self is Unit.BYTES:

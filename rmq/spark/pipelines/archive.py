@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--skip-corrupt",
         action="store_true",
-        help="pass over damage to the store; messages that cannot be read become gaps",
+        help="skip damage to the store; messages that cannot be read become gaps",
     )
     parser.add_argument(
         "--accept-gap",
@@ -58,7 +58,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="messages that are missing are known to be lost: the archive holds without them",
     )
     parser.add_argument(
-        "--max-messages", type=positive, metavar="N", help="archive at most so many in this run"
+        "--max-messages", type=positive, metavar="N", help="archive at most N messages in this run"
     )
 
 

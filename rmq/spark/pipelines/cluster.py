@@ -1,4 +1,4 @@
-"""Options of pipelines that talk to a cluster: where it is, who we are, encryption.
+"""Options of pipelines that talk to a cluster: addresses, account, encryption.
 
 They have the names of the other commands' options, except that a secret never stands on the command
 line: it is read from a file or from the environment, on each machine that needs it.

@@ -81,7 +81,7 @@ def check_arguments(args: Namespace) -> None:
 
 
 def make_verdict(result: Triage, args: Namespace, outputs: Mapping[str, str]) -> Verdict:
-    """Return what came of a run."""
+    """Return the verdict of a run."""
     if result.sent is not None:
         outcome, sentence = _redriven(result)
     elif result.open:
@@ -106,7 +106,7 @@ def make_verdict(result: Triage, args: Namespace, outputs: Mapping[str, str]) ->
         size_bytes=result.size_bytes,
         gauges=(
             Gauge("dead_letters", "Dead letters that are there.", result.dead),
-            Gauge("dead_letters_open", "Dead letters that nobody redrove.", result.open),
+            Gauge("dead_letters_open", "Dead letters that were not redriven.", result.open),
             Gauge("retrying_messages", "Messages to be tried again.", result.retrying),
         ),
     )
@@ -116,7 +116,7 @@ def _open_sentence(result: Triage) -> str:
     groups = {str(kind["group"]) for kind in result.summary if kind["open"]}
     return (
         f"{count_text(result.open, 'dead letter')} of {count_text(len(groups), 'group')} that"
-        " nobody redrove"
+        " were not redriven"
     )
 
 
@@ -254,7 +254,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--dry-run", action="store_true", help="say what would be sent, and send nothing"
     )
     redrive.add_argument(
-        "--rate", type=positive, metavar="N", help="send at most so many messages per second"
+        "--rate", type=positive, metavar="N", help="send at most N messages per second"
     )
 
 
@@ -265,7 +265,7 @@ PIPELINE: Final = Pipeline(
         "Reads dead letters and retries of consumer groups and tells which are alike. With\n"
         "--redrive, chosen dead letters are sent once more to the topic they came from; every\n"
         "group that subscribes to it gets them. Exits with 1 while there are dead letters that\n"
-        "nobody redrove."
+        "were not redriven."
     ),
     add_arguments=add_arguments,
     run=run,

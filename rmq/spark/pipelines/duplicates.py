@@ -1,10 +1,10 @@
 """`rmq pipeline duplicates`: which messages are there more than once, why, and which are missing.
 
 Duplicates are found by message id (UNIQ_KEY), copies by the id of what they are a copy of; the
-likely cause of each is told (`rmq.spark.jobs.duplicates.causes`). A redrive or a replay is the
-cause of one copy for each COPY_KEY; what is there more often was sent twice. With a ledger of
-the keys that a producer says it has sent, keys that no message has are missing: delivery at least
-once did not hold.
+likely cause of each is given (`rmq.spark.jobs.duplicates.causes`). A redrive or a replay is the
+cause of one copy for each COPY_KEY; what is there more often was sent twice. With a ledger of the
+keys that a producer says it has sent, keys that no message has are missing: delivery at least once
+did not hold.
 
 Reads topics of a cluster, an archive, or the CommitLog of a store. Fails if anything is missing, or
 there more than once for a cause that is not allowed (`--allow`).
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 def run(job: Job, args: Namespace) -> Verdict:
-    """Look for duplicates and for what is missing."""
+    """Find duplicates and what is missing."""
     check_arguments(args)
-    from rmq.spark.jobs.duplicates.run import look
+    from rmq.spark.jobs.duplicates.run import check_duplicates
 
-    result = look(job, args)
+    result = check_duplicates(job, args)
     outputs: dict[str, str] = {}
     if args.out is not None:
         outputs["duplicates"] = str(args.out / "duplicates")
@@ -57,7 +57,7 @@ def run(job: Job, args: Namespace) -> Verdict:
 def check_arguments(args: Namespace) -> None:
     """Raise `ConfigError` for options that do not go together."""
     if args.archive is not None and args.store is not None:
-        raise ConfigError("--archive", "and --store both say what to look at: give one of them")
+        raise ConfigError("--archive", "and --store both say what to read: give one of them")
     for name in ("archive", "store"):
         path = getattr(args, name)
         if path is not None:
@@ -72,7 +72,7 @@ def check_arguments(args: Namespace) -> None:
 def make_verdict(
     result: Duplicates, allowed: frozenset[Cause], outputs: Mapping[str, str]
 ) -> Verdict:
-    """Return what came of a look."""
+    """Return the verdict of a run."""
     names_allowed = {cause.value for cause in allowed}
     extra = sum(result.extra.values())
     wrong = sum(n for cause, n in result.extra.items() if cause not in names_allowed)
@@ -159,7 +159,7 @@ def _copies(count: int) -> str:
 
 
 def target(args: Namespace) -> str:
-    """Return what is looked at."""
+    """Return what is checked."""
     where = args.archive or args.store or cluster_target(args)
     return f"{','.join(args.topics)} of {where}" if args.topics else str(where)
 
@@ -171,18 +171,18 @@ def add_arguments(parser: ArgumentParser) -> None:
         dest="topics",
         type=names,
         metavar="T[,T]",
-        help="the topics to look at (default: all of an archive or store)",
+        help="the topics to check (default: all of an archive or store)",
     )
     parser.add_argument(
-        "--archive", type=Path, metavar="DIR", help="look at an archive instead of a cluster"
+        "--archive", type=Path, metavar="DIR", help="read an archive instead of a cluster"
     )
     parser.add_argument(
-        "--store", type=Path, metavar="DIR", help="look at the log of a store instead of a cluster"
+        "--store", type=Path, metavar="DIR", help="read the log of a store instead of a cluster"
     )
     parser.add_argument(
         "--skip-corrupt",
         action="store_true",
-        help="pass over damage to the store; messages in it count as not there",
+        help="skip damage to the store; messages in it count as not there",
     )
     parser.add_argument(
         "--since",

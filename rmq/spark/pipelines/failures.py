@@ -1,7 +1,7 @@
-"""From an exception that ended a run to the sentence that a person needs. Pure.
+"""From an exception that ended a run to a sentence for the user. Pure.
 
 An error of a task reaches the driver as text: the traceback of the Python worker, wrapped in one or
-more stack traces of Java. What a person needs is the last line of that traceback; the rest is shown
+more stack traces of Java. What the user needs is the last line of that traceback; the rest is shown
 with `--debug`.
 """
 

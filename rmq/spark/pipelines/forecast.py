@@ -73,10 +73,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="G[,G]",
-        help="groups that nobody uses any more: what they do not read is not lost",
+        help="groups that are not used any more: what they do not read is not lost",
     )
     parser.add_argument("--no-keys", action="store_true", help="do not count keys: half the work")
-    parser.add_argument("--skip-corrupt", action="store_true", help="pass over damage to the store")
+    parser.add_argument("--skip-corrupt", action="store_true", help="skip damage to the store")
 
 
 def target(args: Namespace) -> str:

@@ -1,8 +1,8 @@
 """What a pipeline is, and how one is run: from a command line to a verdict and an exit code.
 
 A pipeline module defines one constant, `PIPELINE`, and is listed in `catalogue`. It knows its own
-arguments and what it looks for; what is around it is here: the session of Spark, the options that
-all share, progress, errors, printing, metrics, exit codes.
+arguments and its work; what all pipelines share is here: the session of Spark, the options that all
+share, progress, errors, printing, metrics, exit codes.
 
 Pipeline modules are imported by `rmq --help`, so at the top they import neither pyspark nor pyarrow
 nor numpy: the part that needs them is a module of its own that `run` imports. Each ends with
@@ -67,7 +67,7 @@ class Pipeline:
     """Does the work. An `RmqError`, or whatever else goes wrong, becomes "could not tell"."""
 
     target: Callable[[Namespace], str]
-    """Names what is looked at, for printed results and metrics. It must not fail."""
+    """Names what is checked, for printed results and metrics. It must not fail."""
 
     needs_cluster: bool = False
     """Whether it has the options of `cluster`: nameservers, account, encryption."""
@@ -183,7 +183,7 @@ def run_pipeline(
     if args.metrics_file is not None:
         try:
             write_metrics(args.metrics_file, run, verdict)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody has the metrics
+        except Exception as error:  # noqa: BLE001 - whatever it is, the metrics were not written
             verdict = _without_metrics(verdict, error)
     text = verdict_json(run, verdict) if args.json else verdict_text(run, verdict)
     try:
@@ -261,7 +261,7 @@ def _without_metrics(verdict: Verdict, error: Exception) -> Verdict:
 
 def _print(out: TextIO | None, text: str) -> None:
     """Print the verdict; raise `OSError` if it did not get out."""
-    if out is None:  # closed by whoever started us: nobody wants to read it
+    if out is None:  # closed by the parent process: there is no reader
         return
     try:
         out.write(text)
@@ -274,7 +274,7 @@ def _print(out: TextIO | None, text: str) -> None:
 
 
 def _tell(err: TextIO | None, text: str) -> None:
-    """Say what is wrong, if anybody can hear it."""
+    """Print what is wrong, if standard error is open."""
     if err is not None:
         with suppress(OSError, ValueError):
             err.write(f"{text}\n")

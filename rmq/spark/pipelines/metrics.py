@@ -44,8 +44,8 @@ def verdict_registry(run: Run, verdict: Verdict) -> CollectorRegistry:
         "start_time_seconds": ("When the last run began.", run.started_s),
         "end_time_seconds": ("When the last run ended.", run.ended_s),
         "duration_seconds": ("How long the last run took.", run.duration_s),
-        "records": ("Messages that the last run looked at.", verdict.records),
-        "bytes": ("Bytes that the last run looked at.", verdict.size_bytes),
+        "records": ("Messages that the last run read.", verdict.records),
+        "bytes": ("Bytes that the last run read.", verdict.size_bytes),
     }
     for name, (text, value) in values.items():
         if value is not None:

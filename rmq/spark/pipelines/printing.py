@@ -1,4 +1,4 @@
-"""Verdicts as text for people and as one JSON object for programs."""
+"""Verdicts as text and as one JSON object."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmq.spark.pipelines.verdict import Json, Verdict
 
 TEXT_FINDINGS_MAX: Final = 20
-"""How many findings are printed for people; JSON has all that the verdict lists."""
+"""How many findings are printed as text; JSON has all that the verdict lists."""
 
 _WORDS: Final = {
     Outcome.HOLDS: "holds",
@@ -32,7 +32,7 @@ class Run:
 
     pipeline: str
     target: str
-    """What was looked at: a cluster, a store."""
+    """What was checked: a cluster, a store."""
     started_s: float
     ended_s: float
 
@@ -47,7 +47,7 @@ class Run:
 
 
 def verdict_text(run: Run, verdict: Verdict) -> str:
-    """Return what people read."""
+    """Return the lines of text."""
     lines = [f"{run.pipeline}: {_WORDS[verdict.outcome]}: {printable(verdict.sentence)}"]
     shown = verdict.findings[:TEXT_FINDINGS_MAX]
     lines += [f"  - {printable(finding.text)}" for finding in shown]
@@ -95,7 +95,7 @@ def time_text(time_s: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text that a terminal shows and does not obey; names and bodies are anybody's."""
+    """Return text without control characters; names and bodies are not trusted."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 

@@ -1,4 +1,4 @@
-"""How far Spark is with a step, on a terminal's standard error; nothing where nobody looks."""
+"""Progress of a step of Spark on standard error, if that is a terminal."""
 
 from __future__ import annotations
 

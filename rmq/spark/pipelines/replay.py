@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def run(job: Job, args: Namespace) -> Verdict:
-    """Send, and look for what was sent."""
+    """Send, and find what was sent."""
     check_arguments(args)
     from rmq.spark.jobs.replay.run import replay
 
@@ -60,7 +60,7 @@ def check_arguments(args: Namespace) -> None:
 
 
 def make_verdict(result: Replayed, topic: str, outputs: dict[str, str], *, is_dry: bool) -> Verdict:
-    """Return what came of a replay."""
+    """Return the verdict of a replay."""
     size = f"{count_text(result.rows, 'message')} ({size_text(result.size_bytes)})"
     facts: dict[str, Json] = {
         "run": result.run,
@@ -110,7 +110,7 @@ def make_verdict(result: Replayed, topic: str, outputs: dict[str, str], *, is_dr
 
 
 def target(args: Namespace) -> str:
-    """Return what is looked at."""
+    """Return what is sent, and where."""
     return f"{args.source} to {args.topic} of {cluster_target(args)}"
 
 
@@ -133,7 +133,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="only messages of these topics (default: all there are)",
     )
     parser.add_argument(
-        "--rate", type=positive, metavar="N", help="send at most so many messages per second"
+        "--rate", type=positive, metavar="N", help="send at most N messages per second"
     )
     parser.add_argument(
         "--out",

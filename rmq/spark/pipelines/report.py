@@ -1,4 +1,4 @@
-"""`rmq pipeline report`: who sends what, who reads it how late, and how evenly it is spread.
+"""`rmq pipeline report`: traffic by topic and producer, lag of groups, and skew of queues.
 
 Traffic per topic, queue and minute with the delay from producer to store, the lag of every group
 with its trend over the last runs, and the skew of queues; as tables, JSON and a page.
@@ -56,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="everything that the cluster holds, not only a day"
     )
-    parser.add_argument("--skip-corrupt", action="store_true", help="pass over damage to the store")
+    parser.add_argument("--skip-corrupt", action="store_true", help="skip damage to the store")
     limits = parser.add_argument_group("limits; the report does not hold if one is exceeded")
     limits.add_argument("--max-lag", type=natural, metavar="N", help="messages a group is behind")
     limits.add_argument(

@@ -1,7 +1,7 @@
 """What a pipeline found out: whether something holds, in a sentence, as facts, with what differs.
 
-A verdict is a value: the text for people, the JSON object and the Prometheus metrics are made from
-it (`printing`, `metrics`), so that all three say the same.
+A verdict is a value: the printed text, the JSON object and the Prometheus metrics are made from it
+(`printing`, `metrics`), so that all three say the same.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Finding:
     """One thing that a reader should know: a gap, a difference, a limit that was exceeded."""
 
     text: str
-    """A sentence for people, without a full stop."""
+    """A sentence, without a full stop."""
     facts: Mapping[str, Json] = field(default_factory=dict)
-    """The same for programs; keys in snake_case that stay what they are."""
+    """The same as data; keys in snake_case that stay what they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Gauge:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What came of one run."""
+    """The result of one run."""
 
     outcome: Outcome
     sentence: str
-    """What a person should know if they read nothing else."""
+    """The whole result in one sentence."""
     facts: Mapping[str, Json] = field(default_factory=dict)
     """Numbers and names for programs; keys in snake_case that stay what they are."""
     findings: tuple[Finding, ...] = ()
@@ -71,7 +71,7 @@ class Verdict:
     outputs: Mapping[str, str] = field(default_factory=dict)
     """Paths of what was written, by what it is."""
     records: int | None = None
-    """How many messages were looked at."""
+    """How many messages were read."""
     size_bytes: int | None = None
     """How many bytes they have."""
     gauges: tuple[Gauge, ...] = ()

@@ -86,7 +86,7 @@ def run(job: Job, args: Namespace) -> Verdict:
 def make_verdict(
     check: StoreCheck, pending: Pending, rows: Sequence[Row], outputs: dict[str, str]
 ) -> Verdict:
-    """Return what came of a check."""
+    """Return the verdict of a check."""
     errors = check.found.errors + pending.overdue_total
     looked_at = (
         f"{count_text(check.records, 'record')} up to physical offset {check.log_end:,},"
@@ -182,7 +182,7 @@ def _pending_rows(pending: Pending) -> list[Row]:
 
 
 def target(args: Namespace) -> str:
-    """Return what is looked at."""
+    """Return the store that is checked."""
     return str(args.store)
 
 
@@ -204,7 +204,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         type=amount,
         default=OVERDUE_MINUTES,
         metavar="N",
-        help="an undecided transaction, or a delayed message not delivered, is an error so long"
+        help="an undecided transaction, or a delayed message not delivered, is an error this long"
         " after its time (default: %(default)g)",
     )
     where = parser.add_argument_group("how the store was written")
@@ -235,7 +235,8 @@ PIPELINE: Final = Pipeline(
     name="verify",
     help="check everything in a store: records, queues, index, transactions, delays",
     description=(
-        "Reads every record of a store and holds queues and index against the log, in parallel.\n"
+        "Reads every record of a store and compares queues and index with the log, in parallel.\
+"
         "Finds the same as `rmq store verify`, and names each defect by its offset. Notes are\n"
         "about what a broker leaves like that or repairs; only errors make the exit code 1."
     ),

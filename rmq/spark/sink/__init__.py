@@ -10,7 +10,7 @@
     encoding    Arrow batches to batches of messages, ready to be sent
     rate        a limit of messages per second
     patience    which failed sends are offered again, and when
-    sending     batches under way, and what became of them
+    sending batches in flight, and their outcomes
     pool        the connections of a worker process
     writer      what Spark calls
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from rmq.spark.sink.identity import RowIdentity
 
 PART_BYTES: Final = 32 * 1024**2
-"""Bodies up to so many bytes are encoded together, so that long ones do not fill the memory."""
+"""Bodies up to this many bytes are encoded together, so that long ones do not fill memory."""
 PROPERTIES_BYTES: Final = PROPERTIES_BYTES_MAX - 512
 """What the properties of a row may take. A stored record has room for `PROPERTIES_BYTES_MAX`, and
 brokers add WAIT (10 bytes), CLUSTER (9 and its name) and, if the message is delayed, REAL_TOPIC (12

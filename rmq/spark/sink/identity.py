@@ -1,4 +1,4 @@
-"""Who a row is: a key and a message id that are the same whenever the row is sent. Pure.
+"""The identity of a row: a key and a message id that are the same whenever it is sent. Pure.
 
 A row has the key `run/partition/row` in a batch write and `query/batch/partition/row` in a stream,
 which travels with the message as the property SPARK_KEY. The rows of a task are numbered from 0 in
@@ -15,7 +15,7 @@ upper-case digits:
      4 bytes   the number of the row, its low 32 bits
 
 Stock tools take bytes 10 to 13 for the time of sending, in milliseconds since the month began, and
-look for a message from then on: here that is the first minute of the month. Only the last 8 digits
+search a message from then on: here that is the first minute of the month. Only the last 8 digits
 differ between rows, as in the ids of other clients, which makes them cheap for brokers to index.
 """
 

@@ -46,7 +46,7 @@ def last_error(error: RmqError) -> RmqError:
 
 
 def is_away(error: RmqError) -> bool:
-    """Tell whether nobody was there to take a send: a broker restarts or fails over.
+    """Tell whether no broker was there to take a send: one restarts or fails over.
 
     A broker that starts, stops or is a slave by now answers with code 14.
     """

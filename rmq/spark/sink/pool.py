@@ -39,11 +39,11 @@ def drop(producer: BlockingProducer) -> None:
     """Close a producer: what it knows of brokers may be what made it fail."""
     try:
         if producer.client.is_open:
-            # Without a word: nobody knows whether anyone still listens.
+            # Not logged: logging may be shut down already.
             producer.client.connections.close(linger_s=0)
         producer.close()
     except RmqError as exc:
-        logger.debug("a producer was not closed in good order: %s", exc)
+        logger.debug("a producer was not closed cleanly: %s", exc)
 
 
 def close_all() -> None:

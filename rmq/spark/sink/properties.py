@@ -2,7 +2,7 @@ r"""The properties of many rows as text, by the rules of `rmq.client.core.produc
 
 Each function returns one stretch of the text for every row, `0x02 name 0x01 value` or null, so that
 the stretches of a row only have to be put behind each other. The order of properties is not that of
-a stock client, which nobody reads.
+a stock client; no program depends on it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pair_start(name: str) -> bytes:
 
 
 def tag_pairs(tags: pa.Array) -> pa.BinaryArray:
-    """Return TAGS; raise `RowError` for a tag that nobody could subscribe to."""
+    """Return TAGS; raise `RowError` for a tag that no consumer could subscribe to."""
     values = _not_empty(as_binary(tags))
     _check_separators(values, "the tag")
     parted = pc.match_substring(values, TAG_SEPARATOR).fill_null(False)

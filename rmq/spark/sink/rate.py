@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BURST_S: Final = 0.1
-"""What was not sent in so long a time may be sent later."""
+"""Messages not sent within this time may be sent later."""
 
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)(?:\s*,\s*\d+)?\])?")
 _LOCAL_CLUSTER: Final = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]")

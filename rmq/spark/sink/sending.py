@@ -1,4 +1,4 @@
-"""Batches under way: many at a time, each awaited, and what became of them.
+"""Batches in flight: many at a time, each awaited, and their outcomes.
 
 A batch that a broker is too busy for, or that no broker is there to take, is offered again after a
 pause, in which nothing else is sent either; how long that goes on is limited. Batches of a sharding
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SINGLES: Final = 32
-"""So many messages that are sent alone count as one batch."""
+"""How many messages that are sent alone count as one batch."""
 AT_LEAST_ONCE: Final = (
     "Spark runs the task again if it may, and then sends its rows again with the same message ids"
 )
@@ -105,11 +105,11 @@ class Sender:
         self._bucket = bucket
         self.confirmed: Counter[str] = Counter()
         """Rows that are stored, by topic."""
-        self._held = 0
+        self._unstored = 0
         """What is not stored yet, counted in messages that are sent alone."""
-        self._held_bytes = 0
+        self._unstored_bytes = 0
         self._under_way: list[_Flight] = []
-        self._lanes: dict[MessageQueue, deque[_Flight]] = {}
+        self._by_queue: dict[MessageQueue, deque[_Flight]] = {}
         """Batches that have to go to a queue, the first of which is on its way."""
         self._put_off: list[_Flight] = []
         """Batches that wait for a pause to end."""
@@ -126,10 +126,10 @@ class Sender:
         limits = self._limits
         while (
             self._failure is None
-            and self._held
+            and self._unstored
             and (
-                self._held + weight > limits.batches * SINGLES
-                or self._held_bytes + size > limits.batch_bytes
+                self._unstored + weight > limits.batches * SINGLES
+                or self._unstored_bytes + size > limits.batch_bytes
             )
         ):
             self._step(None)
@@ -143,28 +143,28 @@ class Sender:
         if self._failure is not None:
             self._fail()
         flight = _Flight(outgoing)
-        self._held += weight
-        self._held_bytes += size
+        self._unstored += weight
+        self._unstored_bytes += size
         if outgoing.queue is None:
             self._begin(flight)
         else:
-            lane = self._lanes.setdefault(outgoing.queue, deque())
-            lane.append(flight)
-            if len(lane) == 1:
+            waiting = self._by_queue.setdefault(outgoing.queue, deque())
+            waiting.append(flight)
+            if len(waiting) == 1:
                 self._begin(flight)
-        # It leaves now: whoever makes the next batch may take long.
+        # It is sent now: making the next batch may take long.
         self._step(_monotonic())
 
     def finish(self) -> None:
         """Wait until everything is stored; raise `RowsNotSentError` if something is not."""
-        while self._failure is None and self._held:
+        while self._failure is None and self._unstored:
             self._step(None)
         if self._failure is not None:
             self._fail()
         self._wait_for_bucket()
 
-    def settle(self) -> None:
-        """Wait for what is under way, whatever becomes of it, and begin nothing more."""
+    def drain(self) -> None:
+        """Wait until nothing is in flight, whatever the outcomes, and send nothing more."""
         while self._under_way:
             if not self._collect():
                 self._producer.step()
@@ -173,7 +173,7 @@ class Sender:
     def queues_of(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues of a topic that take messages; wait for a while if there are none.
 
-        Raises `ClientError` if that was in vain, or nobody knows the topic.
+        Raises `ClientError` if there are still none, or no nameserver knows the topic.
         """
         refused_at: float | None = None
         while True:
@@ -227,16 +227,16 @@ class Sender:
     def _collect(self) -> bool:
         """Take in what brokers have answered; tell whether there was anything."""
         still: list[_Flight] = []
-        settled: list[_Flight] = []
+        completed: list[_Flight] = []
         for flight in self._under_way:
             assert flight.send is not None
-            (still if flight.send.outcome is None else settled).append(flight)
+            (still if flight.send.outcome is None else completed).append(flight)
         self._under_way = still
-        for flight in settled:
-            self._settle(flight)
-        return bool(settled)
+        for flight in completed:
+            self._complete(flight)
+        return bool(completed)
 
-    def _settle(self, flight: _Flight) -> None:
+    def _complete(self, flight: _Flight) -> None:
         assert flight.send is not None
         outcome = flight.send.outcome
         assert outcome is not None
@@ -250,13 +250,13 @@ class Sender:
         self._pause.taken()
         outgoing = flight.outgoing
         self.confirmed[outgoing.outbound.topic] += outgoing.rows
-        self._held -= _weight(outgoing)
-        self._held_bytes -= len(outgoing.outbound.body)
+        self._unstored -= _weight(outgoing)
+        self._unstored_bytes -= len(outgoing.outbound.body)
         if outgoing.queue is not None:
-            lane = self._lanes[outgoing.queue]
-            lane.popleft()
-            if lane and self._failure is None:
-                self._begin(lane[0])
+            waiting = self._by_queue[outgoing.queue]
+            waiting.popleft()
+            if waiting and self._failure is None:
+                self._begin(waiting[0])
 
     def _tries_again(self, flight: _Flight, error: RmqError) -> bool:
         """Have a batch that failed offered again, if that may help."""
@@ -293,9 +293,9 @@ class Sender:
         return True
 
     def _may_return(self, topic: str, error: ClientError) -> bool:
-        """Tell whether whoever takes messages for a topic is only away for the moment.
+        """Tell whether the brokers of a topic are only away for the moment.
 
-        A topic that no nameserver has ever told of is more likely a wrong name.
+        A topic that no nameserver has ever listed is more likely a wrong name.
         """
         is_unknown = isinstance(error, NoRouteError) and (
             self._producer.client.routes.get(topic) is None
@@ -305,8 +305,8 @@ class Sender:
     def _fail(self) -> None:
         assert self._failure is not None
         flight, outcome = self._failure
-        # What was sent is told of in full, and nothing is left on the connections.
-        self.settle()
+        # The error reports all that was sent, and nothing is left on the connections.
+        self.drain()
         if isinstance(outcome, RmqError):
             reason, peer = str(outcome), getattr(last_error(outcome), "peer", "")
             if isinstance(outcome, ClientError):

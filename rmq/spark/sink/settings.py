@@ -44,7 +44,7 @@ def _check_run_id(text: str) -> None:
 
 
 def check_sendable(topic: str) -> None:
-    """Raise `IllegalMessageError` for a topic that nobody can send to."""
+    """Raise `IllegalMessageError` for a topic that clients cannot send to."""
     check_topic(topic)
     if topic in UNSENDABLE_TOPICS:
         raise IllegalMessageError(f"topic {topic} is written to by brokers only")
@@ -158,7 +158,7 @@ _RUN_ID_SETTING: Final = Setting(
     default=None,
     check=_check_run_id,
     help="the first part of SPARK_KEY in a batch write: the same rows written again under the same"
-    " name get the same message ids (default: made anew for every write)",
+    " name get the same message ids (default: a new one for every write)",
 )
 _CHECKPOINT_SETTING: Final = Setting(
     key="checkpointLocation", default=None, help="where Spark keeps the progress of a query"
@@ -170,7 +170,7 @@ STREAM_OPTIONS: Final = Schema((*CLUSTER_SETTINGS, *_SINK_SETTINGS, _CHECKPOINT_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """What a task is told. Values only: they are pickled on their way to it."""
+    """The options of a task. Values only: they are pickled on their way to it."""
 
     values: Values
 
@@ -185,8 +185,8 @@ class SinkSettings:
 
     def client(self) -> ClientConfig:
         """Return how to reach the cluster; files and the environment are those of this machine."""
-        # Batches are under way while the next one is made; who looks for answers all the time takes
-        # a core from Spark.
+        # Batches are in flight while the next one is made; a busy-wait for responses would take a
+        # core from Spark.
         return replace(client_config(self.values), busy_wait_s=0.0)
 
     def producer(self) -> ProducerConfig:
@@ -203,7 +203,7 @@ class SinkSettings:
 def read_settings(schema: Schema, options: Mapping[str, str]) -> SinkSettings:
     """Return the options of a write, checked; raise `ConfigError`.
 
-    Secrets are not looked at: the machine that plans a write need not have them.
+    Secrets are not read: the machine that plans a write need not have them.
     """
     values = read_options(schema, options)
     client_config(values.with_changes({"accessKey": None, "secretKeyFile": None}), {})

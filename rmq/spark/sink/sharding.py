@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _COLUMNS_MAX: Final = 64
-"""Keys up to so many bytes are hashed together, a byte of each at a time."""
+"""Keys up to this many bytes are hashed together, a byte of each at a time."""
 
 
 def java_hashes(keys: pa.BinaryArray) -> NDArray[np.int64]:
@@ -36,7 +36,7 @@ def java_hashes(keys: pa.BinaryArray) -> NDArray[np.int64]:
 
 
 def queue_numbers(keys: pa.BinaryArray, queues: int) -> NDArray[np.int64]:
-    """Return which of so many queues the rows of these keys go to; none of them is null."""
+    """Return which of `count` queues the rows of these keys go to; no key is null."""
     encoded = keys.dictionary_encode()
     numbers = np.abs(java_hashes(encoded.dictionary)) % queues
     indices: NDArray[np.int32] = encoded.indices.to_numpy()

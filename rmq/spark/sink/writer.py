@@ -270,7 +270,7 @@ def _send_all(batches: Iterator[pa.RecordBatch], encoder: RowEncoder, sender: Se
     except RowsNotSentError:
         raise
     except RmqError as exc:
-        sender.settle()
+        sender.drain()
         exc.args = (f"{exc}. {stored_text(sender.confirmed.total())}",)
         raise
     sender.finish()

@@ -46,11 +46,11 @@ class RocketmqBatchReader(DataSourceReader):
             queues = cluster.queues(options.choice, with_system=options.includes_system_topics)
             spans = cluster.spans(queues, prefers_masters=True)
             known = cluster.known(spans, (self._start, self._end), options.group)
-            settle(doubts(self._start, known), options)
+            raise_or_log(doubts(self._start, known), options)
             ranges, losses = batch_ranges(
                 resolve(self._start, known), resolve(self._end, known), spans
             )
-            settle(losses, options)
+            raise_or_log(losses, options)
             return partitions_of(ranges, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -58,12 +58,12 @@ class RocketmqBatchReader(DataSourceReader):
         return read_partition(self._options, partition)
 
 
-def settle(losses: Sequence[Loss], options: SourceOptions) -> None:
+def raise_or_log(losses: Sequence[Loss], options: SourceOptions) -> None:
     """Raise `DataLossError` for what is missing, or log it, as the options say."""
     if losses and options.fails_on_data_loss:
         raise DataLossError(losses)
     for loss in losses:
-        logger.warning("passed over: %s", loss)
+        logger.warning("skipped: %s", loss)
 
 
 def partitions_of(ranges: Iterable[Range], options: SourceOptions) -> list[InputPartition]:

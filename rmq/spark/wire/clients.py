@@ -1,8 +1,8 @@
 """Open clients of a process, kept from one task to the next.
 
 Spark uses its Python processes again and again. A client that is kept has its connections and
-routes already; so one is kept for each cluster and account. After an error it is closed: whatever
-was wrong with it, the next task begins anew.
+routes already; so one is kept for each cluster and account. After an error it is closed, and the
+next task opens another one.
 
 A process that was forked goes on with connections of its own (`rmq.client.blocking.connections`).
 """
@@ -43,7 +43,7 @@ def borrowed_consumer(values: Values) -> Iterator[BlockingConsumer]:
     Several blocks may have the same one at the same time, in one thread.
     """
     key = (
-        # Pulls are under way ahead of the reader; who looks for answers takes a core from others.
+        # Pulls are in flight ahead of the reader; a busy-wait for responses would take a core.
         replace(client_config(values), busy_wait_s=0.0),
         BlockingConsumerConfig(
             group=values.text("consumerGroup"),
@@ -79,8 +79,8 @@ def close_clients() -> None:
 def _close(consumer: BlockingConsumer) -> None:
     try:
         if consumer.client.is_open:
-            # Without a word: nobody knows whether anyone still listens.
+            # Not logged: logging may be shut down already.
             consumer.client.connections.close(linger_s=0)
         consumer.close()
     except RmqError as exc:
-        logger.debug("a client was not closed in good order: %s", exc)
+        logger.debug("a client was not closed cleanly: %s", exc)

@@ -2,7 +2,7 @@
 are, what was stored when. All queues are asked at once.
 
 A broker that does not answer or is busy is asked again for a while, its slaves as well: a failover
-takes seconds, and a query should outlive it. What is wrong for good is an error at once. A query
+takes seconds, and a query should survive it. What is wrong for good is an error at once. A query
 under way goes on without nameservers, by the routes that it knows.
 
 A queue that is missing is gone only if the master of its broker is there and does not have it. To a
@@ -74,7 +74,7 @@ class Present(NamedTuple):
 
     queues: tuple[MessageQueue, ...]
     away: frozenset[MessageQueue]
-    """Queues that are not there, and nobody knows that they are gone: their brokers are down, or do
+    """Queues that are not there, and are not known to be gone: their brokers are down, or do
     not let them be read."""
 
 
@@ -170,7 +170,7 @@ class Cluster:
             except NoNameserverError as exc:
                 if not topics:
                     raise
-                logger.warning("new topics are not looked for now: %s", exc)
+                logger.warning("new topics cannot be found now: %s", exc)
         return topics
 
     def _gone(
@@ -196,7 +196,7 @@ class Cluster:
         client, keeping = self._client, self._client.keeping
         wanted = sorted(topics)
         for topic in wanted:
-            # Before `tick`, which forgets routes that nobody has used for a while.
+            # Before `tick`, which forgets routes that were not used for a while.
             keeping.keep(topic)
         found = {}
         for first in range(0, len(wanted), LOOKUPS_MAX):
@@ -255,7 +255,7 @@ class Cluster:
         def ask(routes: RouteTable, queue: MessageQueue, broker: Address) -> Flow[Span]:
             first = yield from offsets.min_offset(routes, queue, broker=broker)
             end = yield from offsets.max_offset(routes, queue, broker=broker)
-            # 4.9 answers -1 for the begin of a queue that nobody has written to.
+            # 4.9 answers -1 for the begin of a queue that was never written to.
             return Span(max(0, first), max(0, end), broker.broker_id == MASTER_ID)
 
         return self._ask_all(

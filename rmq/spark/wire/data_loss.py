@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _SHOWN_MAX: Final = 5
 HINT: Final = (
     "if that is known and fine, set failOnDataLoss=false: what is missing is then logged and"
-    " passed over"
+    " skipped"
 )
 
 
@@ -44,13 +44,13 @@ class DataLossError(RmqError):
 
 
 class QueuesAwayError(RmqError):
-    """Queues cannot be read at the moment, and nobody knows that they are gone. Nothing is lost
+    """Queues cannot be read at the moment, and are not known to be gone. Nothing is lost
     yet, so this is an error whatever `failOnDataLoss` says.
     """
 
     hint = (
         "start it again, or promote its slave, and run the query again with the same checkpoint;"
-        " if it never comes back, begin anew with a checkpointLocation of its own and"
+        " if it never comes back, start again with another checkpointLocation and"
         " startingOffsets that name the queues that are left"
     )
 

@@ -1,4 +1,5 @@
-"""Which part of which queue is read by whom. Pure: what brokers say comes in, ranges come out.
+"""Which part of which queue is read by which task. Pure: what brokers say comes in, ranges come
+out.
 
 Whatever is missing is returned as a `Loss` beside the plan that goes on without it; the caller
 decides whether that is an error.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 PARTITIONS_MAX: Final = 100_000
 """Tasks of one query. Spark takes some 10 ms for each, whatever it reads."""
 _AFTER_FAILOVER: Final = (
-    "after a failover to a slave that had not got them, or the topic was created anew"
+    "after a failover to a slave that had not got them, or the topic was created again"
 )
 _RETENTION: Final = "the broker has deleted them (fileReservedTime, or a full disk)"
 _GONE: Final = "the topic was deleted, or has fewer queues now"

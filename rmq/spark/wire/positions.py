@@ -1,4 +1,4 @@
-"""Places in queues as Spark stores them and people write them: JSON by topic, broker and queue.
+"""Places in queues as Spark stores them and options give them: JSON by topic, broker and queue.
 
     {"Orders": {"broker-a": {"0": 23, "1": -2}}}
 
@@ -87,12 +87,12 @@ def parse_assignment(key: str, text: str) -> tuple[MessageQueue, ...]:
 
 
 def name_of(queue: MessageQueue) -> str:
-    """Return how messages for people call a queue."""
+    """Return the name of a queue in messages."""
     return f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}"
 
 
 def names_of(queues: Iterable[MessageQueue]) -> str:
-    """Return how messages for people call several queues, not all of them if they are many."""
+    """Return the names of several queues in messages, not all of them if they are many."""
     wanted = sorted(queues)
     shown = "; ".join(map(name_of, wanted[:_SHOWN_MAX]))
     return shown if len(wanted) <= _SHOWN_MAX else f"{shown} and {len(wanted) - _SHOWN_MAX} more"

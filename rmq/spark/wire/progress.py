@@ -1,8 +1,8 @@
 """Telling a consumer group how far a query has come, once it has ended.
 
 Spark tells a source that a batch is done when it plans the next one. So the last batch of a query
-that ends (`availableNow`) is never told of, and `commitGroup` is one batch behind. Who ends the
-query can make up for it:
+that ends (`availableNow`) is never told of, and `commitGroup` is one batch behind. Code that ends
+the query can make up for it:
 
     query = orders.writeStream....trigger(availableNow=True).start()
     query.awaitTermination()

@@ -4,8 +4,8 @@ Pulls bring few messages each, and decoding few at a time is slow; so what pulls
 before it is decoded. How much memory that takes does not depend on how much is read.
 
 Without a filter every offset of the range must come, once and in order. That is checked for every
-batch, because nobody would notice otherwise. A broker that is gone is waited for, or its slave is
-read (`rmq.client.blocking.ranges`).
+batch, because a loss would go unnoticed otherwise. A broker that is gone is waited for, or its
+slave is read (`rmq.client.blocking.ranges`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GATHERED_BYTES_MAX: Final = 16 * 1024**2
-"""So much is decoded at once, or as many records as a batch has rows."""
+"""Bytes that are decoded at once, or as many records as a batch has rows."""
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 """What a broker remarks that has the entries of a queue and not the messages any more."""
 _MAGIC: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
@@ -110,7 +110,7 @@ class RangeBatches:
                 continue
             parts.append(pull.body)
             size += len(pull.body)
-            # By a filter, pulls pass over messages; bodies that have the magic in them only make
+            # With a filter, pulls skip messages; bodies that have the magic in them only make
             # the batch smaller.
             more = pull.next_offset - pull.offset if self._tags is None else pull.body.count(_MAGIC)
             count += more
@@ -139,7 +139,7 @@ class RangeBatches:
                     stop = end
                     why = (
                         f"it ends at {exc.last}: they were lost after a failover to a slave that"
-                        " had not got them, or the topic was created anew"
+                        " had not got them, or the topic was created again"
                     )
                 self._lose(start, stop, why)
                 start = stop
@@ -211,4 +211,4 @@ class RangeBatches:
         loss = Loss(self._part.queue, f"offsets {start} to {stop} are missing: {why}")
         if self._fails:
             raise DataLossError([loss])
-        logger.warning("passed over: %s", loss)
+        logger.warning("skipped: %s", loss)

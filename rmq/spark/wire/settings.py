@@ -1,7 +1,7 @@
 """The options of the format `rocketmq` for reading, checked and typed. Pure.
 
-Names and meanings are those of Spark's Kafka source where it has the same. What is told twice and
-differently is an error that names both options, and so is an option that would have no effect.
+Names and meanings are those of Spark's Kafka source where it has the same. Contradicting options
+are an error that names both, and so is an option that would have no effect.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ _SETTINGS: Final = (
         key="minPartitions",
         default=0,
         maximum=PARTITIONS_MAX,
-        help="queues are split so that there are at least so many tasks; 0: one per queue",
+        help="queues are split so that there are at least this many tasks; 0: one per queue",
     ),
     Setting(
         key="maxRecordsPerPartition",

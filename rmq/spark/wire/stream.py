@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from rmq.errors import RmqError
 from rmq.spark.hints import hints_in_text
-from rmq.spark.wire.batch import partitions_of, read_partition, settle
+from rmq.spark.wire.batch import partitions_of, raise_or_log, read_partition
 from rmq.spark.wire.clients import borrowed_consumer
 from rmq.spark.wire.cluster import PATIENCE_S, START_PATIENCE_S, Cluster
 from rmq.spark.wire.data_loss import QueuesAwayError
@@ -71,7 +71,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queues = cluster.queues(options.choice, with_system=options.includes_system_topics)
             spans = cluster.spans(queues, prefers_masters=True)
             known = cluster.known(spans, (self._start,), options.group)
-            settle(doubts(self._start, known), options)
+            raise_or_log(doubts(self._start, known), options)
             return resolve(self._start, known)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 pinned=self._pinned,
                 limit=limit.max_rows if isinstance(limit, ReadMaxRows) else 0,
             )
-            settle(losses, self._options)
+            raise_or_log(losses, self._options)
             self._tell_new(ends.keys() - places.keys(), spans.keys() - ends.keys())
             self._latest = as_offset({queue: span.end for queue, span in spans.items()})
             return as_offset(ends)
@@ -149,12 +149,12 @@ class RocketmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if is_initial(start) or starts == ends:
                 return []
             wanted = [queue for queue, place in starts.items() if ends.get(queue, place) != place]
-            # What is passed over here is never read: so that it is gone must be certain.
+            # What is skipped here is never read: so it must be certain that it is gone.
             spans, away = self._look(wanted, with_new=False, waits=True)
             if away:
                 raise QueuesAwayError(away)
             ranges, losses = stream_ranges(starts, ends, spans)
-            settle(losses, self._options)
+            raise_or_log(losses, self._options)
             return partitions_of(ranges, self._options)
 
     def _look(

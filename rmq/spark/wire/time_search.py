@@ -2,8 +2,8 @@
 
 Brokers search by time themselves, and answer with a message that was stored nearest to it: it may
 be the one before, and of many with the same time it is any. So their answer is only where the
-search here begins: from there it looks 1, 2, 4 and so on messages further, until it has passed the
-place, and then halves. Each look is a pull of one message.
+search here begins: from there it probes 1, 2, 4 and so on messages further, until it has passed the
+place, and then halves. Each probe is a pull of one message.
 
 The messages of a queue are taken to be in the order of their times, as they are unless the clock of
 a broker was set back.
@@ -34,7 +34,7 @@ def first_from(first: int, end: int, hint: int) -> Generator[int, bool, int]:
     """Search `first` to `end` for the first offset of which the answer is yes.
 
     Yields offsets and is sent whether their messages are late enough; all that follow one that is
-    are, too. Returns `end` if none is. Takes at most twice as many looks as `end - first` has
+    are, too. Returns `end` if none is. Takes at most twice as many probes as `end - first` has
     binary digits, and two more.
     """
     low, high = first, end

@@ -85,16 +85,16 @@ def _behind_blank(log: LogFiles, end: PhysicalOffset) -> PhysicalOffset:
 def _end_behind_damage(
     log: LogFiles, end: PhysicalOffset, last: RecordHead | None
 ) -> PhysicalOffset:
-    """Return the end of a log that was closed cleanly, be there damage in it or not.
+    """Return the end of a log that was closed cleanly, whether or not there is damage in it.
 
     Sound records behind bytes that are none are messages that were there when the store was closed:
-    who reads up to them must come across the damage. Only what is older than the record before the
-    damage is not: a stock recovery leaves records behind the end, until later ones are written over
-    them.
+    a reader that reads up to them must find the damage. Only what is older than the record before
+    the damage is not: a stock recovery leaves records behind the end, until later ones are written
+    over them.
     """
     while (offset := log.next_sound(end, log.file_end)) is not None:
-        follower = next(log.heads(offset, log.file_end))
-        if last is not None and follower.store_ms < last.store_ms:
+        following = next(log.heads(offset, log.file_end))
+        if last is not None and following.store_ms < last.store_ms:
             break
         end, last = sound_end(log, offset)
     return end

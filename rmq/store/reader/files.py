@@ -1,8 +1,8 @@
-"""Read-only access to the files of a store that somebody else may be writing or deleting.
+"""Read-only access to the files of a store that another process may be writing or deleting.
 
 Files are read with `pread` through descriptors opened for reading; nothing is mapped, locked or
 changed. A mapping would save a copy, but a file that is cut while it is mapped, or a device that
-fails, kills the process that looks at it (SIGBUS). Here both are errors with a path. Measured, the
+fails, kills the process that reads it (SIGBUS). Here both are errors with a path. Measured, the
 copy costs nothing: a run over the records in chunks is as fast as over a mapping, and one record
 takes 0.4 us instead of 0.2 us.
 """
@@ -121,7 +121,7 @@ def list_files(directory: Path) -> list[tuple[str, int | None]]:
                 except FileNotFoundError:
                     continue  # deleted since the directory was read
                 except OSError as exc:
-                    raise translated("look at", directory / entry.name, exc) from exc
+                    raise translated("read the attributes of", directory / entry.name, exc) from exc
     except FileNotFoundError:
         return []
     except OSError as exc:

@@ -1,8 +1,8 @@
 """The CommitLog of a store directory, for reading only.
 
-`LogFiles` knows the segments and how records follow each other in them. Where the log ends it is
-told: see `Reader.end_offset`. What lies below the end and is not a sound record is a
-`CorruptStoreError` with path and offset, or is reported and passed over.
+`LogFiles` knows the segments and how records follow each other in them. Where the log ends is an
+argument: see `Reader.end_offset`. What lies below the end and is not a sound record is a
+`CorruptStoreError` with path and offset, or is reported and skipped.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class LogFiles:
         self.directories = tuple(directories)
         self.segments: list[SegmentFile] = []
         self.foreign: list[Path] = []
-        """What lies in the directories and is no segment."""
+        """Files in the directories that are not segments."""
         self.segment_bytes = 0
         self._files = files
         self._segment_bytes_given = segment_bytes
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the directories again."""
+        """Read the directories again."""
         self.segments, self.foreign = list_segments(self.directories)
         self.segment_bytes = self._segment_bytes_given or _segment_bytes(self.segments)
 
@@ -120,7 +120,7 @@ class LogFiles:
 
         `start` must be where a record begins. Bytes that are no sound record raise
         `CorruptStoreError`; with `on_bad` it is handed to that instead, and the walk goes on with
-        the next sound record. Segments that are deleted before their turn are passed over.
+        the next sound record. Segments that are deleted before their turn are skipped.
         """
         return self._walk(start, stop, _take_record, True, on_bad)
 
@@ -273,7 +273,7 @@ class LogFiles:
     def next_sound(self, offset: PhysicalOffset, stop: PhysicalOffset) -> PhysicalOffset | None:
         """Return where the first sound record at or behind `offset` begins, below `stop`.
 
-        It is looked for byte by byte: the magic, the place the record says it has, its lengths and
+        It is searched byte by byte: the magic, the place the record says it has, its lengths and
         its CRC must all be right.
         """
         while (segment := self._segment_from(offset)) is not None and segment.first < stop:

@@ -85,7 +85,7 @@ class QueueReader:
         )
 
     def _belongs(self, entry: QueueEntry) -> bool:
-        """Tell whether an entry is that of the record it points to; its body is not looked at."""
+        """Tell whether an entry is that of the record it points to; its body is not read."""
         start = entry.physical_offset
         if not self._log.min_offset <= start < self._log_end:
             return is_gone(entry, self._log.min_offset)

@@ -1,6 +1,6 @@
 """The ConsumeQueue of one queue in a store directory, for reading only.
 
-Entries are trusted as far as the log vouches for them. Behind the last real entry a stock broker
+Entries count only if the log confirms them. Behind the last real entry a stock broker
 leaves zeros, and after a recovery also entries of messages that are gone; so the end of a queue is
 found from behind: the last entry whose record lies in the log and says that it belongs here.
 """
@@ -44,12 +44,12 @@ class QueueFiles:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the directory again."""
+        """Read the directory again."""
         self.segments, self.foreign = list_segments([self.directory])
 
     @property
     def first_offset(self) -> QueueOffset:
-        """The queue offset of the first entry there is, be it real or not."""
+        """The queue offset of the first entry in the files, real or not."""
         return QueueOffset(self.segments[0].first // QUEUE_ENTRY_BYTES if self.segments else 0)
 
     @property
@@ -68,9 +68,9 @@ class QueueFiles:
     # --- entries ---------------------------------------------------------------------------
 
     def entries(self, start: QueueOffset, stop: QueueOffset) -> Iterator[QueueEntry]:
-        """Yield what the files hold from `start` to `stop`, real entries or not.
+        """Yield what the files contain from `start` to `stop`, real entries or not.
 
-        Segments that are deleted before their turn are passed over; one that is missing between
+        Segments that are deleted before their turn are skipped; one that is missing between
         others is a `CorruptStoreError`.
         """
         offset = max(start, self.first_offset)

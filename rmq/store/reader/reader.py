@@ -5,7 +5,7 @@ works on a read-only file system, beside a running broker, and while old segment
 it. It is plain blocking code without trio, belongs to one thread, and pickles as the arguments it
 was made from, so that a copy in another process opens the directory again.
 
-What it promises: every record it returns lies whole below `end_offset`, has the right CRC and is
+What it guarantees: every record it returns lies whole below `end_offset`, has the right CRC and is
 where it says it is; a message of a queue is the one with that queue offset. Anything else below the
 end is a `CorruptStoreError`. What it does not know: whether the queues and the index have all
 that is in the log. `rmq.store.verify` finds out.
@@ -94,7 +94,7 @@ class Reader:
         self._files.close()
 
     def refresh(self) -> None:
-        """Look at the directory again: a running broker goes on writing and deleting."""
+        """Read the directory again: a running broker goes on writing and deleting."""
         self._files.close()
         self._queues.clear()
         self.log.refresh()
@@ -160,7 +160,7 @@ class Reader:
         `start` must be where a record begins, or lie before the log; a record that does not end at
         `stop` or before is left out. Bytes that are no sound record raise `CorruptStoreError`; with
         `on_bad` the error is handed to that, and reading goes on with the next sound record.
-        Segments that retention deletes before their turn are passed over.
+        Segments that retention deletes before their turn are skipped.
         """
         return self.log.records(*self._bounds(start, stop), on_bad=on_bad)
 
@@ -253,7 +253,7 @@ class Reader:
     ) -> Iterator[StoredRecord]:
         """Yield the messages of a queue from queue offset `start` to `stop`, by default all.
 
-        Messages that retention deletes before their turn are passed over. An entry without a sound
+        Messages that retention deletes before their turn are skipped. An entry without a sound
         record that belongs to it raises `CorruptStoreError`, or is reported to `on_bad`.
         """
         queue = self._queue(topic, queue_id, self.end_offset)
@@ -270,7 +270,7 @@ class Reader:
         return QueueOffset(0) if queue is None else queue.offset_by_time(store_ms)
 
     def queue_files(self, topic: str, queue_id: int) -> QueueFiles:
-        """Return the files of a queue, be they there or not, with all they hold."""
+        """Return the files of a queue, whether or not they exist, with all their entries."""
         folder = topic if _is_file_name(topic) else f"%{topic.encode().hex()}"
         directory = self.root / "consumequeue" / folder / str(queue_id)
         return QueueFiles(self._files, directory, topic, queue_id)

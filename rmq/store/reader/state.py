@@ -1,7 +1,7 @@
 """The small files in the root of a store directory, for reading only.
 
-They tell who has the store open, how it was left, and up to where it is on disk. The lock is looked
-at, not taken.
+They tell which process has the store open, how it was left, and up to which offset it is on disk.
+The lock is queried, not taken.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StoreState(NamedTuple):
     recovery_points: tuple[Point, ...]
     """Those that were wholly written, the newest first."""
     live_mark: PhysicalOffset | None
-    """Up to where the log is on disk, as one of our brokers said last."""
+    """Up to which offset the log is on disk, as one of our brokers wrote last."""
 
     @property
     def is_live(self) -> bool:
@@ -68,13 +68,13 @@ class StoreState(NamedTuple):
 
     @property
     def live_flushed(self) -> PhysicalOffset | None:
-        """Up to where the log is on disk, if one of our brokers has the store open."""
+        """Up to which offset the log is on disk, if one of our brokers has the store open."""
         return self.live_mark if self.is_live and self.recovery_point is not None else None
 
 
 def read_state(root: Path) -> StoreState:
     """Read the state of the store in `root`."""
-    # The lock is looked at first: a store that is opened meanwhile then counts as closed, and its
+    # The lock is queried first: a store that is opened meanwhile then counts as closed, and its
     # end is found in the log itself.
     holder = lock_holder(root / "lock")
     points = _read(root / "recovery-point")
@@ -88,7 +88,7 @@ def read_state(root: Path) -> StoreState:
 
 
 def lock_holder(path: Path) -> LockHolder | None:
-    """Return who holds the lock of a store, None if nobody does."""
+    """Return the process that holds the lock of a store, None if there is none."""
     # A lock of this process the system would not show, and worse: closing any descriptor of the
     # file ends it. So the file is not opened while a store in this process has it, or takes it.
     with held_locks_guard:
@@ -101,12 +101,12 @@ def _other_holder(path: Path) -> LockHolder | None:
     except FileNotFoundError:
         return None
     except OSError as exc:
-        raise translated("look at the lock", path, exc) from exc
+        raise translated("query the lock", path, exc) from exc
     try:
         # Asks what would keep us from locking the byte that a stock broker locks.
         answer = fcntl.fcntl(fd, fcntl.F_GETLK, _pack_lock(fcntl.F_WRLCK))
     except OSError as exc:
-        raise translated("look at the lock", path, exc) from exc
+        raise translated("query the lock", path, exc) from exc
     finally:
         os.close(fd)
     kind, pid = _unpack_lock(answer)

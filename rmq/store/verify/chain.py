@@ -60,10 +60,10 @@ class IndexFileState:
 class ChainCheck:
     """Checks header, slots and links of one index file."""
 
-    def __init__(self, file: IndexFileState, findings: Findings, *, is_settled: bool) -> None:
+    def __init__(self, file: IndexFileState, findings: Findings, *, is_closed: bool) -> None:
         self._file = file
         self._findings = findings
-        self._is_settled = is_settled
+        self._is_closed = is_closed
         self._slots = file.view.geometry.slots
         self._newest = array("i", bytes(self._slots * INDEX_SLOT_BYTES))
         self._empty: set[int] = set()
@@ -113,7 +113,7 @@ class ChainCheck:
             self._error(f"{len(self._empty)} entries are empty, from number {first} to {last}")
         elif file.header.slots_used != used:
             self._error(f"the header says {file.header.slots_used} slots in use, they are {used}")
-        if not self._is_settled:
+        if not self._is_closed:
             return
         if file.count < file.view.geometry.entries and any(file.view.entry(file.count)):
             self._error(

@@ -111,7 +111,7 @@ class Findings:
 
 
 class DamagedRanges:
-    """Where the log has bytes that are no sound record, although it goes on behind them."""
+    """Ranges of the log that are not sound records, with sound ones behind them."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[PhysicalOffset, PhysicalOffset]] = []

@@ -68,7 +68,7 @@ class IndexCheck:
             file.previous = previous
             # What a broker adds meanwhile, or was adding when it was killed, is beyond the header.
             chain = ChainCheck(
-                file, self.findings, is_settled=not (state.is_live or state.is_abort_present)
+                file, self.findings, is_closed=not (state.is_live or state.is_abort_present)
             )
             for number, entry in enumerate(file.view.entries(1, file.count), start=1):
                 if any(entry):
@@ -102,7 +102,7 @@ class IndexCheck:
                 unknown.append((view, exc))
         for view, why in unknown:
             if not files:
-                raise why  # nobody told how to read the index
+                raise why  # the numbers of slots and entries were not given
             self.findings.error(
                 view.path, f"{view.size} bytes, other index files have {files[0].view.size}"
             )
@@ -149,7 +149,7 @@ class IndexCheck:
         if [item.entry.key_hash for item in items] == wanted:
             for item in items:
                 self._check_times(item, head)
-                self._settle(item, is_stale=False)
+                self._report_gap(item, is_stale=False)
         else:
             self._take_unlike(items, wanted, head)
         self._last_head = head
@@ -165,7 +165,7 @@ class IndexCheck:
         for item in items:
             if item.entry.key_hash in wanted:
                 self._check_times(item, head)
-                self._settle(item, is_stale=False)
+                self._report_gap(item, is_stale=False)
             else:
                 self._judge(item, head, "the record there has no key with hash")
         self._unindexed.add_all(offset for place in missing if place >= first)
@@ -212,7 +212,7 @@ class IndexCheck:
     def _pass_dangling(self, item: _Item) -> None:
         """Leave behind an entry that points to no record."""
         if item.offset in self._damaged or item.offset < self._reader.min_offset:
-            self._settle(item, is_stale=False)
+            self._report_gap(item, is_stale=False)
         else:
             self._judge(item, self._last_head, "no record begins there; its hash is")
         self._advance()
@@ -220,7 +220,7 @@ class IndexCheck:
     def _judge(self, item: _Item, head: RecordHead | None, what: str) -> None:
         """Decide whether an entry that fits no record is stale or damaged."""
         is_stale = head is not None and item.file.latest_ms(item.entry) < head.store_ms
-        self._settle(item, is_stale=is_stale)
+        self._report_gap(item, is_stale=is_stale)
         if is_stale:
             self._stale.add(item.offset)
         else:
@@ -230,7 +230,7 @@ class IndexCheck:
                 physical_offset=item.offset,
             )
 
-    def _settle(self, item: _Item, *, is_stale: bool) -> None:
+    def _report_gap(self, item: _Item, *, is_stale: bool) -> None:
         """Report records without entries, now that it is known what comes behind them."""
         last, self._last_file = self._last_file, item.file
         if not self._unindexed.count:
@@ -255,13 +255,13 @@ class IndexCheck:
     # --- the end ---------------------------------------------------------------------------
 
     def finish(self, log_end: PhysicalOffset) -> None:
-        """Look at what the index has besides the keys of records."""
+        """Check what the index has besides the keys of records."""
         beyond = _Run()
         while (item := self._next) is not None:
             if item.offset < log_end:
                 self._pass_dangling(item)
             else:
-                self._settle(item, is_stale=True)
+                self._report_gap(item, is_stale=True)
                 beyond.add(item.offset)
                 self._advance()
         self._report_unindexed(Severity.NOTE, self._last_file, ", newer than the index")

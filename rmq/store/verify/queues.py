@@ -3,7 +3,7 @@
 Every record that consumers may get must have its entry: at its queue offset, with its place, its
 size and the code of its tag. Records come in the order of the log, each queue is read along with
 them, so that nothing but a few entries per queue is kept in memory. When all records were seen,
-what the queues have besides is looked at.
+what the queues have besides is checked.
 
 What a stock broker leaves behind is no error: entries of records beyond the end of the log, and
 after a recovery also old entries behind the last one in use.
@@ -102,7 +102,7 @@ class QueuesCheck:
         return self._tag_codes[find_tags(head.properties)]
 
     def finish(self, log_end: PhysicalOffset) -> None:
-        """Look at what the queues have besides the entries of records."""
+        """Check what the queues have besides the entries of records."""
         for topic in self._reader.topics():
             for queue_id in self._reader.queue_ids(topic):
                 self._queue(topic.encode(), queue_id)

@@ -1,7 +1,7 @@
 """A full check of a store directory.
 
 Every record is read: its CRC, its lengths, its place, and that the next one begins where it ends.
-On the way `queues` and `index` hold the ConsumeQueues and the index against the log.
+On the way `queues` and `index` compare the ConsumeQueues and the index with the log.
 Memory does not grow with the number of records. Nothing is changed; `Reader` is what is read with.
 
 A store that was not closed, or that a stock broker recovered, is not as tidy as one that was: what
@@ -163,29 +163,29 @@ class Verifier:
         if self._bad is None:
             self._bad = bad
 
-    def _is_end(self, bad: CorruptStoreError, follower: RecordHead) -> bool:
+    def _is_end(self, bad: CorruptStoreError, following: RecordHead) -> bool:
         """Tell whether the log ends at bytes that are no record, although one follows them.
 
         After a crash later bytes may be on disk without earlier ones, if neither was flushed. And
         what a stock recovery cut off lies behind the end until it is written over: it is older.
         """
         state = self._reader.state
-        if self._last is not None and follower.store_ms < self._last.store_ms:
+        if self._last is not None and following.store_ms < self._last.store_ms:
             return True
         if state.is_live or not state.is_abort_present:
             return False
         point, checkpoint = state.recovery_point, state.checkpoint
-        was_flushed = (point is not None and follower.physical_offset < point.physical_offset) or (
-            checkpoint is not None and follower.store_ms < checkpoint.physical_ms
+        was_flushed = (point is not None and following.physical_offset < point.physical_offset) or (
+            checkpoint is not None and following.store_ms < checkpoint.physical_ms
         )
         return not was_flushed
 
-    def _report_damage(self, bad: CorruptStoreError, follower: RecordHead) -> None:
+    def _report_damage(self, bad: CorruptStoreError, following: RecordHead) -> None:
         start = offset_of(bad)
-        self.damaged.add(start, follower.physical_offset)
+        self.damaged.add(start, following.physical_offset)
         self._log.error(
             bad.path,
-            f"{bad.reason}; the log goes on at {follower.physical_offset}",
+            f"{bad.reason}; the log goes on at {following.physical_offset}",
             physical_offset=start,
         )
 

@@ -35,7 +35,7 @@ def copy_log(master: Delays, slave: Delays, *, end: int | None = None) -> None:
 
 
 def promote(slave: Delays) -> None:
-    slave.core.settle_tail()
+    slave.core.trim_tail()
     slave.delivery.start()
 
 

@@ -216,7 +216,7 @@ async def test_a_pull_that_waits_over_a_promotion_gets_the_first_new_message(
         slave = linked.slave
         peer = slave.attach()
         await slave.hold(peer, pull(0, 2, wait_ms=15_000))
-        await slave.store.settle_tail()
+        await slave.store.trim_tail()
         slave.live.assume_role(BrokerRole.ASYNC_MASTER, 0, now_ms=START_MS)
         sent = await slave.ask(send(b"first"))
         assert (sent.code, ext(sent)["queueOffset"]) == (ResponseCode.SUCCESS, "2")
@@ -230,7 +230,7 @@ async def test_a_promoted_slave_corrects_offsets_and_takes_them_from_pulls(tmp_p
         await linked.copy()
         slave = linked.slave
         assert outcome(await slave.ask(pull(0, 9)))[:3] == (AGAIN, "OFFSET_OVERFLOW_BADLY", 9)
-        await slave.store.settle_tail()
+        await slave.store.trim_tail()
         slave.live.assume_role(BrokerRole.ASYNC_MASTER, 0, now_ms=START_MS)
         answer = await slave.ask(pull(0, 9, commit=2))
         assert outcome(answer)[:3] == (MOVED, "OFFSET_OVERFLOW_BADLY", 3)

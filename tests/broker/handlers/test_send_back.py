@@ -309,7 +309,7 @@ async def test_what_fails_unexpectedly_is_answered(
             "RuntimeError: broken",
         )
         assert broker.served.group("send").unanswered == 0
-        assert Logs(caplog).lines == [f"what waited for topic {RETRY} failed"]
+        assert Logs(caplog).lines == [f"callback for the creation of topic {RETRY} raised"]
 
 
 async def test_a_consumer_that_is_gone_has_sent_its_message_back(tmp_path: Path) -> None:

@@ -256,4 +256,4 @@ async def test_what_fails_unexpectedly_is_answered(
             "RuntimeError: broken",
         )
         assert broker.served.group("send").unanswered == 0
-        assert Logs(caplog).lines == ["what waited for topic New failed"]
+        assert Logs(caplog).lines == ["callback for the creation of topic New raised"]

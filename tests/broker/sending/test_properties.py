@@ -123,14 +123,14 @@ def test_rows_are_joined_with_one_separator(first: bytes, second: bytes, joined:
 def test_a_producer_waits_unless_it_says_that_it_does_not(
     received: str | None, waits: bool
 ) -> None:
-    assert inbound.waits_for_replicas(received) is waits
+    assert inbound.waits_until_safe(received) is waits
 
 
 @examples
 @given(RECEIVED)
 def test_waiting_is_read_as_4_9_8_reads_it(received: str) -> None:
     value = decoded(received).get("WAIT")
-    assert inbound.waits_for_replicas(received) is (value is None or value.lower() == "true")
+    assert inbound.waits_until_safe(received) is (value is None or value.lower() == "true")
 
 
 # --- delays ----------------------------------------------------------------------------------

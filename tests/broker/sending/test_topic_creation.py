@@ -222,7 +222,7 @@ async def test_one_who_fails_does_not_keep_the_others_waiting(
         kit.wish("next")
         await finish(kit, 1)
         assert kit.done == [("next", None)]
-        assert Logs(caplog).lines == ["what waited for topic New failed"]
+        assert Logs(caplog).lines == ["callback for the creation of topic New raised"]
 
 
 async def test_a_creation_that_fails_is_told_to_who_asked_for_it(

@@ -136,8 +136,8 @@ async def test_nobody_to_ask_is_told_once_per_group_and_round(
             await check_later(broker)
             warnings = [each.getMessage() for each in caplog.records if each.levelno >= 30]
             assert warnings == [
-                "no producer of group first is connected who could be asked about 2 transactions",
-                "no producer of group second is connected who could be asked about 1 transactions",
+                "no producer of group first is connected that could be asked about 2 transactions",
+                "no producer of group second is connected that could be asked about 1 transactions",
             ]
         # They count as asked about all the same.
         times = [

@@ -69,7 +69,7 @@ def bodies(broker: PartBroker) -> list[bytes]:
 async def promote(linked: Pair) -> PartBroker:
     """Make the slave the master, as far as transactions care."""
     slave = linked.slave
-    await slave.store.settle_tail()
+    await slave.store.trim_tail()
     linked.sync.take_reached()
     slave.offsets.clamp(slave.pulls._max_offset)
     slave.clock.ms = linked.master.clock.ms

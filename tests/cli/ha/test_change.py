@@ -401,7 +401,10 @@ def test_logs_with_nothing_in_common_are_named_as_that(run: Run, slave: StandInB
     )
     code, out, _ = run("resync", "-b", slave.address, "--dry-run")
     assert code == ExitCode.OK
-    assert "nothing is common: all 4.0 KiB of the slave's log go, and it begins anew" in out
+    assert (
+        "nothing is common: all 4.0 KiB of the slave's log go, and it copies its master's log again"
+        in out
+    )
 
 
 def test_a_dry_run_as_json_is_the_answer_of_the_broker(run: Run, slave: StandInBroker) -> None:

@@ -174,7 +174,7 @@ MASTER_PROBLEMS = [
     pytest.param(
         master_status(in_sync=(), replicated=-1, slaves=()),
         "stores messages, but answers SLAVE_NOT_AVAILABLE: no slave in sync, 1 needed",
-        "bring slaves back; or give the promise up for now: rmq ha switch async -b {master}",
+        "bring slaves back; or stop waiting for slaves: rmq ha switch async -b {master}",
         id="sync without slaves",
     ),
     pytest.param(
@@ -222,7 +222,7 @@ MASTER_PROBLEMS = [
     pytest.param(
         master_status(state="another broker has become master"),
         "takes no messages: another broker has become master",
-        "if nobody is, make this one master again: rmq ha promote -b {master}",
+        "if there is none, make this one master again: rmq ha promote -b {master}",
         id="fenced, and alone",
     ),
     pytest.param(
@@ -303,7 +303,7 @@ SLAVE_PROBLEMS = [
         "rmq ha resync -b {slave}",
         id="outrun",
     ),
-    pytest.param({"state": "reseeding"}, "begins anew", "wait", id="reseeding"),
+    pytest.param({"state": "reseeding"}, "copies the log again", "wait", id="reseeding"),
     pytest.param({"state": "changing role"}, "is changing role", "see its log", id="other"),
 ]
 
@@ -700,8 +700,8 @@ def test_a_master_without_a_secret_says_what_that_means_and_is_healthy(
     assert out.startswith("broker-a of DefaultCluster: healthy\n")
     (note,) = [line for line in out.splitlines() if "haSecret" in line and "note: " in line]
     assert note == (
-        f"note: {pair.master.address} has no haSecret: whoever may connect to 127.0.0.1:10912 gets"
-        " all messages and can count as a slave without storing any"
+        f"note: {pair.master.address} has no haSecret: any host that can connect to 127.0.0.1:10912"
+        " gets all messages and can count as a slave without storing any"
     )
     assert "docs/ha.md" in out
     code, out, _ = run(*pair.named, "--json")

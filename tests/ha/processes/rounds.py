@@ -59,7 +59,7 @@ SYNC: Final = "SYNC_MASTER"
 WELL_S: Final = 60.0
 OK_S: Final = 90.0
 """So long producers may take to find a master: stock ones look at the route every 30 s."""
-SETTLE_S: Final = 180.0
+FLUSH_WAIT_S: Final = 180.0
 """So long delays, questions about transactions and consumers may take at the end."""
 ACTIONS: Final = ("planned", "kill", "hang", "cut", "kill_slave", "hang_slave", "switch")
 NOTHING_DONE: Final = 77
@@ -232,7 +232,7 @@ async def run(load: Load, network: Network | None, folder: Path, plan: Plan) -> 
                     result.faults.append(f"round {number} ended early: {type(exc).__name__}: {exc}")
                     await pair.repair()
                 await stop()
-                not_read = await readers.wait_for(account.promised, SETTLE_S)
+                not_read = await readers.wait_for(account.promised, FLUSH_WAIT_S)
             consumer = Consumer(it.client)
             await consumer.read_all(it.address(pair.master))
             result.judge(readers, consumer.bodies, not_read)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmq.model.record import BadRecordError
 from rmq.model.record_layout import MESSAGE_MAGIC, RECORD_BYTES_MIN
-from rmq.spark.decoding.boundaries import LANES_BYTES_MIN, chained, find_chain, find_lanes
+from rmq.spark.decoding.boundaries import STRANDS_BYTES_MIN, chained, find_chain, find_strands
 from tests.spark.decoding.oracle import starts_of
 from tests.store.built_records import build_record, drawn_records
 from tests.store.golden import stores as golden
@@ -45,7 +45,7 @@ def test_a_magic_inside_a_body_is_no_record() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 150, 1_000, 10_000, 200_000])
-def test_lanes_that_begin_inside_bodies_are_found_out(size: int) -> None:
+def test_strands_that_begin_inside_bodies_are_found_out(size: int) -> None:
     inner = build_record(body=bytes(30))
     false = build_record(body=inner * (size // len(inner) + 1) + inner[: size % len(inner)])
     wrong = build_record(body=(build_record(total_size=500) + bytes(7)) * (size // 121 + 1))
@@ -63,10 +63,10 @@ def test_lanes_that_begin_inside_bodies_are_found_out(size: int) -> None:
         false,
     ]
     data = b"".join(records)
-    assert len(data) > LANES_BYTES_MIN
+    assert len(data) > STRANDS_BYTES_MIN
     starts = starts_of(records)
     if size >= 10_000:
-        assert set(find_lanes(data)) - set(starts.tolist())
+        assert set(find_strands(data)) - set(starts.tolist())
     assert chained(data).tolist() == starts.tolist()
     for cut in (1, 50, len(records[-1]), len(records[-1]) + 1):
         chain = find_chain(data[:-cut])

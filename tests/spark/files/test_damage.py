@@ -1,4 +1,4 @@
-"""Damage to a log: an error with file and offset, or passed over as the store's reader does."""
+"""Damage to a log: an error with file and offset, or skipped as the store's reader does."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_a_lost_manifest_is_made_again(tmp_path: Path, caplog: pytest.LogCapture
         assert archive.load() == whole
     assert "made again" in caplog.text
     (tmp_path / "data" / "run=000001").rename(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="nobody knows what was archived"):
+    with pytest.raises(ConfigError, match="what was archived is not known"):
         archive.load()
 
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_was_forgotten(tmp_path: Path) -> None:
     assert ArchiveFolder(tmp_path / "out").load() == whole
     for run in ("run=000002", "run=000001"):
         (data / run).rename(tmp_path / run)
-        with pytest.raises(ConfigError, match="nobody knows what was archived") as caught:
+        with pytest.raises(ConfigError, match="what was archived is not known") as caught:
             ArchiveFolder(tmp_path / "out").load()
         assert "--checkpoint" in str(caught.value.hint)
     assert archive.load() == whole
@@ -232,7 +232,7 @@ def test_a_manifest_from_before_there_was_a_checkpoint(tmp_path: Path) -> None:
     whole = _whole_run(archive, {Q0: _part(20, 29)})
     for run in ("run=000002", "run=000003"):
         (tmp_path / "out" / "data" / run).rename(tmp_path / run)
-        with pytest.raises(ConfigError, match="nobody knows what was archived") as caught:
+        with pytest.raises(ConfigError, match="what was archived is not known") as caught:
             ArchiveFolder(tmp_path / "out").load()
         assert "--checkpoint" in str(caught.value.hint)
     assert archive.load() == whole

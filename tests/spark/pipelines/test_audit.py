@@ -13,7 +13,7 @@ from rmq.errors import ConfigError, StorageError
 from rmq.model.record_layout import Record
 from rmq.spark.jobs import outputs
 from rmq.spark.jobs.audit.compare import differing
-from rmq.spark.jobs.audit.ends import SETTLE_S, look_at, open_pair
+from rmq.spark.jobs.audit.ends import FLUSH_WAIT_S, look_at, open_pair
 from rmq.spark.jobs.audit.naming import DIFFERS, FOUND, LOST, UNREADABLE
 from rmq.spark.jobs.audit.plan import (
     Log,
@@ -273,7 +273,7 @@ def test_a_running_master_is_given_time_to_flush(tmp_path: Path) -> None:
 
     master.refresh = refresh_and_hold  # type: ignore[method-assign]
     look_at(master, slave, clock=lambda: next(times), sleep=nap)
-    assert 1 <= len(slept) <= SETTLE_S
+    assert 1 <= len(slept) <= FLUSH_WAIT_S
 
 
 def test_stretches_keep_to_segments() -> None:

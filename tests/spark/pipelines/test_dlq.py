@@ -278,7 +278,7 @@ def test_dead_letters_are_told_redriven_and_never_redriven_twice(
         where = ("--redrive", "--where", "originTopic = 'Orders' AND tags = 'TagA'")
         code, verdict = run_json(PIPELINE, *argv, *where, "--dry-run")
         assert (code, verdict["outcome"]) == (1, "fails"), verdict
-        assert "9 dead letters of 2 groups that nobody redrove" in verdict["verdict"]
+        assert "9 dead letters of 2 groups that were not redriven" in verdict["verdict"]
         assert "2 messages to be tried again" in verdict["verdict"]
         assert "3 dead letters would be redriven" in verdict["verdict"]
         assert len(cluster.messages("Orders")) == 6
@@ -369,7 +369,7 @@ def test_topics_that_lost_their_first_messages_or_were_made_again(
         code, verdict = run_json(PIPELINE, *redrive)
         assert code == 2
         where = "topic Orders, broker broker-a, queue 0 before offset 3"
-        assert f"sent by run redrive-1 can no longer be looked for in {where}" in verdict["verdict"]
+        assert f"sent by run redrive-1 can no longer be found in {where}" in verdict["verdict"]
         assert "redrives/redrive-1.json" in verdict["facts"]["hint"]
         assert len(cluster.messages("Orders")) == 2
         (out / "redrives" / "redrive-1.json").unlink()

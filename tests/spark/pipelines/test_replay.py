@@ -250,6 +250,6 @@ def test_archive_replay_and_archive_give_the_same_content(
         path.write_text(json.dumps(value))
         code, verdict = run_json(PIPELINE, *argv)
         assert code == 2
-        assert "can no longer be looked for in topic Copy, broker broker-b" in verdict["verdict"]
+        assert "can no longer be found in topic Copy, broker broker-b" in verdict["verdict"]
         assert path.name in verdict["facts"]["hint"]
         assert len(cluster.messages("Copy")) == 64

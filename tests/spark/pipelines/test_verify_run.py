@@ -156,7 +156,7 @@ def test_of_many_overdue_messages_the_first_are_kept_and_all_counted(
     assert (len(found.overdue), found.overdue_left_out, found.overdue_total) == (2, 1, 3)
 
 
-def test_what_the_broker_has_passed_is_settled(with_transactions: Path) -> None:
+def test_what_the_broker_has_passed_is_decided(with_transactions: Path) -> None:
     table = {f"{HALF_TOPIC}@CID_RMQ_SYS_TRANS": {0: 3}}
     write_config(with_transactions, "consumerOffset.json", table)
     assert pending(with_transactions, after_minutes=10).half_messages == 2

@@ -287,5 +287,5 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     path = root / "commitlog" / SECOND
     path.unlink()
     path.symlink_to(path)  # opening it fails for root, too
-    with pytest.raises(StorageError, match=f"cannot look at .*{SECOND}"):
+    with pytest.raises(StorageError, match=f"cannot read the attributes of .*{SECOND}"):
         Reader(root)

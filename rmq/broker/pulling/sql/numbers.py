@@ -87,7 +87,7 @@ def total_order(value: float) -> tuple[float, float]:
 def _read_integer(text: str) -> int:
     found = _INTEGER.fullmatch(text)
     if found is None or (not text.isascii() and max(text) > _LAST_OF_FIRST_PLANE):
-        # Java looks at UTF-16 units one by one, and half a pair is no digit.
+        # Java reads UTF-16 units one by one, and half a pair is no digit.
         raise NotANumberError(text)
     if len(text) <= _SHORT_CHARS:
         return int(text)

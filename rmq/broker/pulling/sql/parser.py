@@ -64,7 +64,7 @@ class ParsedExpression(NamedTuple):
 
     condition: Condition
     names: frozenset[str]
-    """The properties it looks at."""
+    """The properties it reads."""
 
 
 def parse_expression(text: str) -> ParsedExpression:

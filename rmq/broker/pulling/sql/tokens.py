@@ -4,7 +4,7 @@ They are those of RocketMQ 4.9.8 SelectorParser, with its surprises: a comment t
 needs a line end to be one (without it the dashes are two signs), a number has no leading zeros
 (`007` is three numbers), and only six signs and five kinds of blank exist outside of strings.
 
-Text is cut as far as it is asked for. What follows a complete expression is never looked at, so it
+Text is cut as far as it is asked for. What follows a complete expression is never read, so it
 need not be made of tokens.
 """
 

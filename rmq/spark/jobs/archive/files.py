@@ -3,7 +3,7 @@
     manifest.json           what is archived, all runs together
     history/run-000001.json the manifest of each run
     data/run=000001/        files of a run: date=.../topic=.../*.parquet, and its own manifest
-    data/_run-000002/       files of a run that has not ended: readers of Parquet pass over it
+    data/_run-000002/       files of a run that has not ended: readers of Parquet ignore it
 
 A run writes its files into a hidden folder, then its manifest beside them, and then gives the
 folder its name. That one step counts: before it nothing is archived, after it all is, and the next
@@ -97,7 +97,7 @@ class ArchiveFolder:
     def load(self) -> Manifest:
         """Return what is archived: what the manifest says, and runs that it does not know yet.
 
-        Raises `ConfigError` if the files are not those of one archive, or if nobody knows what
+        Raises `ConfigError` if the files are not those of one archive, or if it is not known what
         runs that were moved away hold.
         """
         known = self._load_manifest()
@@ -141,8 +141,8 @@ class ArchiveFolder:
         """Return the error for a run that was moved away and that no manifest knows."""
         return ConfigError(
             "--checkpoint",
-            f"run {run} is not in {self.data}, and {self.manifest_path} does not know it: nobody"
-            " knows what was archived",
+            f"run {run} is not in {self.data}, and {self.manifest_path} does not know it: what"
+            " was archived is not known",
             hint="name the folder that has manifest.json with --checkpoint, or put the runs back",
         )
 

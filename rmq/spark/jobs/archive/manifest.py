@@ -44,7 +44,7 @@ class Gap(NamedTuple):
     first: int
     last: int
     is_accepted: bool = False
-    """Whether somebody said that it is all right."""
+    """Whether it was accepted with --accept-gap."""
 
     @property
     def messages(self) -> int:
@@ -125,7 +125,7 @@ class Manifest:
 
     @property
     def gaps(self) -> list[tuple[Queue, Gap]]:
-        """Gaps that nobody has accepted."""
+        """Gaps that are not accepted."""
         return [
             (queue, gap)
             for queue, part in sorted(self.parts.items())

@@ -1,4 +1,4 @@
-"""What a run of the archive came to, in words. Pure."""
+"""The result of a run of the archive, as text. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 def verdict_of(
     manifest: Manifest, run: RunManifest | None, plan: Plan, outputs: Mapping[str, str]
 ) -> Verdict:
-    """Decide: an archive holds if no queue has a gap that nobody accepted, and none began anew.
+    """Decide: an archive holds if all gaps are accepted, and no queue has begun again at 0.
 
-    While queues cannot be read, nobody can tell.
+    While queues cannot be read, the outcome is unknown.
     """
     outcome = Outcome.UNKNOWN if plan.unreadable else Outcome.HOLDS
     if plan.restarts or manifest.gaps:

@@ -31,8 +31,8 @@ def run(job: Job, args: Namespace) -> Verdict:
     with archive.locked():
         manifest = archive.load()
         source = _source(args)
-        with job.step("looking for what is new"):
-            bounds, changed = source.look(manifest)
+        with job.step("finding what is new"):
+            bounds, changed = source.query_bounds(manifest)
         _require_known(args, manifest, [queue.topic for queue in bounds])
         expected = filter(source.serves, manifest.parts)
         plan = make_plan(manifest, bounds, changed, args.max_messages, expected=expected)

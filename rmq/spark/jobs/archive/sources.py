@@ -41,13 +41,13 @@ class ClusterSource:
         self._topics = topics
 
     def serves(self, queue: Queue) -> bool:
-        """Tell whether a queue should be among those that `look` returns."""
+        """Tell whether a queue should be among those that `query_bounds` returns."""
         return queue.topic in self._topics
 
-    def look(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
+    def query_bounds(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
         """Return what queues hold, and which are not those that were archived.
 
-        Raises `ClientError` if a broker does not tell: nobody could say what is new.
+        Raises `ClientError` if a broker does not answer: then it is not known what is new.
         """
         changed: dict[Queue, str] = {}
         with BlockingConsumer(self._config, CONSUMER_GROUP) as consumer:
@@ -107,7 +107,7 @@ def _last_message(manifest: Manifest, queue: Queue, bounds: Bounds) -> _Message 
 
 @final
 class StoreSource:
-    """The log of a store, up to where it ends now."""
+    """The log of a store, up to its present end."""
 
     def __init__(
         self, root: Path, broker_name: str, topics: Sequence[str], *, skips_corrupt: bool = False
@@ -130,10 +130,10 @@ class StoreSource:
             }
 
     def serves(self, queue: Queue) -> bool:
-        """Tell whether a queue should be among those that `look` returns."""
+        """Tell whether a queue should be among those that `query_bounds` returns."""
         return queue.topic in self._topics and queue.broker_name == self._broker_name
 
-    def look(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
+    def query_bounds(self, manifest: Manifest) -> tuple[dict[Queue, Bounds], dict[Queue, str]]:
         """Return what queues hold, and which are not those that were archived."""
         changed: dict[Queue, str] = {}
         with self._reader:
@@ -162,7 +162,7 @@ class StoreSource:
         return min(places, default=None)
 
     def _message(self, queue: Queue, offset: int) -> StoredRecord | None:
-        """Return a message; None if it is gone, or damaged and damage is passed over."""
+        """Return a message; None if it is gone, or damaged and damage is skipped."""
         start = QueueOffset(offset)
         messages = self._reader.messages(queue.topic, queue.queue_id, start, start + 1)
         try:

@@ -141,7 +141,7 @@ def find_gaps(messages: DataFrame, queue: Queue) -> tuple[Gap, ...]:
         .collect()
     )
     if len(rows) > GAPS_MAX:
-        raise ConfigError("--topic", f"{queue} has more than {GAPS_MAX} gaps: look at the source")
+        raise ConfigError("--topic", f"{queue} has more than {GAPS_MAX} gaps: check the source")
     return tuple(Gap(int(row["before"]) + 1, int(row["at"]) - 1) for row in rows)
 
 

@@ -1,7 +1,7 @@
 """Comparing two logs byte by byte, in the tasks of the audit.
 
 Files are read in pieces that are compared as they are (memcmp); only where pieces differ are the
-bytes looked for.
+bytes compared one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PIECE_BYTES: Final = 1024 * 1024
 
 
 class Compared(NamedTuple):
-    """What came of one stretch."""
+    """The result of comparing one stretch."""
 
     stretch: Stretch
     runs: tuple[Range, ...]

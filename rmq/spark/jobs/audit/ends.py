@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmq.model.offsets import PhysicalOffset
 
-SETTLE_S: Final = 5.0
+FLUSH_WAIT_S: Final = 5.0
 """How long a running master may take to flush what its slave has already."""
 _LOOK_S: Final = 0.2
 
@@ -62,13 +62,13 @@ def look_at(
 ) -> tuple[Log, Log]:
     """Return what there is of both logs.
 
-    The slave is looked at first, so that what it receives meanwhile is not taken for more than the
+    The slave is read first, so that what it receives meanwhile is not taken for more than the
     master has. A running master says how far it is flushed, and sends to its slave before that: it
-    is given time to catch up.
+    is given time to flush.
     """
     slave_end = slave.end_offset
     master_end = master.end_offset
-    deadline = clock() + SETTLE_S
+    deadline = clock() + FLUSH_WAIT_S
     while master.state.is_live and master_end < slave_end and clock() < deadline:
         sleep(_LOOK_S)
         master.refresh()
@@ -83,7 +83,7 @@ def look_at(
 def end_behind_damage(
     reader: Reader, end: PhysicalOffset, other: Reader, other_end: PhysicalOffset
 ) -> PhysicalOffset:
-    """Return the end of a log that nobody writes, be its last records damaged or not.
+    """Return the end of a log that no broker writes, whether or not its last records are damaged.
 
     The end of a closed log is found by reading records, so damage may be taken for the end. If what
     follows is the other's, it is damage; see `received` for the last record of all.

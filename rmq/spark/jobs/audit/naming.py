@@ -1,7 +1,7 @@
 """Which records the differing bytes of two logs belong to, found in the tasks of the audit.
 
 A log is walked only around the bytes that differ. A record is named only if its own bytes differ,
-so what the walk around damage takes for a record, or passes over, makes nothing up.
+so what the walk around damage takes for a record, or skips, adds no wrong result.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Damage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two logs, up to where it counts."""
+    """One of the two logs, up to the end that counts."""
 
     name: str
     log: LogFiles
@@ -206,8 +206,8 @@ def _walk(
 def _row_of(side: Side, other: Side, head: RecordHead, holes: Sequence[Range]) -> Row | None:
     """Return the difference that a record of one side is part of; None if there is none.
 
-    `holes` is where the other side has no records. What both have is told when the master's record
-    is looked at.
+    `holes` is where the other side has no records. What both have is reported with the master's
+    record.
     """
     offset = head.physical_offset
     mine, theirs = side.read(offset, head.size), other.read(offset, head.size)

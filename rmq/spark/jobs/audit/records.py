@@ -1,4 +1,5 @@
-"""Two versions of one record, compared: is it the same record, which fields differ, who is damaged.
+"""Two versions of one record, compared: is it the same record, which fields differ, which side is
+damaged.
 
 Pure: bytes in, facts out. Offsets of fields come from the declaration of the format.
 """

@@ -1,4 +1,4 @@
-"""What an audit found, in words and as a page. Pure."""
+"""The result of an audit, as text and as a page. Pure."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _sentence(audit: Audit) -> str:
 
 
 def finding_of(row: Mapping[str, Any]) -> Finding:
-    """Return a difference in words."""
+    """Return a difference as text."""
     facts: dict[str, Json] = {
         key: value for key, value in row.items() if value is not None and key != "store_time"
     }
@@ -235,7 +235,7 @@ def page_of(audit: Audit, verdict: Verdict, made_s: float) -> str:
             section(
                 "Differences",
                 "The differences column names fields of the stored record. A damaged side has bytes"
-                " that are no sound record; if neither is damaged, somebody wrote something else.",
+                " that are no sound record; if neither is damaged, they were written differently.",
                 _table(audit),
             )
         )

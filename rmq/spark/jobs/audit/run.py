@@ -1,4 +1,4 @@
-"""The audit at work: both logs looked at, compared by tasks of Spark, differences named."""
+"""The audit at work: both logs opened, compared by tasks of Spark, differences named."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(job: Job, args: Namespace) -> Verdict:
         _folder(args.slave_store, args.slave_log),
     )
     with master_reader, slave_reader:
-        with job.step("looking for the ends of the logs"):
+        with job.step("finding the ends of the logs"):
             master, slave = look_at(master_reader, slave_reader)
         plan = make_plan(master, slave)
         compared = _compare(job, plan, folders)

@@ -31,8 +31,8 @@ _PLACE: Final = ("topic", "queue_id", "queue_offset")
 def put_together(spark: SparkSession, rows: RDD[Row]) -> DataFrame:
     """Return one row for each difference.
 
-    A record that is not where it should be is looked for among the records of the other side that
-    are not where they should be: by its place in its queue. If it is there it has moved, as all do
+    A record that is not where it should be is searched among the records of the other side that are
+    not where they should be: by its place in its queue. If it is there it has moved, as all do
     behind one that is missing.
     """
     kinds = rows.persist().map(_kind_of).countByValue()
@@ -41,7 +41,7 @@ def put_together(spark: SparkSession, rows: RDD[Row]) -> DataFrame:
     if LOST in kinds and FOUND in kinds:
         whole = found.filter(F.col("kind").isin(DIFFERS, UNREADABLE)).unionByName(_matched(found))
     else:
-        # Nothing to look for: what one side lacks the other has nowhere.
+        # Nothing to search for: what one side lacks the other has nowhere.
         named = F.create_map(*(F.lit(word) for pair in _NAMES.items() for word in pair))
         whole = found.withColumn("kind", F.coalesce(named[F.col("kind")], F.col("kind")))
     times = F.timestamp_millis(F.col("store_ms"))

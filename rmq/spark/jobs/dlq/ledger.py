@@ -10,9 +10,9 @@ In the directory of the pipeline:
 
 A run that finds a file which is not done reads the topics from there on, adds the copies that it
 finds to the ledger, and only then decides what is left to send. So a dead letter is sent twice only
-if a request of the killed run is stored after the next run has looked: it would have to stay on its
-way for longer than it takes to start the next run. If a part of the topics cannot be read any more,
-nothing is sent until somebody who knows what that run did has removed its file.
+if a request of the killed run is stored after the next run has read the topics: it would have to be
+in flight for longer than it takes to start the next run. If a part of the topics cannot be read any
+more, nothing is sent until an operator who knows what that run did has removed its file.
 """
 
 from __future__ import annotations

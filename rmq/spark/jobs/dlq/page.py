@@ -1,4 +1,4 @@
-"""The page of the pipeline dlq: who has dead letters, which are alike, how old they are."""
+"""The page of the pipeline dlq: groups, kinds and ages of dead letters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dlq_page(target: str, made_s: float, verdict: Verdict, result: Triage) -> st
         tiles(
             (
                 Tile("Dead letters", f"{result.dead:,}", size_text(result.size_bytes)),
-                Tile("Nobody redrove", f"{result.open:,}", is_bad=result.open > 0),
+                Tile("Not redriven", f"{result.open:,}", is_bad=result.open > 0),
                 Tile("To be tried again", f"{result.retrying:,}"),
                 Tile("Groups", f"{len(result.groups):,}", "with dead letters or retries"),
             )

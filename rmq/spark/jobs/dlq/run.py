@@ -57,7 +57,7 @@ SUMMARY_MAX: Final = 1_000
 
 @dataclass(slots=True)
 class Sent:
-    """What came of a redrive."""
+    """The result of a redrive."""
 
     run: str
     comparison: Comparison
@@ -72,7 +72,7 @@ class Triage:
 
     dead: int = 0
     open: int = 0
-    """Dead letters that nobody has redriven; neither did this run."""
+    """Dead letters that were not redriven, by this run or an earlier one."""
     retrying: int = 0
     size_bytes: int = 0
     groups: tuple[str, ...] = ()
@@ -229,9 +229,9 @@ class _Run:
         """Add to the ledger what interrupted runs have sent; return how much that is."""
         recovered = 0
         for redrive in self._ledger.unfinished():
-            with self._job.step(f"looking for what run {redrive.run} has sent"):
+            with self._job.step(f"finding what run {redrive.run} has sent"):
                 found = self._found_of(redrive).persist()
-                recovered += self._settle(redrive, found)
+                recovered += self._record_sent(redrive, found)
                 found.unpersist()
         return recovered
 
@@ -244,10 +244,10 @@ class _Run:
         ends = end_offsets(self._config, sorted({queue.topic for queue in starts}))
         return find_copies(self._job.spark, self._cluster, starts, ends, REDRIVE)
 
-    def _settle(self, redrive: Redrive, found: DataFrame) -> int:
+    def _record_sent(self, redrive: Redrive, found: DataFrame) -> int:
         """Add what a run has sent to the ledger; return how much that is.
 
-        Raises `ConfigError` if a part of it may be where nobody can read it: the run stays open,
+        Raises `ConfigError` if a part of it may be where it cannot be read: the run stays open,
         and nothing is sent before that is cleared up.
         """
         count = found.count()
@@ -259,8 +259,7 @@ class _Run:
             path = self._ledger.path_of(redrive)
             raise ConfigError(
                 "--redrive",
-                f"what was sent by run {redrive.run} can no longer be looked for in"
-                f" {parts_text(lost)}",
+                f"what was sent by run {redrive.run} can no longer be found in {parts_text(lost)}",
                 hint=f"if a broker is down, start it; otherwise find out what the run has sent, and"
                 f" remove {path}: dead letters that the ledger does not have are sent again then,"
                 " unless --where leaves them out",
@@ -289,10 +288,10 @@ class _Run:
             options |= {"maxMessagesPerSecond": str(self._args.rate), "parallelTasks": "1"}
         with self._job.step(f"sending {count_text(result.chosen, 'dead letter')} again"):
             messages.write.format("rocketmq").options(**options).mode("append").save()
-        with self._job.step("looking for what was sent"):
+        with self._job.step("finding what was sent"):
             found = self._found_of(redrive).persist()
             comparison = compare(copies, found)
-            self._settle(redrive, found)
+            self._record_sent(redrive, found)
             found.unpersist()
         return Sent(redrive.run, comparison, dict(result.chosen_by_topic))
 

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 LOOKED_AT_CHARS: Final = 4096
-"""What comes behind is not looked at: long texts make regular expressions slow."""
+"""What comes behind is ignored: long texts make regular expressions slow."""
 SIGNATURE_CHARS: Final = 200
 
 _NAME: Final = r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*:'
 _NAME_BEGIN: Final = "\x01"
 _NAME_END: Final = "\x02"
-"""What stands for the quotes of names while those of texts are looked for."""
+"""Replaces the quotes of names while those of texts are searched."""
 _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?$)'
-"""The last one may end behind what is looked at."""
+"""The last one may end behind what is read."""
 _UUID: Final = r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"
 _LONG_HEX: Final = r"\b(?=[0-9a-fA-F]*[0-9])[0-9a-fA-F]{16,}\b"
 _NUMBER: Final = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
@@ -59,7 +59,7 @@ def _json_shape(text: Column) -> Column:
     shape = F.replace(shape, F.lit(_NAME_END), F.lit('":'))
     shape = F.regexp_replace(shape, r"(?<![A-Za-z_])(?:true|false)(?![A-Za-z_])", "b")
     shape = F.regexp_replace(shape, _NUMBER, "0")
-    # Lists of equal things are as long as they like to be; twice, because things have lists.
+    # Lists of equal items count as one item; twice, because items contain lists.
     for _ in range(2):
         shape = F.regexp_replace(shape, rf"{_FLAT}(?:,\1)+(?=\])", "$1")
     return shape

@@ -1,6 +1,6 @@
 """Which dead letters and retries a cluster has: topics of groups, and how far groups are in them.
 
-Dead letters stay in their topic until retention deletes them, whoever has read them. Of a retry
+Dead letters stay in their topic until retention deletes them, also when they were read. Of a retry
 topic only what its group has not read yet is of interest.
 """
 
@@ -41,7 +41,7 @@ class DeadLetterQueues:
 def find_queues(config: ClientConfig, group: str | None) -> DeadLetterQueues:
     """Return the queues of dead letters and retries of one group or of all.
 
-    Raises `ConfigError` if nobody knows the group.
+    Raises `ConfigError` if no broker knows the group.
     """
     found = DeadLetterQueues()
     with BlockingAdmin(config) as admin:
@@ -105,7 +105,7 @@ def _add_retries(
 
 
 def _require_group(admin: BlockingAdmin, group: str, others: set[str]) -> None:
-    """Raise `ConfigError` for a group without dead letters and retries that nobody knows."""
+    """Raise `ConfigError` for a group without dead letters and retries that no broker knows."""
     known = admin.list_groups()
     if group in known.configs or known.failures:
         return

@@ -28,7 +28,7 @@ class Cause(Enum):
 
     @property
     def text(self) -> str:
-        """What people read."""
+        """The cause as text."""
         return _TEXTS[self]
 
 

@@ -1,5 +1,5 @@
-"""Reads messages from a cluster, an archive or a store, and looks for what is there twice or not
-at all.
+"""Reads messages from a cluster, an archive or a store, and finds those that are there twice or
+not at all.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Duplicates:
     missing_shown: list[str] = field(default_factory=list)
 
 
-def look(job: Job, args: Namespace) -> Duplicates:
-    """Look for duplicates and, with a ledger, for what is missing."""
+def check_duplicates(job: Job, args: Namespace) -> Duplicates:
+    """Find duplicates and, with a ledger, what is missing."""
     spark = job.spark
     ledger = None if args.ledger is None else read_ledger(spark, args.ledger, args.ledger_column)
     messages = read_messages(spark, args)
@@ -71,7 +71,7 @@ def look(job: Job, args: Namespace) -> Duplicates:
     result = Duplicates()
     found = find_duplicates(messages).persist()
     try:
-        with job.step("looking for duplicates"):
+        with job.step("finding duplicates"):
             for row in found.groupBy("cause").count().collect():
                 result.duplicated[row["cause"]] = int(row["count"])
             extra = found.select(F.explode("extra").alias("extra")).select("extra.*")
@@ -97,7 +97,7 @@ def look(job: Job, args: Namespace) -> Duplicates:
 def _look_for_missing(
     job: Job, args: Namespace, messages: DataFrame, ledger: DataFrame, result: Duplicates
 ) -> None:
-    with job.step("looking for what is missing"):
+    with job.step("finding what is missing"):
         result.ledger_keys = ledger.distinct().count()
         missing = find_missing(messages, ledger).persist()
         result.missing = missing.count()
@@ -110,7 +110,7 @@ def _look_for_missing(
 
 
 def read_messages(spark: SparkSession, args: Namespace) -> DataFrame:
-    """Return the messages to look at."""
+    """Return the messages to check."""
     since_ms: int | None = args.since
     columns = ",".join(READ_COLUMNS)
     if args.archive is not None:

@@ -35,7 +35,7 @@ READ_COLUMNS: Final = (
     schema.KEYS,
     schema.PROPERTIES,
 )
-"""Bodies are not looked at: their checksums tell whether they differ."""
+"""Bodies are not read: their checksums tell whether they differ."""
 
 RETRY_WINDOW_S: Final = 60
 """A producer that gets no answer sends again within seconds, with a new time of birth."""

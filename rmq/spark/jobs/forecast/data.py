@@ -48,7 +48,7 @@ class Observed:
     seen_s: float
     """When the last of it was seen; before `made_s` in history."""
     basis: str
-    """What growth was measured over, in words: `24 buckets of 60 min`."""
+    """What growth was measured over, as text: `24 buckets of 60 min`."""
     topics: Mapping[str, Sequence[Sample]]
     """All over the same stretches of time."""
     disks: Sequence[Disk]
@@ -59,7 +59,7 @@ class Observed:
     age_failures: Sequence[str] = ()
     """Why it is not known how old unread messages are; the groups have no age then."""
     has_groups: bool = True
-    """Whether anybody could say how far groups are."""
+    """Whether consumer offsets are known."""
     records: int = 0
     size_bytes: int = 0
     more_hint: str = ""
@@ -80,7 +80,7 @@ class Forecast:
     outputs: Mapping[str, str] = field(default_factory=dict)
 
     def left_s(self, in_s: float) -> float:
-        """Return how long it is from now until something that was told from the observation on."""
+        """Return how long it is from now until a time that counts from the observation."""
         return max(0.0, in_s - (self.seen.made_s - self.seen.seen_s))
 
     def is_soon(self, in_s: float | None) -> bool:
@@ -90,11 +90,11 @@ class Forecast:
         return not group.is_fresh and self.is_soon(group.loss_in_s)
 
     def is_open(self, group: GroupForecast) -> bool:
-        """Tell whether a group may lose messages in the time asked for, and nobody can tell."""
+        """Tell whether it is unknown if a group loses messages in the time asked for."""
         return not group.is_fresh and group.loss_in_s is None and self.is_soon(group.earliest_s)
 
     def moment_text(self, in_s: float) -> str:
-        """Return when something will be, in words."""
+        """Return a time from now as text."""
         left_s = self.left_s(in_s)
         if not left_s:
             return "now"
@@ -217,7 +217,7 @@ def _unknown(forecast: Forecast) -> Iterator[Finding]:
     seen = forecast.seen
     hint = f"; {seen.more_hint}" if seen.more_hint else ""
     if not seen.disks:
-        yield Finding("growth: there is no disk to look at", {"kind": "no_disk"})
+        yield Finding("growth: there is no disk to check", {"kind": "no_disk"})
     for each in forecast.disks:
         disk, facts = each.disk, {"kind": "growth", "disk": each.disk.name}
         if each.full_in_s is not None:
@@ -230,7 +230,7 @@ def _unknown(forecast: Forecast) -> Iterator[Finding]:
                 facts,
             )
         if disk.total_bytes is None:
-            text = f"{disk.name}: how large its disk is, nobody said: give --capacity BYTES"
+            text = f"{disk.name}: the size of its disk is not known: give --capacity BYTES"
             yield Finding(text, {"kind": "capacity", "disk": disk.name})
     if not seen.has_groups:
         text = "how far groups are is not known: the store has no file of consumer offsets"

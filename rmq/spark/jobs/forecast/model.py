@@ -37,7 +37,7 @@ TREND_POINTS: Final = 5
 FRESH_SHARE: Final = 0.01
 """A group whose first unread message is younger than this share of the retention is reading."""
 BURST_RATIO: Final = 2.0
-"""From so many times the median on, the mean is worth a remark."""
+"""If the mean is at least this many times the median, it is reported."""
 
 _DEFAULTS: Final = StoreConfig(root=Path("store"))
 RESERVED_HOURS: Final = float(_DEFAULTS.reserved_hours)
@@ -132,7 +132,7 @@ class Disk:
 
     name: str
     total_bytes: float | None
-    """None if nobody said how large it is."""
+    """None if its size is not known."""
     used_bytes: float
     log_bytes: float
     """How much of that is the CommitLog, which shrinks when segments expire."""
@@ -187,7 +187,7 @@ def disk_forecast(disk: Disk) -> DiskForecast:
 def _reached_in_s(disk: Disk, limit: float, rate: float) -> float:
     if disk.used_bytes >= limit:
         return 0.0
-    # At this rate the log holds so much when it is as old as the retention, and no more.
+    # At this rate the log has this size when it is as old as the retention, and no more.
     if rate <= 0 or disk.other_bytes + rate * disk.reserved_s <= limit:
         return math.inf
     return (limit - disk.used_bytes) / rate
@@ -282,7 +282,7 @@ def slopes_of(points: Sequence[LagPoint], reserved_s: float) -> tuple[float, flo
     """Return by how much lag (messages) and age (seconds) grow per second; None for one point.
 
     It is the median of the slopes between all pairs of points. What was before the last moment at
-    which the group was up to date does not count: it is another story.
+    which the group was up to date does not count.
     """
     known = [(point, point.age_s) for point in points if point.age_s is not None][-TREND_POINTS:]
     fresh = [at for at, (_, age) in enumerate(known[:-1]) if age < FRESH_SHARE * reserved_s]

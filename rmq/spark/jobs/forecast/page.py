@@ -24,7 +24,7 @@ _LINES_MAX: Final = 7
 _POINTS: Final = 30
 """Moments of the future that are drawn."""
 _FAR_S: Final = 90 * DAY_S
-"""How far into the future plots look."""
+"""How much of the future plots show."""
 
 
 def page_of(forecast: Forecast, verdict: Verdict, made_s: float) -> str:
@@ -184,7 +184,7 @@ def _groups(forecast: Forecast) -> Markup:
     return section(
         "Groups",
         "A group loses what it has not read when that gets as old as the retention. A message that"
-        " nobody reads ages by a second each second; a group that catches up makes its first unread"
+        " is not read ages by a second each second; a group that catches up makes its first unread"
         " message younger. If it stops is the earliest moment there can be.",
         bar_plot("Time until unread messages are lost", "by group", bars[:_BARS_MAX], Unit.SECONDS),
         table([*head, "if it stops", "all read in"], rows, "<<>>>><>>"),

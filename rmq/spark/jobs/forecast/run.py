@@ -67,15 +67,15 @@ def run(job: Job, args: Namespace, target: str) -> Verdict:
     return _write(job, args.out, make_forecast(seen, args.within * HOUR_S))
 
 
-# --- looking ------------------------------------------------------------------------------------
+# --- reading ------------------------------------------------------------------------------------
 
 
 def _store(job: Job, args: Namespace, given: Given, target: str) -> Observed:
-    with job.step("looking at the store"), Reader(args.store) as reader:
+    with job.step("reading the store"), Reader(args.store) as reader:
         progress = store_progress(reader, args.store, "", ())
         disk = store_disk(reader, args.store)
         last_ms = None if reader.state.is_live else reader.last_store_ms
-    # In a store that nobody writes to, time ended with the last message.
+    # In a store that no broker writes to, time ended with the last message.
     now_s = job.started_s if last_ms is None else min(job.started_s, last_ms / 1000)
     options = {"path": str(args.store), "failOnDataLoss": "false"}
     options["skipCorrupt"] = str(args.skip_corrupt).lower()

@@ -65,7 +65,9 @@ def store_disk(reader: Reader, root: Path) -> Disk:
     try:
         usage = shutil.disk_usage(root)
     except OSError as exc:
-        raise StorageError("look at the disk of", str(root), exc.strerror or str(exc)) from exc
+        raise StorageError(
+            "read the size of the disk of", str(root), exc.strerror or str(exc)
+        ) from exc
     return Disk(
         name=f"disk of {root}",
         total_bytes=usage.total,
@@ -205,7 +207,7 @@ def history_observed(
 
 
 def _sample(run: PastRun, topic: str | None) -> Sample:
-    """Return what came, of a topic or in all, in the time that a run looked at."""
+    """Return what came, of a topic or in all, in the time that a run covers."""
     counts = run.topics.values() if topic is None else [run.topics.get(topic, (0, 0))]
     messages, size = sum(count for count, _ in counts), sum(size for _, size in counts)
     # A store may be a copy of what ended long before the run; a cluster goes on until the run.

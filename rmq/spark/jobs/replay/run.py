@@ -1,4 +1,4 @@
-"""Sends a table of messages to a topic, and looks whether they are all there."""
+"""Sends a table of messages to a topic, and checks that they are all there."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _QUEUE: Final = "queue"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of a replay."""
+    """The result of a replay."""
 
     run: str
     """The same for the same table and topic."""
@@ -83,7 +83,7 @@ class Source:
 
 
 def replay(job: Job, args: Namespace) -> Replayed:
-    """Send what is not there yet, and look for all of it."""
+    """Send what is not there yet, and find all of it."""
     spark, cluster, config = job.spark, cluster_options(args), cluster_config(args)
     source = read_source(spark, args.source, args.source_topics)
     with job.step("reading what is to be sent"):
@@ -112,7 +112,7 @@ def replay(job: Job, args: Namespace) -> Replayed:
     if known is not None:
         starts = known
         _require_readable(config, starts, state, args.topic)
-        with job.step("looking for what an earlier run has sent"):
+        with job.step("finding what an earlier run has sent"):
             ends = end_offsets(config, [args.topic])
             done = find_copies(spark, cluster, starts, ends, prefix).select(KEY).distinct()
             done = done.persist()  # small, and the topic goes on
@@ -129,7 +129,7 @@ def replay(job: Job, args: Namespace) -> Replayed:
         in_order = remaining.repartition(tasks, _QUEUE).sortWithinPartitions(_QUEUE, *_ORDER)
         with job.step(f"sending {rows - already:,} messages"):
             _as_messages(in_order).write.format("rocketmq").options(**options).mode("append").save()
-    with job.step("looking for what was sent"):
+    with job.step("finding what was sent"):
         _require_readable(config, starts, state, args.topic)
         ends = end_offsets(config, [args.topic])
         found = find_copies(spark, cluster, starts, ends, prefix, with_content=True)
@@ -144,7 +144,7 @@ def _require_readable(
     lost = lost_parts(starts, first_offsets(config, starts))
     if not lost:
         return
-    hint = "a longer retention (fileReservedTime) leaves time to look for what was sent"
+    hint = "a longer retention (fileReservedTime) leaves time to find what was sent"
     if state.path is not None:
         hint = (
             f"if a broker is down, start it; to send everything to {topic} again, remove"
@@ -152,7 +152,7 @@ def _require_readable(
         )
     raise ConfigError(
         "--topic",
-        f"what run {state.run} sent can no longer be looked for in {parts_text(lost)}",
+        f"what run {state.run} sent can no longer be found in {parts_text(lost)}",
         hint=hint,
     )
 

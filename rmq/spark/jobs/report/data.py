@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 GAUGES_MAX: Final = 1_000
 """Pairs of group and topic that have metrics of their own: those with the largest lags."""
 SKEW_MESSAGES_MIN: Final = 100
-"""Fewer messages of a topic are not spread evenly by anybody."""
+"""Fewer messages of a topic are never spread evenly."""
 
 
 class Delays(NamedTuple):
@@ -56,7 +56,7 @@ class Limits(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """Who sent what."""
+    """Messages and bytes by producer."""
 
     address: str
     messages: int
@@ -75,7 +75,7 @@ class Plots:
     delays: Sequence[Delays]
     """Of all topics together."""
     queues: Mapping[str, Mapping[tuple[str, int], Sequence[float]]]
-    """Messages by topic, broker and queue, of topics worth looking at."""
+    """Messages by topic, broker and queue, of the most uneven topics."""
     histogram: Sequence[tuple[str, int]]
     """How many messages had which delay."""
 
@@ -100,7 +100,7 @@ class Report:
     span_s: tuple[float | None, float | None]
     """The first and the last minute that has messages."""
     has_groups: bool = True
-    """Whether anybody could say how far groups are."""
+    """Whether consumer offsets are known."""
     age_failures: Sequence[str] = ()
     """Why it is not known how old unread messages are."""
     queue_failures: Sequence[str] = ()

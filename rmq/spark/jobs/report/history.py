@@ -1,7 +1,7 @@
 """What earlier runs of the report saw, kept beside it: one small JSON file for each run.
 
 A run adds its file when everything else is written. Files that cannot be read, from another
-version or cut off, are passed over with a warning: history is a help, not a record.
+version or cut off, are skipped with a warning: history is a help, not a record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
 RUNS_MAX: Final = 200
-"""How many runs are looked at, and drawn; older files stay where they are."""
+"""How many runs are read and drawn; older files stay where they are."""
 _PREFIX: Final = "run-"
 
 
@@ -38,11 +38,11 @@ class PastRun:
     """Messages that a group had not read, by group and topic."""
     lag_seconds: Mapping[tuple[str, str], float | None]
     topics: Mapping[str, tuple[int, int]]
-    """Messages and bytes of each topic in the time that the run looked at."""
+    """Messages and bytes of each topic in the time that the run covers."""
     from_s: float | None
     to_s: float | None
     has_groups: bool = True
-    """Whether anybody could say how far groups were."""
+    """Whether consumer offsets were known."""
 
 
 def read_history(folder: Path, target: str | None) -> list[PastRun]:

@@ -68,7 +68,7 @@ DAY_S: Final = 86_400
 POINTS_MAX: Final = 120
 """Stretches of time that plots have at most."""
 TOPICS_MAX: Final = 30
-"""Topics that plots look at one by one; the others are put together."""
+"""Topics that plots show one by one; the others are put together."""
 MAPS_MAX: Final = 3
 PRODUCERS_MAX: Final = 100
 OTHERS: Final = "other topics"
@@ -122,13 +122,13 @@ def run(job: Job, args: Namespace, target: str) -> Verdict:
 
 
 def _progress(job: Job, args: Namespace) -> tuple[Progress, float, bool]:
-    """Return how far groups are, at which moment, and whether anybody could say so."""
+    """Return how far groups are, at which moment, and whether that is known."""
     with job.step("asking how far groups are"):
         if args.store is None:
             return cluster_progress(cluster_config(args), args.topic), job.started_s, True
         with Reader(args.store) as reader:
             found = store_progress(reader, args.store, args.broker_name or "", args.topic)
-            # In a store that nobody writes to, waiting ended with the last message.
+            # In a store that no broker writes to, waiting ended with the last message.
             last_ms = None if reader.state.is_live else reader.last_store_ms
         now_s = job.started_s if last_ms is None else min(job.started_s, last_ms / 1000)
         return found, now_s, found.has_groups and bool(found.groups)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmq.store.reader import Reader
 
 ASKED_MAX: Final = 5_000
-"""Of so many queues the first unread message is asked for; the age of others is not known."""
+"""How many queues are asked for their first unread message; the age of others is not known."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Progress:
     """Why there may be queues without messages that `queues` does not have."""
     groups: int = 0
     has_groups: bool = True
-    """Whether anybody could say how far groups are."""
+    """Whether consumer offsets are known."""
 
 
 class _Ageless:

@@ -18,7 +18,7 @@ FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 def topic_queues(root: Path) -> dict[str, int] | None:
-    """Return for each topic how many queues can be written to; None if nobody wrote it down.
+    """Return for each topic how many queues can be written to; None if there is no such file.
 
     A file that is cut off counts as not written; brokers keep the one before it as `.bak`.
     """

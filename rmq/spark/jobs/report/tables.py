@@ -1,4 +1,4 @@
-"""Traffic as tables of Spark: who sends what, when, and how long it takes to be stored.
+"""Traffic as tables of Spark: messages by topic, producer and time, and delays until stored.
 
 Messages are read once: they are counted by topic, queue, minute, producer and delay, and every
 table is made from those counts. Delays are exact up to 100 ms; above it they have two digits, so
@@ -29,7 +29,7 @@ COLUMNS: Final = (
 
 PERCENTILES: Final = (0.5, 0.95, 0.99)
 NO_BROKER: Final = ""
-"""What stands for the broker of a store that nobody named."""
+"""Used as the broker name of a store if none is given."""
 
 TOTAL: Final[tuple[str, ...]] = ()
 BY_TOPIC: Final = ("topic",)
@@ -148,7 +148,7 @@ def traffic(counts: DataFrame) -> DataFrame:
 
 
 def producers(counts: DataFrame) -> DataFrame:
-    """Return who sent to which topic, the busiest first."""
+    """Return producers by topic, the busiest first."""
     table = counts.groupBy("producer", "topic").agg(
         F.sum("messages").alias("messages"),
         F.sum("bytes").alias("bytes"),

@@ -49,7 +49,7 @@ class Found:
     errors: int = 0
     notes: int = 0
     entries: int = 0
-    """How many entries were looked at."""
+    """How many entries were checked."""
 
     @classmethod
     def of(cls, findings: Iterable[Finding], entries: int) -> Found:
@@ -69,7 +69,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsTask:
-    """A run of sound records in which those of some queues are looked for."""
+    """A run of sound records in which those of some queues are searched."""
 
     reader: Reader
     start: int

@@ -1,7 +1,7 @@
 """What ConsumeQueues and index must have of records, many records at a time.
 
-The rules are those of `rmq.store.verify.queues` and `rmq.store.verify.index`; tests hold the two
-against each other.
+The rules are those of `rmq.store.verify.queues` and `rmq.store.verify.index`; tests compare the
+two.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class IndexBegins:
         """Return the seconds that entries of records must have.
 
         A record at which an index file begins may have keys in two files: they count as 0, and are
-        looked at elsewhere.
+        checked elsewhere.
         """
         if not self.offsets:
             return np.zeros(len(physical), np.int64)
@@ -71,7 +71,7 @@ class Rules:
     delay_levels_ms: tuple[int, ...]
     """The delays of level 1, 2 and so on (`messageDelayLevel`)."""
     index: IndexBegins | None
-    """None if the index is not looked at."""
+    """None if the index is not checked."""
 
 
 class Expectation:

@@ -61,7 +61,7 @@ class IndexTask:
     file: IndexFileHead
     begins: IndexBegins
     log_min: int
-    is_settled: bool
+    is_closed: bool
     """Whether nothing may be beyond what the header says."""
 
 
@@ -82,7 +82,8 @@ class IndexScan:
 def list_files(reader: Reader) -> list[IndexFileHead] | None:
     """Return the index files that have entries; None if something is to be said of them.
 
-    Raises `ConfigError` if nobody told how index files are divided, and none of them tells.
+    Raises `ConfigError` if the numbers of slots and entries are not given and do not follow from
+    the files.
     """
     files: list[IndexFileHead] = []
     unknown: ConfigError | None = None
@@ -158,7 +159,7 @@ class _IndexReader:
         return True
 
     def _take(self, first: int, entries: NDArray[Any]) -> bool:
-        """Look at the next entries; tell whether all is well with them."""
+        """Check the next entries; tell whether they are right."""
         header = self._file.header
         physical = entries["physical_offset"].astype(np.int64)
         if first == 1 and physical[0] != header.begin_offset:
@@ -206,7 +207,7 @@ class _IndexReader:
             return False
         if header.slots_used != np.count_nonzero(self._newest):
             return False
-        if not self._task.is_settled:
+        if not self._task.is_closed:
             return True
         if self._file.count < geometry.entries:
             at = INDEX_HEADER_BYTES + geometry.slots * INDEX_SLOT_BYTES

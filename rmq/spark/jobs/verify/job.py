@@ -1,6 +1,6 @@
 """Checks a store with many tasks: segments, then queues and index files, then what was not right.
 
-Where everything is as it should be, nothing is looked at one by one. Where something is not, the
+Where everything is as it should be, nothing is checked one by one. Where something is not, the
 part of the store that it concerns (a queue, the index) is checked again by the rules of
 `rmq.store.verify`, so that both name the same findings.
 
@@ -56,13 +56,13 @@ class Tasks(Protocol):
         offsets: Sequence[exact.OffsetsTask],
         queues: Iterable[Queue],
     ) -> list[Found]:
-        """Look for the records of queues, and check each queue when all of its are there."""
+        """Find the records of queues, and check each queue when all of its records are there."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCheck:
-    """What a check of a store found, and what it looked at."""
+    """What a check of a store found, and what it covered."""
 
     found: Found
     records: int
@@ -187,15 +187,15 @@ class Check:
     def _index_findings(
         self, runs: list[Run], log_end: int, damaged: DamagedRanges
     ) -> tuple[int, Found | None]:
-        """Return how many entries there are, and what was found if it was looked for."""
+        """Return how many entries there are, and the findings if it was checked entry by entry."""
         files = self._index_files
         if files is not None:
             state = self._reader.state
             begins = self._rules.index
             assert begins is not None
-            is_settled = not (state.is_live or state.is_abort_present)
+            is_closed = not (state.is_live or state.is_abort_present)
             log_min = int(self._reader.min_offset)
-            parts = [index.IndexTask(file, begins, log_min, is_settled) for file in files]
+            parts = [index.IndexTask(file, begins, log_min, is_closed) for file in files]
             scans = self._tasks.map("reading the index", index.read_index, parts)
             keys, wanted = RowSum(), RowSum()
             for each in scans:

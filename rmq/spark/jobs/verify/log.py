@@ -2,7 +2,7 @@
 
 `plan` divides the log, `linked` tells whether the parts of a segment fit together, and `ScannedLog`
 is what `rmq.store.verify.Verifier` walks over: of each run of sound records it gives the first and
-the last head, which is all that the rules about damage and about the end of a log look at.
+the last head, which is all that the rules about damage and about the end of a log need.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Messages that a broker still has to deal with: undecided transactions and delayed messages.
 
-A half message is settled when an op message names its queue offset, when the broker has passed it
+A half message is decided when an op message names its queue offset, when the broker has passed it
 (its progress is that of group CID_RMQ_SYS_TRANS), or when a later copy stands for it: brokers make
 one each time they ask the producer. A delayed message is delivered when the progress of its level
-has passed it. What is unsettled although its time was over long ago is a finding; what is merely
-young or not yet due is counted. Where it cannot be told whether something is settled, nothing is
-claimed: the store has no file of that progress, or more messages than are looked at.
+has passed it. What is undecided or not delivered although its time was over long ago is a finding;
+what is merely young or not yet due is counted. Where that is not known, nothing is claimed: the
+store has no file of that progress, or more messages than are read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group under which brokers read half and op messages."""
 ENTRIES_MAX: Final = 1_000_000
-"""How many messages of a queue are looked at."""
+"""How many messages of a queue are read."""
 OVERDUE_MAX: Final = 10_000
 """How many overdue messages are kept; the others are counted."""
 
@@ -57,7 +57,7 @@ class Half(NamedTuple):
 
 
 class TooManyError(Exception):
-    """A queue has more messages to look at than `ENTRIES_MAX`; the argument is its topic."""
+    """A queue has more messages to read than `ENTRIES_MAX`; the argument is its topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +78,16 @@ class Pending:
 
 
 def find_pending(reader: Reader, log_end: int, now_ms: int, overdue_ms: int) -> Pending:
-    """Return what is unsettled at a time; overdue is what should be settled for `overdue_ms`."""
-    look = _Look(reader, log_end, now_ms, overdue_ms)
-    half, delayed = look.half(), look.delayed()
-    return Pending(half, delayed, tuple(look.overdue), look.overdue_left_out, tuple(look.unknown))
+    """Return what is pending at a time; overdue is what should have been done `overdue_ms` ago."""
+    check = _Check(reader, log_end, now_ms, overdue_ms)
+    half, delayed = check.half(), check.delayed()
+    return Pending(
+        half, delayed, tuple(check.overdue), check.overdue_left_out, tuple(check.unknown)
+    )
 
 
-class _Look:
-    """One look at a store."""
+class _Check:
+    """One check of a store."""
 
     def __init__(self, reader: Reader, log_end: int, now_ms: int, overdue_ms: int) -> None:
         self.overdue: list[Overdue] = []
@@ -118,7 +120,7 @@ class _Look:
             except TooManyError as exc:
                 self.unknown.append(
                     f"whether transactions of queue {queue_id} were decided: there are more than"
-                    f" {ENTRIES_MAX:,} messages to look at in {exc}"
+                    f" {ENTRIES_MAX:,} messages to read in {exc}"
                 )
                 continue
             count += len(undecided)
@@ -135,7 +137,7 @@ class _Look:
         return count
 
     def _undecided(self, queue_id: int, start: int, op_start: int) -> list[Half]:
-        """Return what is not decided; raise `TooManyError` if not all could be looked at."""
+        """Return what is not decided; raise `TooManyError` if there are more than are read."""
         decided = {
             int(record.body)
             for _, record in self._records(OP_HALF_TOPIC, queue_id, QueueOffset(op_start))
@@ -205,7 +207,7 @@ class _Look:
     def _entries(self, topic: str, queue_id: int, start: QueueOffset) -> Iterator[QueueEntry]:
         """Yield the entries from a queue offset on whose records the log has.
 
-        Raises `TooManyError` where there are more than are looked at.
+        Raises `TooManyError` where there are more than are read.
         """
         files = self._reader.queue_files(topic, queue_id)
         for count, entry in enumerate(files.entries(start, files.file_end)):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ENTRY: Final = dtype_of(QUEUE_ENTRY, [str(each.name) for each in QueueEntry.subcons])
 CHUNK_ENTRIES: Final = 400_000
 TASK_ENTRIES: Final = 5_000_000
-"""How many entries one task reads, at least, where there are so many."""
+"""How many entries one task reads at least, if there are that many."""
 
 
 class QueuePart(NamedTuple):

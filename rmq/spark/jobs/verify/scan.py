@@ -1,6 +1,6 @@
 """Reads a part of a CommitLog segment, checks every record and adds up what queues must say of it.
 
-Everything per record is done for many at once. What is found to be wrong is looked at again by
+Everything per record is done for many at once. What is found to be wrong is checked again by
 `rmq.store.reader.log`, whose rules count: it says why the bytes are no sound record, and where the
 next one begins. A `PartScan` is small, whatever the size of the part.
 """
@@ -155,7 +155,7 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
         # What is wrong, and where it goes on, is for the reader of logs to say.
         found: list[CorruptStoreError] = []
         stop = min(segment_end, PhysicalOffset(task.log_stop))
-        follower = next(
+        following = next(
             log.heads(reading.position, stop, verify_crc=True, on_bad=found.append), None
         )
         if not found:
@@ -163,10 +163,10 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
                 "check",
                 str(segment.path),
                 f"the bytes at physical offset {reading.position} changed while they were read",
-                hint="check a store that nobody writes to, or one that a broker has open",
+                hint="check a store that no process writes to, or one that an rmq broker has open",
             )
         events.append(Bad.of(found[0]))
-        position = None if follower is None else follower.physical_offset
+        position = None if following is None else following.physical_offset
         if position is not None and not is_whole:
             return Ending.BROKEN
         if position is None:
@@ -175,7 +175,7 @@ def _scan(task: ScanTask, events: list[Run | Bad]) -> Ending:
 
 
 class RunReader:
-    """Reads sound records from a place of a segment on, and adds up what they come to."""
+    """Reads sound records from a place of a segment on, and adds up their sums."""
 
     def __init__(
         self, log: LogFiles, segment_end: int, task: ScanTask, start: PhysicalOffset

@@ -39,7 +39,7 @@ QUEUE_SUMS: Final = np.dtype(
         ("is_dense", "?"),
     ]
 )
-"""What some records of a queue come to; `topic` is a place in a list of names."""
+"""Sums over some records of a queue; `topic` is a place in a list of names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def sums_by_queue(
 
 
 class QueueSum:
-    """What all records of one queue come to, part by part in the order of the log."""
+    """Sums over all records of one queue, part by part in the order of the log."""
 
     __slots__ = ("expected", "first", "is_dense", "rows")
 

@@ -65,7 +65,7 @@ def test_wherever_the_bytes_end_the_whole_records_stay_and_offsets_go_on() -> No
     for size in range(ends[-2], len(data) + 1):
         storage, slave = slave_with(data[:size])
         whole = COUNT if size == len(data) else COUNT - 1
-        assert slave.settle_tail() == size - ends[whole - 1]
+        assert slave.trim_tail() == size - ends[whole - 1]
         assert slave.log.written == slave.log.flushed == ends[whole - 1]
         checks.check_tails(slave)
         (result,) = put(slave, [message(b"new", unique_key="new")])
@@ -84,7 +84,7 @@ def test_a_log_of_many_queues_goes_on_as_its_masters_would() -> None:
     data = b"".join(bytes(segment.buffer) for segment in master.log.segments)
     slave = open_core(MemoryStorage(now_ms=clock), clock=clock)
     slave.append_raw(PhysicalOffset(0), data[: master.log.written])
-    assert slave.settle_tail() == 0
+    assert slave.trim_tail() == 0
     start = clock.ms
     for core in (master, slave):
         clock.ms = start
@@ -105,7 +105,7 @@ def test_a_segment_whose_blank_is_not_whole_is_filled_by_the_new_master(size: in
     assert SEGMENT_BYTES - blank_at > 500
     data = bytes(master.log.segments[0].buffer)
     storage, slave = slave_with(data[: blank_at + size])
-    assert slave.settle_tail() == size
+    assert slave.trim_tail() == size
     assert slave.log.written == blank_at
     (result,) = put(slave, [message(b"new")])
     assert result.physical_offset == blank_at
@@ -119,7 +119,7 @@ def test_half_a_record_at_the_begin_of_a_segment_leaves_an_empty_segment() -> No
     data = b"".join(bytes(segment.buffer) for segment in master.log.segments)
     _, slave = slave_with(data[: SEGMENT_BYTES + 40])
     slave.log.create_spare()
-    assert slave.settle_tail() == 40
+    assert slave.trim_tail() == 40
     assert slave.log.written == SEGMENT_BYTES
     put_varied(slave, clock, range(60, 130))
     assert len(slave.log.segments) == 3
@@ -127,7 +127,7 @@ def test_half_a_record_at_the_begin_of_a_segment_leaves_an_empty_segment() -> No
 
 def test_an_empty_slave_becomes_an_empty_master() -> None:
     core = open_core(MemoryStorage())
-    assert core.settle_tail() == 0
+    assert core.trim_tail() == 0
     assert put_numbered(core, range(1))[0].physical_offset == 0
 
 
@@ -140,17 +140,17 @@ def test_a_slave_that_began_later_goes_on_from_the_masters_queue_offsets() -> No
     for segment in list(master.log.segments)[1:]:
         stop = min(segment.end, master.log.written) - segment.first
         slave.append_raw(PhysicalOffset(segment.first), segment.buffer[:stop])
-    slave.settle_tail()
+    slave.trim_tail()
     for queue in slave.queues:
         assert queue.assigned == master.queues.by_key[queue.topic, queue.queue_id].assigned
 
 
-def test_settling_twice_or_on_a_master_changes_nothing() -> None:
+def test_trimming_twice_or_on_a_master_changes_nothing() -> None:
     core = open_core(MemoryStorage())
     put_numbered(core, range(7))
     before = left_below(core, core.log.written)
     for _ in range(2):
-        assert core.settle_tail() == 0
+        assert core.trim_tail() == 0
     assert left_below(core, core.log.written) == before
     assert put_numbered(core, range(7, 8))[0].queue_offset == 7
 
@@ -161,7 +161,7 @@ def test_with_a_transient_pool_nothing_old_comes_back() -> None:
     storage = MemoryStorage()
     slave = open_core(storage, config)
     slave.append_raw(PhysicalOffset(0), data[:-1])
-    assert slave.settle_tail() == len(data) - 1 - ends[-2]
+    assert slave.trim_tail() == len(data) - 1 - ends[-2]
     put(slave, [message(b"new %d" % number) for number in range(200)])
     slave.close()
     expected = [*numbered_bodies(range(COUNT - 1)), *(b"new %d" % n for n in range(200))]
@@ -174,7 +174,7 @@ def test_with_a_transient_pool_nothing_old_comes_back() -> None:
 def test_a_masters_record_that_ends_in_a_zero_is_not_doubted_any_longer() -> None:
     data, _ = master_log()
     storage, slave = slave_with(data)
-    slave.settle_tail()
+    slave.trim_tail()
     assert not points_of(storage.crash(lambda _: 0)).was_raw
     # Without properties a record ends in a zero; of a slave's log a recovery would not take it.
     put(slave, [message(b"bare")])
@@ -185,7 +185,7 @@ def test_a_masters_record_that_ends_in_a_zero_is_not_doubted_any_longer() -> Non
 def test_a_master_that_becomes_a_slave_again_is_doubted_again() -> None:
     data, _ = master_log()
     storage, slave = slave_with(data[:-1])
-    slave.settle_tail()
+    slave.trim_tail()
     slave.append_raw(slave.log.written, b"x")
     assert points_of(storage.crash(lambda _: 0)).was_raw
 
@@ -199,7 +199,7 @@ def test_an_end_at_any_step_leaves_the_whole_records(seed: int | None) -> None:
         slave.flush()
         end = EndsAt(storage, call)
         try:
-            slave.settle_tail()
+            slave.trim_tail()
         except Ended:
             left = storage.kill() if seed is None else storage.crash(lambda n: min(n - 1, seed))
             file = left.read(log_path())
@@ -222,7 +222,7 @@ def test_bytes_that_are_no_record_are_refused() -> None:
     _, slave = slave_with(data[: ends[2]] + b"\x00\x00\x00\x20garbage" + bytes(100))
     before = slave.log.written
     with pytest.raises(CorruptStoreError, match="no record") as refused:
-        slave.settle_tail()
+        slave.trim_tail()
     assert refused.value.offset == ends[2]
     assert "rmq store verify" in (refused.value.hint or "")
     assert slave.log.written == before
@@ -232,7 +232,7 @@ def test_a_closed_store_is_refused() -> None:
     core = open_core(MemoryStorage())
     core.close()
     with pytest.raises(StoreUnavailableError, match="closed"):
-        core.settle_tail()
+        core.trim_tail()
 
 
 @pytest.mark.parametrize("operation", ["clear_from", "sync"])
@@ -243,10 +243,10 @@ def test_a_disk_that_fails_meanwhile_ends_the_store(operation: str) -> None:
         storage.faults.failing("clear_from" if operation == "clear_from" else "sync", errno.EIO),
         pytest.raises(StorageError),
     ):
-        slave.settle_tail()
+        slave.trim_tail()
     assert slave.refusal is Refusal.FAILED
     with pytest.raises(StoreUnavailableError, match="failed"):
-        slave.settle_tail()
+        slave.trim_tail()
     assert read_bodies(open_core(storage.kill())) == numbered_bodies(range(COUNT - 1))
 
 
@@ -257,8 +257,8 @@ def test_queues_that_cannot_be_written_are_tried_again() -> None:
         storage.faults.failing("create", errno.ENOSPC, on=running.is_of_queues),
         pytest.raises(StorageError),
     ):
-        slave.settle_tail()
-    assert slave.settle_tail() == 0
+        slave.trim_tail()
+    assert slave.trim_tail() == 0
     assert read_bodies(slave) == numbered_bodies(range(COUNT))
 
 
@@ -271,7 +271,7 @@ def test_a_flush_from_before_the_cut_says_nothing_of_what_came_after() -> None:
     plan = slave.plan_flush()
     assert plan is not None
     plan.run()
-    slave.settle_tail()
+    slave.trim_tail()
     put(slave, [message(bytes(500))])
     slave.finish_flush(plan)
     assert slave.log.flushed == ends[-2]
@@ -290,16 +290,16 @@ async def test_a_running_slave_becomes_a_master(mock_clock: MockClock) -> None:
         # A flush of the half record is under way.
         await gate.wait_arrival()
         async with trio.open_nursery() as nursery:
-            settled: list[int] = []
+            trimmed: list[int] = []
 
-            async def settle() -> None:
-                settled.append(await now.store.settle_tail())
+            async def trim() -> None:
+                trimmed.append(await now.store.trim_tail())
 
-            nursery.start_soon(settle)
+            nursery.start_soon(trim)
             await gate.wait_arrival()
             gate.let_others_pass()
             gate.open()
-        assert settled[0] > 0
+        assert trimmed[0] > 0
         (result,) = await now.store.put([running.message(b"new")])
         assert result.queue_offset == 299
         assert running.bodies_of(now.store) == [*(b"%d" % n for n in range(299)), b"new"]
