@@ -19,9 +19,10 @@ from rmq.client.blocking.client import BlockingClient
 from rmq.client.blocking.sending import IN_FLIGHT, Sending
 from rmq.client.core.config import member_config
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.core.producing.delivery import Sends, batch_results, check_queue
+from rmq.client.core.producing.delivery import batch_results, check_queue
 from rmq.client.core.producing.outbound import prepare, prepare_batch, split_batch
 from rmq.client.core.producing.selection import by_hash
+from rmq.client.core.producing.single_sends import Sends
 from rmq.client.core.producing.unique_keys import new_unique_keys
 from rmq.errors import (
     ClientClosedError,

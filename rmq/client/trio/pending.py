@@ -88,8 +88,8 @@ class Pending:
         self.message = message
         self.path: Path | None = None
         """Where it was sent last, or is to be sent."""
-        self.delivery: Delivery | None = None
-        """The account of what failed; None as long as nothing did."""
+        self.delivery: Delivery[Path] | None = None
+        """Decides what is next; None as long as the first attempt is under way."""
         self.is_sent = False
         """Whether it was handed to a connection, and no answer has come yet."""
         self.is_settled = False

@@ -14,6 +14,7 @@ import trio
 
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message, SendResult, SendStatus
+from rmq.client.core.producing import delivery
 from rmq.client.core.producing.config import ProducerConfig
 from rmq.client.core.producing.delivery import BatchFailedError
 from rmq.client.trio import pipeline
@@ -287,7 +288,7 @@ async def test_while_a_broker_hangs_its_successor_is_looked_for_and_gets_what_co
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pipeline, "SILENCE_S", 0.01)
-    monkeypatch.setattr(pipeline, "REFRESH_INTERVAL_S", 0.01)
+    monkeypatch.setattr(delivery, "REFRESH_INTERVAL_S", 0.01)
     async with (
         odd_brokers() as it,
         odd_brokers() as promoted,

@@ -117,20 +117,47 @@ class Pauses:
 
 
 @final
-class TopicPauses:
-    """The pauses of all topics of a producer."""
+class MasterWaits:
+    """The topics of a producer whose sends wait for a master.
 
-    __slots__ = ("_pauses", "_topics_max")
+    All sends of a topic share one wait: nameservers are asked for its route once, when the wait
+    ends. A send that finds no master then either begins the next wait, which takes longer.
+    """
+
+    __slots__ = ("_pauses", "_topics_max", "_waits")
 
     def __init__(self, topics_max: int) -> None:
+        """Of so many topics the length of the last wait is kept."""
         self._topics_max = topics_max
         self._pauses: dict[str, Pauses] = {}
+        self._waits: dict[str, tuple[float, NamedMasters]] = {}
+        """When each wait ends, and the masters that were named meanwhile."""
 
-    def next_s(self, topic: str, now: float) -> float:
-        """Return how long to wait for a master of a topic."""
+    def join(self, topic: str, now: float) -> float:
+        """Begin to wait for a master of a topic, or join a wait; return how long it takes."""
+        wait = self._waits.get(topic)
+        if wait is not None:
+            return max(0.0, wait[0] - now)
+        pause_s = self._pauses_of(topic).next_s(now)
+        self._waits[topic] = now + pause_s, NamedMasters()
+        return pause_s
+
+    def note(self, topic: str, broker_name: str, error: ClientError) -> None:
+        """Take in how an attempt has failed of a send that waits."""
+        self._waits[topic][1].note(broker_name, error)
+
+    def end(self, topic: str, route: TopicRoute | None) -> TopicRoute | None:
+        """End a wait; return the route with the masters that were named, if they are to be tried.
+
+        `route` is what nameservers told last, None if nothing is known.
+        """
+        wait = self._waits.pop(topic, None)
+        return route if wait is None or route is None else wait[1].applied_to(route)
+
+    def _pauses_of(self, topic: str) -> Pauses:
         pauses = self._pauses.get(topic)
         if pauses is None:
             if len(self._pauses) >= self._topics_max:
                 del self._pauses[next(iter(self._pauses))]
             pauses = self._pauses[topic] = Pauses()
-        return pauses.next_s(now)
+        return pauses
