@@ -38,7 +38,7 @@ class Call:
         self.outcome: Command | ClientError | None = None
         """The answer, or why there is none; None while the call is under way."""
 
-    def settle(self, outcome: Command | ClientError) -> None:
+    def complete(self, outcome: Command | ClientError) -> None:
         """Give the call its outcome, once."""
         if self.outcome is not None:
             return
@@ -48,5 +48,5 @@ class Call:
         try:
             self.on_outcome(outcome)
         except Exception:
-            # The other calls of the connection must still be settled.
-            logger.exception("what waited for the answer to %s failed", self.code.name)
+            # The other calls of the connection must still be completed.
+            logger.exception("callback for the response to %s raised", self.code.name)

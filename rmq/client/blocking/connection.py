@@ -4,7 +4,7 @@ Nothing here waits. `Connections` (`rmq.client.blocking.connections`) owns all c
 client, waits for them together and calls `on_ready` and `expire`. Requests may be submitted before
 the connection is made: they leave when it is.
 
-When the connection ends, for whatever reason, every call that waits on it is settled with that
+When the connection ends, for whatever reason, every call that waits on it is completed with that
 reason. An interrupt (Ctrl-C) while bytes are being moved ends it as well: nobody could say how much
 of a frame has left.
 """
@@ -87,7 +87,7 @@ class Connection:
     ) -> None:
         """Begin to connect; raise `ConnectFailedError` if that cannot even begin.
 
-        `on_end` is called once, before the calls under way are settled.
+        `on_end` is called once, before the calls under way are completed.
         """
         self.address = address
         self.close_reason: str | None = None
@@ -101,7 +101,7 @@ class Connection:
         self._on_end = on_end
         self._calls: Calls[Call] = Calls()
         self._earliest = math.inf
-        """No call under way has an earlier deadline; it may be that of one settled since."""
+        """No call under way has an earlier deadline; it may be that of one completed since."""
         self._decoder = FrameDecoder(frame_bytes_max=settings.frame_bytes_max)
         self._outbox = Outbox()
         self._frame_started_at: float | None = None
@@ -147,7 +147,7 @@ class Connection:
         now: float,
         on_outcome: Callable[[Command | ClientError], None] | None,
     ) -> Call:
-        """Queue a request; its call is settled once. Never calls `on_outcome` at once."""
+        """Queue a request; its call is completed once. Never calls `on_outcome` at once."""
         self._check_room(code)
         calls = self._calls
         if len(calls) >= CALLS_MAX:
@@ -283,7 +283,7 @@ class Connection:
             if not command.flag & FLAG_RESPONSE:
                 self._serve(command)
             elif (call := pop(command.opaque)) is not None:
-                call.settle(command)
+                call.complete(command)
             # Else it came late, or answers a refused one-way request: stock servers send those.
 
     def _serve(self, command: Command) -> None:
@@ -305,7 +305,7 @@ class Connection:
     # --- deadlines and the end ---------------------------------------------------------------
 
     def expire(self, now: float) -> None:
-        """Settle the calls whose time is over. Never raises because of the peer."""
+        """Complete the calls whose time is over. Never raises because of the peer."""
         if not self._was_open and now >= self._connect_deadline:
             self._give_up_address(now)
         if now < self._earliest:
@@ -317,7 +317,7 @@ class Connection:
         reason = None
         for call in late:
             reason = reason or self._suspicion(call, now)
-            call.settle(RequestTimeoutError(self.address, call.code.name, call.timeout_s))
+            call.complete(RequestTimeoutError(self.address, call.code.name, call.timeout_s))
         if reason is not None:
             self.close(reason)
 
@@ -357,7 +357,7 @@ class Connection:
         self._stream.close()
         self._outbox.clear()
         for call in self._calls.drain():
-            call.settle(self.error())
+            call.complete(self.error())
 
     def error(self) -> ClientError:
         """Return why nothing more can be sent here, as an error."""
@@ -370,7 +370,7 @@ class Connection:
         """Close our copy of another process's connection: nothing is sent, nobody is called."""
         for call in self._calls.drain():
             call.on_outcome = None
-            call.settle(ConnectionLostError(self.address, reason))
+            call.complete(ConnectionLostError(self.address, reason))
         self.close_reason = reason
         self._stream.close()
 

@@ -129,11 +129,11 @@ class Connections:
         self.wait(call)
         if isinstance(call.outcome, ClientError):
             raise call.outcome
-        assert call.outcome is not None, "settled without an outcome"
+        assert call.outcome is not None, "completed without an outcome"
         return call.outcome
 
     def wait(self, call: Call) -> None:
-        """Wait until a call is settled."""
+        """Wait until a call is complete."""
         while call.outcome is None:
             self.step()
 

@@ -135,9 +135,9 @@ class BlockingConsumer:
             if self.client.is_open:
                 self._check_open()
                 if is_done:
-                    self._reading.buffer.settle()
+                    self._reading.buffer.mark_consumed()
                 if self.config.commits_itself:
-                    self._commits.commit_at_last(self._settled(), timeout_s=LEAVE_S)
+                    self._commits.commit_at_last(self._consumed(), timeout_s=LEAVE_S)
                 self.client.leave(self)
         finally:
             self._is_open = False
@@ -152,8 +152,8 @@ class BlockingConsumer:
             # What was polled before the fork is the parent's business.
             self._generation = self.client.generation
             self._reading.cancel()
-            self._reading.buffer.settle()
-            self._commits.assume(self._settled())
+            self._reading.buffer.mark_consumed()
+            self._commits.assume(self._consumed())
 
     # --- queues ------------------------------------------------------------------------------
 
@@ -216,9 +216,9 @@ class BlockingConsumer:
         wait_s = self.config.poll_timeout_s if timeout_s is None else timeout_s
         until = time.monotonic() + wait_s
         reading = self._reading
-        reading.buffer.settle()
+        reading.buffer.mark_consumed()
         if self.config.commits_itself:
-            self._commits.commit_when_due(self._settled())
+            self._commits.commit_when_due(self._consumed())
         for topic in self._topics:
             self.client.keeping.keep(topic)
         connections = self.client.connections
@@ -372,12 +372,12 @@ class BlockingConsumer:
         """
         self._check_open()
         if places is None:
-            self._reading.buffer.settle()
-            places = self._settled()
+            self._reading.buffer.mark_consumed()
+            places = self._consumed()
         self._commits.commit(places)
 
-    def _settled(self) -> dict[MessageQueue, int]:
-        return dict(self._reading.buffer.all_settled())
+    def _consumed(self) -> dict[MessageQueue, int]:
+        return dict(self._reading.buffer.all_consumed())
 
     # --- what the client knows of it, and brokers ask ----------------------------------------
 
@@ -406,7 +406,7 @@ class BlockingConsumer:
 
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
         """Return how far it has come."""
-        return {queue: offset for queue, offset in self._settled().items() if queue.topic == topic}
+        return {queue: offset for queue, offset in self._consumed().items() if queue.topic == topic}
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return how it is, for operators."""

@@ -185,7 +185,7 @@ class ListenerPool:
                 outcome = TIMED_OUT
                 self._note(worker, outcome, ConsumeCode.TIMED_OUT, trio.current_time())
             worker.is_overdue = False
-            await self._settle(worker, turn, messages, outcome)
+            await self._apply(worker, turn, messages, outcome)
 
     async def _serve(self, worker: _Worker) -> None:
         """Call the listener for one batch after the other. Returns only if the scope is cancelled
@@ -243,12 +243,12 @@ class ListenerPool:
                 worker.turn, worker.messages = None, ()
                 self._end(turn)
             else:
-                await self._settle(worker, turn, messages, outcome)
+                await self._apply(worker, turn, messages, outcome)
             if now - turn_began > TURN_S:
                 await trio.lowlevel.checkpoint()
                 turn_began = clock()
 
-    async def _settle(
+    async def _apply(
         self,
         worker: _Worker,
         turn: QueueTurn[AssignedQueue],

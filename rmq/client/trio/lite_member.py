@@ -214,13 +214,13 @@ class LiteMember:
                 self._reader.move(queue, offset)
 
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        return {q: offset for q, offset in self._reader.buffer.all_settled() if q.topic == topic}
+        return {q: offset for q, offset in self._reader.buffer.all_consumed() if q.topic == topic}
 
     def running_info(self) -> ConsumerRunningInfo:
         buffer = self._reader.buffer
         queues = {
             queue: ProcessQueueInfo(
-                commit_offset=buffer.settled(queue) or 0,
+                commit_offset=buffer.consumed(queue) or 0,
                 cached_msg_min_offset=buffer.position(queue) or 0,
                 cached_msg_count=buffer.buffered(queue),
             )

@@ -112,7 +112,7 @@ class LitePullConsumer:
 
     async def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer. What was polled counts as consumed."""
-        self._settle()
+        self._mark_consumed()
         await self._member.unsubscribe(topic)
 
     async def assign(
@@ -125,7 +125,7 @@ class LitePullConsumer:
         `expressions` says which messages are wanted, by topic. Queues that were assigned before go
         on where they are. What was polled counts as consumed.
         """
-        self._settle()
+        self._mark_consumed()
         await self._member.assign(tuple(queues), expressions or {})
         self._check_open()
 
@@ -181,7 +181,7 @@ class LitePullConsumer:
         if count < 1:
             raise ConfigError("max_messages", f"{count} is below 1")
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._settle()
+        self._mark_consumed()
         messages = self._reader.take(count)
         if messages:
             # From here on nothing may be cancelled: the messages are on their way.
@@ -207,7 +207,7 @@ class LitePullConsumer:
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message, however long it takes; the one before is consumed."""
         if self._burst < MESSAGES_PER_TURN and self._tracer is None:
-            self._settle()
+            self._mark_consumed()
             if (message := self._reader.take_one()) is not None:
                 self._burst += 1
                 return message
@@ -270,9 +270,9 @@ class LitePullConsumer:
         Returns when the brokers have it. Raises `BrokersFailedError` if one of them did not store
         it, `NotAssignedError` for a queue that is not this consumer's.
         """
-        self._settle()
+        self._mark_consumed()
         if offsets is None:
-            offsets = dict(self._buffer.all_settled())
+            offsets = dict(self._buffer.all_consumed())
         self._check_own(*offsets)
         for queue, offset in offsets.items():
             if offset < 0:
@@ -290,10 +290,10 @@ class LitePullConsumer:
             if queue not in self._buffer:
                 raise NotAssignedError(queue.topic, queue.broker_name, queue.queue_id)
 
-    def _settle(self) -> None:
+    def _mark_consumed(self) -> None:
         """The application is done with what it was given."""
         self._check_open()
-        self._buffer.settle()
+        self._buffer.mark_consumed()
         if self._traced is not None:
             self._traced.end(self.group)
             self._traced = None
@@ -314,14 +314,14 @@ class LitePullConsumer:
         """Refuse further calls; `is_done`: what was polled was dealt with."""
         if self._is_open:
             if is_done:
-                self._settle()
+                self._mark_consumed()
             self._is_open = False
             self._reader.close()
 
     async def _leave(self) -> None:
         with trio.move_on_after(LEAVE_S, shield=True):
             if self.config.commits_itself:
-                await self._reader.commit_settled()
+                await self._reader.commit_consumed()
         await self._client.leave(self._member)
 
 

@@ -97,7 +97,7 @@ class LiteReader:
     async def _keep_committing(self) -> None:
         while True:
             await trio.sleep(self._config.commit_interval_s)
-            await self.commit_settled()
+            await self.commit_consumed()
 
     # --- queues ------------------------------------------------------------------------------
 
@@ -111,8 +111,10 @@ class LiteReader:
         wanted = set(wanted)
         known = {q for q in self.buffer.queues if topic is None or q.topic == topic}
         removed, added = known - wanted, wanted - known
-        settled = {
-            queue: offset for queue in removed if (offset := self.buffer.settled(queue)) is not None
+        consumed = {
+            queue: offset
+            for queue in removed
+            if (offset := self.buffer.consumed(queue)) is not None
         }
         for queue in removed:
             self.buffer.drop(queue)
@@ -120,8 +122,8 @@ class LiteReader:
             self.buffer.add(queue)
         self._tasks.update(self._nursery)
         self._tasks.room()
-        if settled and self._config.commits_itself:
-            await self._tell(settled)
+        if consumed and self._config.commits_itself:
+            await self._tell(consumed)
         for queue in removed:
             if queue not in self.buffer:
                 self.offsets.table.forget(queue)
@@ -209,9 +211,9 @@ class LiteReader:
         known = self.offsets.table.get(queue)
         return await self.offsets.load(queue) if known is None else known
 
-    async def commit_settled(self) -> None:
+    async def commit_consumed(self) -> None:
         """Tell brokers how far the application has come; what fails is logged."""
-        await self._tell(dict(self.buffer.all_settled()))
+        await self._tell(dict(self.buffer.all_consumed()))
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Have brokers store offsets, and wait until they have; raise `BrokersFailedError`."""

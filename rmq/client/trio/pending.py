@@ -53,8 +53,8 @@ class Pending:
         "_attempts",
         "deadline",
         "delivery",
+        "is_complete",
         "is_sent",
-        "is_settled",
         "message",
         "on_outcome",
         "outbound",
@@ -92,7 +92,7 @@ class Pending:
         """Decides what is next; None as long as the first attempt is under way."""
         self.is_sent = False
         """Whether it was handed to a connection, and no answer has come yet."""
-        self.is_settled = False
+        self.is_complete = False
 
     @property
     def timeout_s(self) -> float:
@@ -128,7 +128,7 @@ class Pending:
 
     def __call__(self, outcome: Command | ClientError) -> None:
         """Take the outcome of an attempt."""
-        if self.is_settled:
+        if self.is_complete:
             return
         path = self.path
         assert path is not None
@@ -184,7 +184,7 @@ class Line:
                 return
 
     def take_all(self) -> list[Pending]:
-        """Return all that wait and were not settled meanwhile; the line is empty then."""
+        """Return all that wait and were not completed meanwhile; the line is empty then."""
         pendings, self._pendings = self._pendings, deque()
         self._deadline = float("inf")
-        return [pending for pending in pendings if not pending.is_settled]
+        return [pending for pending in pendings if not pending.is_complete]

@@ -6,7 +6,7 @@ line there, with one task for the whole line; when that is over, all in line go 
 came. What a send waits for, and what follows a failed attempt, is decided by
 `rmq.client.core.producing.delivery`, whose steps are carried out here.
 
-Every send is settled exactly once: with a result, with an error, or when the pipeline closes.
+Every send is completed exactly once: with a result, with an error, or when the pipeline closes.
 """
 
 from __future__ import annotations
@@ -129,18 +129,18 @@ class Pipeline:
             raise ClientClosedError(f"producer {self.config.group}")
 
     async def wait_drained(self) -> None:
-        """Let no further sends be started, and wait until those under way are settled."""
+        """Let no further sends be started, and wait until those under way are complete."""
         self.is_open = False
         if self._pendings:
             self._drained = trio.Event()
             await self._drained.wait()
 
     def close(self) -> None:
-        """Settle what is still under way as failed."""
+        """Complete the sends under way as failed."""
         self.is_open = False
         self._nursery = None
         for pending in list(self._pendings):
-            self._settle(pending, self._cut_short(pending))
+            self._complete(pending, self._cut_short(pending))
         self._room.wake_all()
 
     def _cut_short(self, pending: Pending) -> SendResult | RmqError:
@@ -209,8 +209,8 @@ class Pipeline:
 
     def abandon(self, pending: Pending) -> None:
         """Whoever waited for a send has given up; the message may be stored all the same."""
-        if not pending.is_settled:
-            pending.is_settled = True
+        if not pending.is_complete:
+            pending.is_complete = True
             self._forget(pending)
             pending.release()
 
@@ -218,18 +218,18 @@ class Pipeline:
         """The message of a send is stored."""
         policy = self._policy
         if policy.accepts_every_answer:
-            self._settle(pending, result)
+            self._complete(pending, result)
             return
         now = self.now()
         if policy.accepts(path.broker_name, result, took_s=now - pending.tried_at, now=now):
-            self._settle(pending, result)
+            self._complete(pending, result)
         else:
             self._delivery_of(pending).not_ok(path, result)
             self._advance(pending)
 
     def failed(self, pending: Pending, path: Path, error: ClientError) -> None:
         """An attempt has failed."""
-        if pending.is_settled:
+        if pending.is_complete:
             return
         pending.is_sent = False
         now = self.now()
@@ -273,7 +273,7 @@ class Pipeline:
             else:
                 self._line_of(link).add(pending)
         elif isinstance(step, Done):
-            self._settle(pending, step.outcome)
+            self._complete(pending, step.outcome)
         elif isinstance(step, AwaitMaster):
             self._await_master(pending.outbound.topic, now + step.pause_s).add(pending)
         elif isinstance(step, AwaitRoute):
@@ -322,7 +322,7 @@ class Pipeline:
         except ClientError as exc:
             self.failed(pending, path, exc)
         except LocalProtocolError as exc:
-            self._settle(pending, IllegalMessageError(str(exc)))
+            self._complete(pending, IllegalMessageError(str(exc)))
 
     def _header(
         self, outbound: OutboundMessage, queue: MessageQueue, now_ms: int
@@ -350,17 +350,17 @@ class Pipeline:
             )
         return delivery
 
-    def _settle(self, pending: Pending, outcome: SendResult | RmqError) -> None:
-        if pending.is_settled:
+    def _complete(self, pending: Pending, outcome: SendResult | RmqError) -> None:
+        if pending.is_complete:
             return
-        pending.is_settled = True
+        pending.is_complete = True
         self._forget(pending)
         if self._tracer is not None:
             self._tracer.sent(pending.as_event(self.config.group, self.now(), outcome))
         try:
             pending.on_outcome(outcome)
         except Exception:
-            # The other sends must still be settled.
+            # The other sends must still be completed.
             logger.exception(
                 "what waited for a message to %s to be sent failed", pending.outbound.topic
             )

@@ -213,9 +213,9 @@ class Producer:
                 outbound = prepare_batch(run, unique_keys=self._unique_keys, now_ms=now_ms)
                 waiting.append(self._start(outbound, now_ms, pending, queue, timeout_s, None))
                 if len(pendings) >= _PARTS_UNDER_WAY:
-                    await _settled(pendings[-_PARTS_UNDER_WAY])
+                    await _completed(pendings[-_PARTS_UNDER_WAY])
             for pending in pendings:
-                await _settled(pending)
+                await _completed(pending)
         finally:
             for each in waiting:
                 self._pipeline.abandon(each)
@@ -365,7 +365,7 @@ class Producer:
         return pending
 
 
-async def _settled(pending: PendingSend) -> None:
+async def _completed(pending: PendingSend) -> None:
     try:
         await pending.wait()
     except RmqError:

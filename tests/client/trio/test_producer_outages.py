@@ -703,7 +703,7 @@ async def test_leaving_waits_for_sends_under_way_but_not_for_ever() -> None:
         assert all(isinstance(outcome, SendFailedError) for outcome in outcomes)
 
 
-async def test_a_cancelled_producer_settles_all_and_leaves_no_task_and_no_socket() -> None:
+async def test_a_cancelled_producer_completes_all_and_leaves_no_task_and_no_socket() -> None:
     async with odd_brokers() as it:
         it.on_send = answer_never
         outcomes: list[SendResult | RmqError] = []
