@@ -104,7 +104,7 @@ class BlockingConsumer:
     # --- life --------------------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Begin to be usable; brokers are connected when they are needed."""
+        """Open the consumer. Brokers are connected by the first request to them."""
         if not self._is_open:
             if not self._shares_client:
                 self.client.open()
@@ -259,7 +259,7 @@ class BlockingConsumer:
         end: int,
         expression: Expression = SUBSCRIBE_ALL,
     ) -> Iterator[list[ReceivedMessage]]:
-        """Likewise, messages in lists as pulls bring them."""
+        """Like `read_range`, but yields one list of messages per pull."""
         return self._range(queue, start, end, expression).batches()
 
     def read_raw(
@@ -390,26 +390,26 @@ class BlockingConsumer:
         return self._topics
 
     def presence(self) -> ConsumerData | None:
-        """Return what heartbeats say of it: which queues it reads is nobody else's business."""
+        """Return its entry in heartbeats, without the queues that it reads."""
         if not self.config.sends_heartbeats:
             return None
         return presence(self.config.group, MessageModel.CLUSTERING, ())
 
     def route_changed(self, route: TopicRoute) -> None:
-        """Queues are the application's choice."""
+        """Nothing to do: the application assigns queues."""
 
     def reset_offsets(self, topic: str, places: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group."""
+        """Apply a reset of the group's offsets by an operator (220)."""
         for queue in self.assignment:
             if queue.topic == topic and queue in places:
                 self._reading.seek(queue, places[queue])
 
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return how far it has come."""
+        """Return the consumed offsets of a topic (221)."""
         return {queue: offset for queue, offset in self._consumed().items() if queue.topic == topic}
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return how it is, for operators."""
+        """Return the running info (307)."""
         return running_info(self.client.config.addresses, self._started_at_ms, ())
 
 

@@ -29,7 +29,7 @@ _monotonic = time.monotonic
 
 @final
 class RouteKeeping:
-    """Keeps the routes of one client."""
+    """Caches the routes of one client and refreshes those in use."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class RouteKeeping:
         self._runner = runner
         self._on_change = on_change
         self._asked_at: dict[str, float] = {}
-        """When nameservers were asked for a route last, whatever came of it."""
+        """When nameservers were last asked for a route, whether they answered or not."""
         self._used_at: dict[str, float] = {}
         self._refreshing: dict[str, Task[TopicRoute]] = {}
 
@@ -131,7 +131,7 @@ class RouteKeeping:
     # --- from time to time -------------------------------------------------------------------
 
     def take_in(self) -> None:
-        """Take in the routes that have come."""
+        """Store the routes of refreshes that have finished."""
         if not self._refreshing:
             return
         for topic, task in list(self._refreshing.items()):
@@ -153,7 +153,7 @@ class RouteKeeping:
                 self._asked_at.pop(topic, None)
 
     def forget_refreshes(self) -> None:
-        """Forget what is being asked for: it is another process's business, or nobody's."""
+        """Drop refreshes in flight: they belong to the parent process, or the client closes."""
         self._refreshing.clear()
 
     def _take(self, route: TopicRoute) -> None:

@@ -49,15 +49,15 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 256
 FLUSH_MESSAGES: Final = 32
-"""This many messages leave in one write while more are at hand: the broker begins early."""
+"""Messages are written in groups of this size, so that the broker starts before the last."""
 SLOW_SOURCE_S: Final = 0.001
-"""A source that takes longer for a message is not waited for while others are unsent."""
+"""If the next message takes longer to come, those before it are written first."""
 
 _monotonic = time.monotonic
 
 
 class _End:
-    """What comes after the last message."""
+    """Marks the end of the messages."""
 
 
 _END: Final = _End()
@@ -92,14 +92,14 @@ class Send:
         self.body_bytes = body_bytes
         self.outbound = outbound
         self.queue = queue
-        """The only one it may go to, if the caller has chosen one."""
+        """The queue that the caller has chosen, None for any."""
         self.target: QueueTarget | None = None
-        """Where it was sent last."""
+        """The target of the last attempt."""
         self.delivery: Delivery[QueueTarget] | None = None
         """Decides what is next; None as long as the first attempt is under way."""
         self.tried_at = 0.0
         self.outcome: SendResult | RmqError | None = None
-        """None as long as it is under way."""
+        """Result or error; None while the send is in flight."""
 
     def __call__(self, answer: Command | ClientError) -> None:
         target, outbound = self.target, self.outbound
@@ -195,7 +195,7 @@ class Sending:
             self._tend()
 
     def step(self, until: float | None = None) -> None:
-        """Carry on what was begun until something happens, `until` at the longest."""
+        """Wait for the next event, `until` at the longest, and let sends in flight proceed."""
         self._client.connections.step(until)
         self._client.tick()
         self._tend()
@@ -222,7 +222,7 @@ class Sending:
         return send
 
     def begin_ready(self, outbound: OutboundMessage, queue: MessageQueue | None = None) -> Send:
-        """Begin to send what is prepared already; to a `queue` there is one attempt."""
+        """Begin to send an encoded message; to a `queue` there is one attempt."""
         deadline = self._client.connections.now + self._config.send_timeout_s
         send = Send(self, deadline, len(outbound.body), outbound, queue)
         self._start(send, outbound.topic, time.time_ns() // 1_000_000)
@@ -360,7 +360,7 @@ class Sending:
         return self._waits[name][1]
 
     def _tend(self) -> None:
-        """Carry on the sends whose route has come, or could not be had."""
+        """Resume sends whose route request has finished or failed."""
         if not self._refreshes and not self._waits:
             return
         for under_way in (self._refreshes, self._waits):

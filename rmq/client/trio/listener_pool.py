@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TURN_S: Final = 0.002
-"""A task that was busy for so long lets others have their turn, whatever its listener does."""
+"""A task that ran this long without a pause yields to other tasks."""
 TIMEOUT_CHECKS: Final = 20
-"""A listener that hangs is noticed after its time and one in so many parts of it."""
+"""Timeouts are checked this many times per `timeout_s`."""
 
 TIMED_OUT: Final = Outcome(is_success=False, delay_level=FIRST_LEVEL)
 
@@ -51,7 +51,7 @@ class ConsumeService(Protocol):
         """Return what the listener is given next of a queue; nothing if it may not have more."""
 
     def succeeded(self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """The listener is done with them."""
+        """The listener has finished these messages."""
 
     async def failed(
         self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
@@ -102,7 +102,7 @@ class ListenerPool:
         self._wake()
 
     def offer(self, turn: QueueTurn[AssignedQueue]) -> None:
-        """A queue has messages."""
+        """Give a queue with messages its turn."""
         self._turns.offer(turn)
         if not self._is_waking:
             self._wake()
@@ -273,7 +273,7 @@ class ListenerPool:
     def _look_at(
         self, outcome: Outcome, code: ConsumeCode, messages: Sequence[ReceivedMessage]
     ) -> ConsumeCode:
-        """Say what is wrong with a result, if something is; return how traces call it."""
+        """Log a result that no listener may return; return the code for traces."""
         if outcome.nonsense is not None:
             logger.warning(
                 "group %s: the listener returned %s for %s, which means nothing and counts as"
@@ -332,12 +332,12 @@ class _Worker:
         self.is_overdue = False
         """Whether its scope was cancelled because the call takes too long."""
         self.outcome: Outcome | None = None
-        """What a call came to that ended while it was being cancelled."""
+        """Outcome of a call that ended while it was being cancelled."""
         self.request_id = ""
 
 
 def _shown(messages: Sequence[ReceivedMessage]) -> str:
-    """Return messages as logs name them."""
+    """Return messages as text for logs."""
     if len(messages) == 1:
         return f"message {messages[0]!r}"
     return f"{len(messages)} messages, the first of them {messages[0]!r}"

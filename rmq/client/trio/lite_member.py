@@ -141,7 +141,7 @@ class LiteMember:
             share, is_known = await self._share(topic)
         except ClientError as exc:
             logger.warning(
-                "group %s: who reads which queues of %s is not known, all stays as it is: %s",
+                "group %s: cannot share out the queues of %s, keeping the current ones: %s",
                 self.group,
                 topic,
                 exc,
@@ -153,7 +153,7 @@ class LiteMember:
         return is_known
 
     async def _share(self, topic: str) -> tuple[Collection[MessageQueue] | None, bool]:
-        """Return our share of a topic (None: nobody can say), and whether brokers know of us."""
+        """Return this member's queues of a topic (None if unknown), and whether brokers know it."""
         route = await self._client.route(topic)
         if self._config.is_broadcast:
             return route.readable, True
@@ -174,7 +174,7 @@ class LiteMember:
         try:
             listener(change)
         except Exception:
-            logger.exception("group %s: who listens to changed queues failed", self.group)
+            logger.exception("group %s: the queue listener raised", self.group)
 
     # --- as a member of the client -----------------------------------------------------------
 

@@ -88,7 +88,7 @@ class LitePullConsumer:
         return f"<LitePullConsumer of group {self.group}: {state}>"
 
     def statistics(self) -> LitePullStatistics:
-        """Return how the consumer is, and what keeps queues from being read."""
+        """Return buffer sizes, and why queues cannot be read now."""
         return self._reader.statistics()
 
     # --- which queues ------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class LitePullConsumer:
                 raise NotAssignedError(queue.topic, queue.broker_name, queue.queue_id)
 
     def _mark_consumed(self) -> None:
-        """The application is done with what it was given."""
+        """Mark all messages that were handed out as consumed, and trace it."""
         self._check_open()
         self._buffer.mark_consumed()
         if self._traced is not None:
@@ -311,7 +311,7 @@ class LitePullConsumer:
             task_status.started()
 
     def _close(self, *, is_done: bool) -> None:
-        """Refuse further calls; `is_done`: what was polled was dealt with."""
+        """Refuse further calls; `is_done`: polled messages count as consumed."""
         if self._is_open:
             if is_done:
                 self._mark_consumed()
@@ -326,7 +326,7 @@ class LitePullConsumer:
 
 
 class _Traced(NamedTuple):
-    """Messages that the application is at work on."""
+    """Messages that were handed out and are not consumed yet, for traces."""
 
     tracer: Tracer
     request_id: str

@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 class LitePullStatistics(NamedTuple):
-    """How a consumer is."""
+    """State of a lite pull consumer."""
 
     queues: int
     buffered_messages: int
@@ -90,7 +90,7 @@ class LiteReader:
             nursery.start_soon(self._keep_committing)
 
     def close(self) -> None:
-        """Take no more queues, and wake who waits for messages."""
+        """Take no more queues, and wake the task that waits for messages."""
         self._nursery = None
         self.arrived()
 
@@ -176,7 +176,7 @@ class LiteReader:
         await self._arrival.wait()
 
     def arrived(self) -> None:
-        """Wake who waits for messages."""
+        """Wake the task that waits for messages."""
         if self._arrival is not None:
             self._arrival.set()
             self._arrival = None
@@ -212,7 +212,7 @@ class LiteReader:
         return await self.offsets.load(queue) if known is None else known
 
     async def commit_consumed(self) -> None:
-        """Tell brokers how far the application has come; what fails is logged."""
+        """Commit the consumed offsets of all queues; failures are logged."""
         await self._tell(dict(self.buffer.all_consumed()))
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
@@ -253,7 +253,7 @@ class LiteReader:
             )
 
     async def _tell(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Keep offsets, be they less than before, without waiting for answers."""
+        """Commit offsets (also lower ones) without waiting for acknowledgement."""
         if offsets:
             for queue, offset in offsets.items():
                 self.offsets.table.reset(queue, offset)

@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetKeeper(Protocol):
-    """Keeps offsets where they outlive the consumer."""
+    """Loads and stores the offsets of a push consumer."""
 
     @property
     def table(self) -> OffsetTable: ...
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """Return where to go on in a queue; None: nobody was there. Raises `ClientError`."""
+        """Return the stored offset of a queue, None if there is none; raise `ClientError`."""
 
     async def persist(
         self, queues: Iterable[MessageQueue] | None = None, *, is_waited_for: bool = False

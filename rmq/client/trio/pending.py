@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     OnOutcome = Callable[[SendResult | RmqError], None]
 
 _EXPIRY_GRAIN_S: Final = 0.01
-"""Sends whose time is over while they wait in line are told so in groups."""
+"""Sends whose deadlines in a line are this close are completed together."""
 
 
 _NOTHING: Final = OutboundMessage("", "", "", b"")
 
 
 def _forget(outcome: SendResult | RmqError) -> None:
-    """Nobody waits any longer."""
+    """Ignore an outcome: the send was abandoned or is complete."""
 
 
 class Attempts(Protocol):
-    """Who decides what follows an attempt: the pipeline."""
+    """Takes the outcomes of attempts: the pipeline."""
 
     def answered(self, pending: Pending, path: Path, result: SendResult) -> None:
         """The message is stored."""
 
     def failed(self, pending: Pending, path: Path, error: ClientError) -> None:
-        """It is not, or nobody knows."""
+        """The attempt failed; the message may be stored or not."""
 
 
 @final
@@ -87,11 +87,11 @@ class Pending:
         self.queue = queue
         self.message = message
         self.path: Path | None = None
-        """Where it was sent last, or is to be sent."""
+        """The path of the last attempt, or of the next one while it waits for a connection."""
         self.delivery: Delivery[Path] | None = None
         """Decides what is next; None as long as the first attempt is under way."""
         self.is_sent = False
-        """Whether it was handed to a connection, and no answer has come yet."""
+        """Whether a request is in flight."""
         self.is_complete = False
 
     @property
@@ -121,7 +121,7 @@ class Pending:
         )
 
     def release(self) -> None:
-        """Let go of the message: the connection remembers its calls until their time is over."""
+        """Drop the message: the connection keeps its calls until their deadlines."""
         self.outbound = _NOTHING
         self.message = None
         self.on_outcome = _forget
@@ -166,9 +166,9 @@ class Line:
     async def wait_for(
         self, what: Callable[[], Awaitable[object]], expire: Callable[[Pending], None]
     ) -> None:
-        """Wait for something; `expire` gets the sends that have no time for it.
+        """Wait for something; `expire` is called with sends whose deadline has passed.
 
-        If all of them are gone, it is waited for no longer.
+        Returns early if no send is left.
         """
         while True:
             with trio.CancelScope(deadline=self._deadline + _EXPIRY_GRAIN_S) as self._scope:

@@ -64,13 +64,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SILENCE_S: Final = 1.0
-"""After so long without an answer a route is asked for: a broker that hangs may have been replaced.
-Those under way are left to it, for they may be stored; but whoever comes next is not.
+"""After this time without an answer the route is asked for: a broker that hangs may have been
+replaced. Sends in flight stay there, as they may be stored; new sends use the new route.
 """
 
 _SEND: Final = RequestCode.SEND_MESSAGE_V2
 _VARYING: Final = ("sys_flag", "born_timestamp", "flag", "properties")
-"""In what messages to one queue differ."""
+"""Header fields that differ between messages to one queue."""
 _read_answer = whole_header_decoder(SendMessageResponse)
 
 
@@ -90,7 +90,7 @@ class Pipeline:
             self._serialization is Serialization.JSON
             and client.runner.extra(None, None, None) is None
         )
-        """Whether requests carry no more than their header, no signature say, written as JSON."""
+        """Whether requests have JSON headers without a signature or other extra fields."""
         self._tracer = tracer
         self._nursery: trio.Nursery | None = None
         # A broker that we are new to learns of our group before it has to ask for it.
@@ -158,11 +158,11 @@ class Pipeline:
         return self._room.count
 
     def has_room(self, body_bytes: int) -> bool:
-        """Tell whether one more send may go, by the bounds of pipelined sends."""
+        """Tell whether the limits of pipelined sends allow one more."""
         return self._room.has(body_bytes)
 
     async def wait_room(self, body_bytes: int) -> None:
-        """Wait until one more send may go, or none may any longer."""
+        """Wait until the limits allow one more send, or the pipeline closes."""
         while self.is_open and not self._room.has(body_bytes):
             await self._room.wait()
 
@@ -208,7 +208,7 @@ class Pipeline:
         raise RequestTimeoutError(f"topic {outbound.topic}", outbound.code.name, timeout_s)
 
     def abandon(self, pending: Pending) -> None:
-        """Whoever waited for a send has given up; the message may be stored all the same."""
+        """Forget a send whose caller was cancelled; the message may still be stored."""
         if not pending.is_complete:
             pending.is_complete = True
             self._forget(pending)
@@ -362,7 +362,7 @@ class Pipeline:
         except Exception:
             # The other sends must still be completed.
             logger.exception(
-                "what waited for a message to %s to be sent failed", pending.outbound.topic
+                "callback for the outcome of a send to %s raised", pending.outbound.topic
             )
         pending.release()
 
@@ -467,7 +467,7 @@ class Pipeline:
             self._nursery.start_soon(task, name, line)
 
     async def _watch(self) -> None:
-        """Have the routes of sends asked for that get no answer, until cancelled."""
+        """Refresh routes of topics whose sends get no answer, until cancelled."""
         while True:
             await trio.sleep(SILENCE_S)
             latest = self.now() - SILENCE_S
@@ -518,7 +518,7 @@ class Pipeline:
     # --- connections -------------------------------------------------------------------------
 
     def _line_of(self, link: Link) -> Line:
-        """Return the line of those who wait for a connection, which is being made."""
+        """Return the line of sends that wait for a connection, which is being made."""
         if link.line is None:
             assert self._nursery is not None, "sends go on while the pipeline is not closed"
             link.line = Line()

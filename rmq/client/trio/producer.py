@@ -54,7 +54,7 @@ _PARTS_UNDER_WAY: Final = 4
 _SENDS_PER_STEP: Final = 64
 """A loop of pipelined sends lets other tasks run after so many."""
 _CLOSE_GRACE_S: Final = 1.0
-"""How much longer than a send may take leaving waits for sends under way."""
+"""Closing waits for sends in flight this much longer than their timeout."""
 
 
 @final
@@ -182,7 +182,7 @@ class Producer:
         return pending
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Send a message and return when it is with the kernel: nobody knows what becomes of it."""
+        """Send a message without a response; return when it is written to the socket."""
         self._pipeline.check_open()
         check_queue(message.topic, queue)
         now_ms = time.time_ns() // 1_000_000

@@ -130,7 +130,7 @@ class Rebalancer:
         """How many rounds there were."""
 
     def wake(self) -> None:
-        """Something has changed: the next round is due now."""
+        """Start the next round now: members, routes or subscriptions have changed."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -243,7 +243,7 @@ class Rebalancer:
                     await client.beat()
                 members = await client.run(group_members(route, group))
         except ClientError as exc:
-            logger.warning("group %s: who is in it is not known: %s", group, exc)
+            logger.warning("group %s: cannot get its members: %s", group, exc)
             self._is_incomplete = True
             return None
         if members is None:
@@ -279,7 +279,7 @@ class Rebalancer:
                         continue
                 offset = await self._assignment.start_offset(queue)
             except ClientError as exc:
-                logger.warning("where to begin in %s is not known: %s", queue, exc)
+                logger.warning("cannot get the start offset of %s: %s", queue, exc)
                 self._is_incomplete = True
                 if not isinstance(exc, ResponseError | NoNameserverError):
                     # The broker's other queues would fail as well, each after its time.

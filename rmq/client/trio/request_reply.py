@@ -111,7 +111,7 @@ class Requester:
         return None
 
     async def _be_known(self, route: TopicRoute, timeout_s: float) -> None:
-        """Make sure that all masters of a topic can push replies to us."""
+        """Send heartbeats to masters of a topic that cannot push replies to this client yet."""
         with trio.move_on_after(timeout_s):
             await self._pipeline.connect(route.topic)
         open_channels = {
@@ -127,7 +127,7 @@ class Requester:
 
 
 def replies_of(client: Client) -> Replies:
-    """Return who waits for replies on a client; its producers share it."""
+    """Return the table of requests that wait for replies; producers of a client share it."""
     replies = client.broker_requests.on_reply
     if not isinstance(replies, Replies):
         replies = client.broker_requests.on_reply = Replies(now_ms=_now_ms)

@@ -33,7 +33,7 @@ class Link:
         self.address = address
         self.channel: Channel | None = None
         self.line: Line | None = None
-        """Who waits for the connection, while it is being made."""
+        """The sends that wait for the connection while it is being made."""
 
     @property
     def is_open(self) -> bool:
@@ -54,7 +54,7 @@ class Path:
         self.address = "" if link is None else link.address
         """That of the master, empty if there is none."""
         self.template: FrameTemplate | None = None
-        """What writes messages to the queue."""
+        """Encodes the requests to this queue; made by the first send."""
 
 
 TopicPaths: TypeAlias = TopicTargets[Path]

@@ -42,23 +42,23 @@ M = TypeVar("M", bound=Pulled)
 
 @final
 class Run(Generic[M]):
-    """What one pull has brought."""
+    """The messages of one pull."""
 
     __slots__ = ("first", "messages", "next_offset", "stored_bytes")
 
     def __init__(self, messages: list[M], next_offset: int) -> None:
         self.messages = messages
         self.first = 0
-        """Those before it were taken."""
+        """Index of the first message that was not taken yet."""
         self.stored_bytes = sum(message.stored_bytes for message in messages)
-        """Of those that are left."""
+        """Size of the messages that were not taken yet."""
         self.next_offset = next_offset
         """Where to go on after the last message."""
 
 
 @final
 class QueueBuffer(Generic[M]):
-    """One queue."""
+    """The buffered messages and offsets of one queue."""
 
     __slots__ = (
         "answered_end",
@@ -88,7 +88,7 @@ class QueueBuffer(Generic[M]):
         self.is_pulling = False
         self.is_waiting = False
         self.answered_end: int | None = None
-        """Where the pull that was answered last, and is not ended yet, goes on."""
+        """Next offset of a pull that was answered and is not finished yet."""
 
     def move(self, offset: int) -> None:
         self.is_started = True
@@ -167,7 +167,7 @@ class Ticket(NamedTuple):
     queue: MessageQueue
     offset: int
     turn: int
-    """Tells whether the queue was moved or lost since."""
+    """Number of the queue's generation: another one after a seek or a loss of the queue."""
 
 
 class BufferStatistics(NamedTuple):
@@ -206,7 +206,7 @@ class PullBuffer(Generic[M]):
         return BufferStatistics(len(self._buffers), self._messages, size)
 
     def add(self, queue: MessageQueue) -> None:
-        """Take a queue in. It is not pulled before `start` or `seek` has said from where."""
+        """Add a queue. It is not pulled before `start` or `seek` has set its offset."""
         if queue not in self._buffers:
             self._buffers[queue] = QueueBuffer(queue, self._next_turn())
 
@@ -295,7 +295,7 @@ class PullBuffer(Generic[M]):
         return Ticket(queue, buffer.end, buffer.turn)
 
     def not_begun(self, ticket: Ticket) -> None:
-        """A pull that was to begin did not."""
+        """Undo `begin`: the pull was not sent."""
         buffer = self._buffers.get(ticket.queue)
         if buffer is not None and buffer.turn == ticket.turn:
             buffer.is_pulling = False
@@ -390,7 +390,7 @@ class PullBuffer(Generic[M]):
         return None
 
     def mark_consumed(self) -> None:
-        """The application is done with all that it was given."""
+        """Mark all messages that were handed out as consumed."""
         for buffer in self._given:
             buffer.consumed = buffer.position
         self._given.clear()

@@ -37,7 +37,7 @@ _MIB: Final = 1024**2
 
 @final
 class ProcessQueue:
-    """See the module. After `drop`, nothing is taken in or given out any more."""
+    """Messages of one queue that were pulled and are not finished. Empty for good after `drop`."""
 
     def __init__(self, queue: MessageQueue, start_offset: int, now: float) -> None:
         self.queue = queue
@@ -168,7 +168,7 @@ class ProcessQueue:
         self.give_back([self._pending[offset] for offset in self._taken])
 
     def has(self, message: ReceivedMessage) -> bool:
-        """Whether a message is unfinished; False once it was removed, by whomever."""
+        """Return whether a message is unfinished: not removed yet."""
         return self._pending.get(message.queue_offset) is message
 
     def taken(self) -> list[ReceivedMessage]:
@@ -210,13 +210,13 @@ class ProcessQueue:
         self.count = self.stored_bytes = 0
 
     def is_pull_overdue(self, now: float) -> bool:
-        """Whether nobody has pulled for so long that something must be wrong."""
+        """Whether the last pull is so long ago that the pull loop must have failed."""
         return now - self.last_pull_at > PULL_LIFE_S
 
     # --- the lock of a queue that is consumed in order ---------------------------------------
 
     def lock(self, now: float) -> None:
-        """The broker has confirmed that the queue is this consumer's alone."""
+        """Note that the broker has confirmed the lock of the queue."""
         self._locked_at = now
 
     def unlock(self) -> None:
@@ -229,7 +229,7 @@ class ProcessQueue:
     # --- telling -----------------------------------------------------------------------------
 
     def info(self, *, now: float, now_ms: int, stored_offset: int) -> ProcessQueueInfo:
-        """Return how it is, as operators are told; `stored_offset` is what the group has."""
+        """Return the running info of the queue (307); `stored_offset` is the consumer offset."""
 
         def at_ms(time: float) -> int:
             return now_ms - round((now - time) * 1000)
@@ -274,5 +274,5 @@ def _offset_of(message: ReceivedMessage) -> int:
 
 
 def _ascend(offsets: Sequence[int]) -> bool:
-    """Whether each is above the one before it."""
+    """Return whether offsets are strictly increasing."""
     return all(map(int.__lt__, offsets, offsets[1:]))

@@ -455,7 +455,7 @@ class BatchFailedError(SendFailedError):
         runs: Sequence[Sequence[Message]],
         outcomes: Sequence[SendResult | RmqError | None],
     ) -> None:
-        """`outcomes` has what became of each run of messages."""
+        """`outcomes` has the result or error of each run of messages."""
         errors = [each for each in outcomes if isinstance(each, RmqError)]
         attempts: list[tuple[str, ClientError]] = []
         for error in errors:
@@ -473,14 +473,14 @@ class BatchFailedError(SendFailedError):
         self.results = [
             each for each in outcomes if each is not None and not isinstance(each, RmqError)
         ]
-        """What was acknowledged."""
+        """Results of the acknowledged parts."""
         self.unacknowledged = [
             message
             for run, outcome in zip(runs, outcomes, strict=True)
             if outcome is None or isinstance(outcome, RmqError)
             for message in run
         ]
-        """The messages of the parts that were not."""
+        """The messages of all other parts."""
 
 
 def batch_results(
@@ -504,7 +504,7 @@ def batch_results(
 
 
 def check_queue(topic: str, queue: MessageQueue | None) -> None:
-    """Raise `IllegalMessageError` if a queue that was chosen is none of the message's topic."""
+    """Raise `IllegalMessageError` if a chosen queue belongs to another topic."""
     if queue is not None and queue.topic != topic:
         raise IllegalMessageError(f"a message for topic {topic} and a queue of topic {queue.topic}")
 
@@ -515,17 +515,17 @@ def _not_ok(result: SendResult, address: str) -> ClientError:
 
 
 def lookup_timed_out(asked: str, topic: str, timeout_s: float) -> RequestTimeoutError:
-    """Return what to say of a send whose time was over before any broker was found."""
+    """Return the error of a send that timed out before the route was found."""
     return RequestTimeoutError(asked, f"asking where topic {topic} is", timeout_s)
 
 
 def no_master(address: str, queue: MessageQueue) -> NoRouteError:
-    """Return what to say of a queue whose broker has no master now."""
+    """Return the error of a queue whose broker has no master now."""
     return NoRouteError(address, queue.topic, f"broker {queue.broker_name} has no master now")
 
 
 def nothing_writable(address: str, topic: str, route: TopicRoute | None = None) -> NoRouteError:
-    """Return what to say of a topic that takes no messages now: that it waits for a master, say."""
+    """Return the error of a topic without a writable queue; it tells whether a master may come."""
     error = NoMasterError if route is not None and route.awaits_master else NoRouteError
     return error(
         address,

@@ -1,4 +1,4 @@
-"""Sends that wait for a master: when a broker is none at the moment, and how often it is asked.
+"""Waiting for a master: when a send has to, and how often nameservers are asked meanwhile.
 
 While a slave is promoted, its broker name has no master for a moment: the old one answers
 SERVICE_NOT_AVAILABLE (14), nameservers list slaves only, or no process listens at the address.
@@ -38,7 +38,7 @@ class NoMasterError(NoRouteError):
 
 
 class NotMasterError(ResponseError):
-    """A broker takes no messages now, and says who does."""
+    """A broker refused a message because it is no master, and named the master."""
 
     def __init__(self, peer: str, what: str, code: int, remark: str | None, master: str) -> None:
         super().__init__(peer, what, code, remark)
@@ -46,7 +46,7 @@ class NotMasterError(ResponseError):
 
 
 def refusal(address: str, what: str, answer: Command) -> ResponseError:
-    """Return as an error that a broker did not take a message."""
+    """Return the error for a response that refuses a message."""
     if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
         master = answer.ext_fields.get(MASTER_FIELD)
         if master:
@@ -78,7 +78,7 @@ class NamedMasters:
         self._refusals: dict[str, NotMasterError] = {}
 
     def note(self, broker_name: str, error: ClientError) -> None:
-        """Take in how an attempt has failed."""
+        """Note a failed attempt; the master counts if the error names one."""
         if isinstance(error, NotMasterError):
             self._refusals[broker_name] = error
 

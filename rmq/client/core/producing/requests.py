@@ -59,7 +59,7 @@ def request_properties(client_id: str, timeout_s: float) -> dict[str, str]:
 
 @final
 class Replies:
-    """Who of a client waits for which reply. Called with what a broker pushes."""
+    """The requests of a client that wait for replies. Called with each pushed reply."""
 
     def __init__(self, *, now_ms: Callable[[], int], requests_max: int = REQUESTS_MAX) -> None:
         self._now_ms = now_ms
@@ -70,7 +70,7 @@ class Replies:
         return len(self._waiting)
 
     def expect(self, correlation_id: str, on_reply: Callable[[ReceivedMessage], None]) -> None:
-        """Have the reply to a request handed over; raise `TooManyRequestsError`."""
+        """Register a callback for the reply to a request; raise `TooManyRequestsError`."""
         if len(self._waiting) >= self._requests_max:
             raise TooManyRequestsError(
                 "the cluster",
@@ -81,7 +81,7 @@ class Replies:
         self._waiting[correlation_id] = on_reply
 
     def give_up(self, correlation_id: str) -> None:
-        """Nobody waits any longer; a reply that still comes is dropped."""
+        """Stop waiting for a reply; a late one is dropped."""
         self._waiting.pop(correlation_id, None)
 
     def __call__(self, header: PushReplyMessageRequest, body: bytes) -> None:
