@@ -261,6 +261,8 @@ class Pipeline:
 
     def _advance(self, pending: Pending) -> None:
         """Carry out the next step of a send."""
+        if pending.is_complete:
+            return
         now = self.now()
         step = self._delivery_of(pending).next(now, self._left_s(pending, now))
         if isinstance(step, Transmit):
