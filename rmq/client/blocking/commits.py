@@ -1,7 +1,7 @@
-"""Committing how far a blocking consumer has come.
+"""Commits the offsets of a blocking consumer.
 
-A commit is always answered: what counts as committed here is known to the broker. In between they
-are begun when due and carried on while the consumer waits for messages; nobody waits for them.
+An offset counts as committed when the broker has acknowledged it. Periodic commits are started when
+due and proceed while the consumer waits for messages.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ client, waits for them together and calls `on_ready` and `expire`. Requests may 
 the connection is made: they leave when it is.
 
 When the connection ends, for whatever reason, every call that waits on it is completed with that
-reason. An interrupt (Ctrl-C) while bytes are being moved ends it as well: nobody could say how much
-of a frame has left.
+reason. An interrupt (Ctrl-C) during a read or write ends it as well: it is not known how much of
+a frame was written.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
         while messages := consumer.poll(timeout_s=5.0):
             ...
 
-Queues are not shared with other members of the group: whoever starts several processes says which
-of them reads what (Spark does). What was polled counts as done with when the application polls
-again, calls `commit` or leaves the block without an error. It is committed every 5 s while messages
-are polled and when the consumer is closed, unless `commits_itself` is off. So a message may be seen
+Queues are not shared with other members of the group: a program with several processes assigns the
+queues of each (Spark does). Polled messages count as consumed when the application polls again,
+calls `commit` or leaves the block without an error. They are committed every 5 s while messages are
+polled and when the consumer is closed, unless `commits_itself` is off. So a message may be seen
 twice, after a crash, but none is lost.
 
 A bounded part of a queue is read fastest with `read_range`, which has nothing to do with
@@ -125,7 +125,7 @@ class BlockingConsumer:
         return self.open()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After an error nobody knows whether the last messages were done with.
+        # After an error it is not known whether the last messages were consumed.
         self._close(is_done=kind is None)
 
     def _close(self, *, is_done: bool) -> None:
@@ -269,10 +269,10 @@ class BlockingConsumer:
         end: int,
         expression: Expression = SUBSCRIBE_ALL,
     ) -> Iterator[RawPull]:
-        """Likewise, what pulls bring as brokers send it: stored records, not decoded.
+        """Like `read_range`, but yields the stored records of each pull without decoding them.
 
-        Brokers compare hashes of tags. Whoever decodes the records also has to look at the tags
-        themselves, and to leave out what lies behind `end`.
+        Brokers compare hashes of tags only. The caller has to compare the tags of decoded records,
+        and to ignore records from `end` on.
         """
         return self._range(queue, start, end, expression).bodies()
 

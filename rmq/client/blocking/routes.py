@@ -1,8 +1,7 @@
 """Routes that stay fresh without a timer.
 
-A route that is used and old is asked for again while the client waits for something else; whoever
-uses it goes on with the old one meanwhile. Only one that is unknown, or so old that the brokers may
-be others altogether, is waited for.
+An old route that is still used is refreshed in the background; the old one is used meanwhile. Only
+a route that is unknown, or so old that all brokers may have changed, is waited for.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class RouteKeeping:
                 logger.warning("the route of %s could not be refreshed: %s", topic, exc)
 
     def forget_unused(self, wanted: Collection[str]) -> None:
-        """Forget routes that nobody has used for a while and no member wants."""
+        """Forget routes that were not used for a while and that no member needs."""
         now = _monotonic()
         for topic, used_at in list(self._used_at.items()):
             if topic not in wanted and now - used_at > 2 * self._refresh_s:

@@ -177,7 +177,7 @@ class Task(Generic[T]):
                 self._result = end.value
                 self._is_done = True
                 return
-            except Exception as exc:  # noqa: BLE001 - raised by whoever asks for the result
+            except Exception as exc:  # noqa: BLE001 - raised by `result`
                 self._error = exc
                 self._is_done = True
                 return
@@ -198,7 +198,7 @@ class Task(Generic[T]):
                     return
             except ClientError as exc:
                 error = exc
-            except Exception as exc:  # noqa: BLE001 - raised by whoever asks for the result
+            except Exception as exc:  # noqa: BLE001 - raised by `result`
                 self._fail(exc)
                 return
 

@@ -1,9 +1,8 @@
 """A TCP connection, with TLS where it is wanted, that never blocks.
 
-`advance` carries the connection as far as it comes without waiting: from one address of the host
-to the next, then through the handshake. `events` says what to wait for (`select.poll`). Whoever
-owns the stream waits; nothing here does, but for the resolver: a host given by name is looked up
-with `getaddrinfo`, which has timeouts of its own.
+`advance` connects without waiting: it tries one address of the host after the other, then does the
+TLS handshake. `events` returns what to wait for (`select.poll`); the owner of the stream waits.
+Only the resolver blocks: a host name is resolved with `getaddrinfo`, which has timeouts of its own.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Nameservers:
         raise NoNameserverError(code.name, failures)
 
     def route(self, topic: str) -> Flow[TopicRoute]:
-        """Return the route of a topic; raise `NoRouteError` if nobody serves it."""
+        """Return the route of a topic; raise `NoRouteError` if no broker has it."""
         answer = yield from self.ask(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic)
         )

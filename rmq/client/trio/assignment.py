@@ -344,7 +344,7 @@ class Assignment:
             await self.pool.wait_queue_idle(assigned.turn)
         if self._config.is_orderly:
             await self.pool.wait_queue_idle(assigned.turn)
-        self._begin_anew(assigned, offset)
+        self._restart(assigned, offset)
 
     def move(self, assigned: AssignedQueue, offset: int) -> None:
         """The queue has no message where the next one was expected: go on at `offset`.
@@ -362,11 +362,11 @@ class Assignment:
             if not process.is_dropped and not assigned.is_leaving:
                 self._keeper.table.reset(assigned.queue, offset)
                 await self._keeper.persist((assigned.queue,))
-                self._begin_anew(assigned, offset)
+                self._restart(assigned, offset)
 
         self._start_soon(move)
 
-    def _begin_anew(
+    def _restart(
         self, assigned: AssignedQueue, offset: int, locked_at: float | None = None
     ) -> None:
         """Forget what was pulled of a queue and go on at `offset`, if it is still held."""
@@ -398,7 +398,7 @@ class Assignment:
                 except ClientError as exc:
                     logger.warning("cannot get the offset of %s: %s", queue, exc)
                 else:
-                    self._begin_anew(assigned, offset, locked_at)
+                    self._restart(assigned, offset, locked_at)
                     return
             await trio.sleep(RELOCK_S)
 

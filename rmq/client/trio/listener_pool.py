@@ -171,7 +171,7 @@ class ListenerPool:
                 await self._serve(worker)
             # Here only if the scope was cancelled: the call took too long.
             turn, messages = worker.turn, worker.messages
-            assert turn is not None, "a task was cancelled that called nobody"
+            assert turn is not None, "a task was cancelled that had no call in progress"
             outcome = worker.outcome
             if outcome is None:
                 worker.is_calling = False

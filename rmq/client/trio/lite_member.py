@@ -1,7 +1,7 @@
 """A lite pull consumer among the members of its group: which queues are its own.
 
 It subscribes to topics, and every 20 s, or when brokers say that members came or went, works out
-its share of their queues. Or its application has assigned it queues, which it shares with nobody.
+its share of their queues. Or its application assigns queues, which are not shared.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ MESSAGES_PER_TURN: Final = 64
 class LitePullConsumer:
     """Use `open_lite_pull_consumer`, or `lite_pulling` with a client of your own, to get one.
 
-    It is for one task: whoever polls says by that that all messages handed out before are dealt
-    with.
+    For one task only: a poll marks all messages that were handed out before as consumed.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class LitePullConsumer:
 
         The expression names tags (`a || b`), everything (`*`) or a condition (`Sql("a > 5")`);
         another one may be given later. `on_change` is told which queues came and went. Raises
-        `NoRouteError` if nobody has the topic, `ResponseError` if brokers cannot filter so.
+        `NoRouteError` if no broker has the topic, `ResponseError` if brokers cannot filter so.
         """
         self._check_open()
         await self._member.subscribe(topic, expression, on_change)
@@ -120,7 +119,7 @@ class LitePullConsumer:
         queues: Iterable[MessageQueue],
         expressions: Mapping[str, Expression] | None = None,
     ) -> None:
-        """Read these queues and no others, whoever else reads them.
+        """Read these queues and no others; other members may read them, too.
 
         `expressions` says which messages are wanted, by topic. Queues that were assigned before go
         on where they are. What was polled counts as consumed.

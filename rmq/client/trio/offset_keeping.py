@@ -62,7 +62,7 @@ class RemoteOffsetKeeper:
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in self._store.offsets() if queues is None else queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
-        # A broker that does not answer holds up nobody's offsets but its own.
+        # A broker that does not answer delays the offsets of its own queues only.
         async with trio.open_nursery() as nursery:
             for told in by_broker.values():
                 nursery.start_soon(self._persist, told, is_waited_for)

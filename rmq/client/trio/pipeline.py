@@ -306,8 +306,8 @@ class Pipeline:
                     pending,
                     pending.deadline - now,
                     now,
-                    # Others may send in this step, and a write for all of them is cheaper. Who
-                    # sends alone waits for nobody.
+                    # Others may send in this step, and one write for all of them is cheaper. A
+                    # single send is written at once.
                     len(self._pendings) == 1 and not self._wakings.count,
                 )
             else:

@@ -107,8 +107,8 @@ class Producer:
 
         To a queue in turn, or to `queue` and no other. While brokers have slaves but no master,
         such as during a promotion, it waits for one as long as it has time. Raises
-        `SendFailedError` with all attempts; `NoRouteError` and `NoNameserverError` if there was
-        nobody to send to; and `IllegalMessageError` for what no broker would take.
+        `SendFailedError` with all attempts; `NoRouteError` and `NoNameserverError` if no
+        broker was found; and `IllegalMessageError` for a message that no broker would take.
         """
         now_ms = time.time_ns() // 1_000_000
         outbound = self.prepared(message, now_ms)
@@ -226,7 +226,7 @@ class Producer:
     async def request(
         self, message: Message, timeout_s: float = 3.0, *, queue: MessageQueue | None = None
     ) -> ReceivedMessage:
-        """Send a message and wait for the reply of whoever consumes it.
+        """Send a message and wait for the reply of its consumer.
 
         Raises `RequestTimeoutError` if none comes in time, and what `send` raises if the message
         could not be sent.

@@ -102,7 +102,7 @@ class Requester:
     async def reply_queue(self, request: ReceivedMessage, topic: str) -> MessageQueue | None:
         """Return where to send a reply: to the broker that the request came from.
 
-        Whoever asked is known there for certain; None stands for any other broker.
+        That broker knows the client that asked. None: it is not in the route, any broker will do.
         """
         route = await self._pipeline.route(topic, self._pipeline.config.send_timeout_s)
         for queue in route.writable:

@@ -1,7 +1,7 @@
 """How messages get to queues: the topics a producer sends to, their queues and the connections that
 lead there. Pure.
 
-A table of paths follows the routes: when a route changes, the paths of its topic are made anew, and
+A table of paths follows the routes: when a route changes, the paths of its topic are replaced, and
 connections that no path needs any longer are forgotten (the client keeps them).
 """
 

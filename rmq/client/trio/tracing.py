@@ -308,7 +308,7 @@ async def open_tracing(
         done = trio.Event()
 
         async def run() -> None:
-            # At the end of a block that is cancelled there is nobody left to wait for.
+            # At the end of a cancelled block there is nothing left to wait for.
             try:
                 await tracer.run(producer)
             finally:

@@ -1,8 +1,8 @@
 """The messages of one queue that a consumer has pulled and not finished yet. Pure.
 
-A message is waiting, then taken by whoever processes it, then removed when that is done. What the
-group has finished is everything below `commit_offset`, the smallest offset that is not. It never
-passes a message that is waiting or taken, whatever the order in which messages are finished.
+A message is waiting, then taken for processing, then removed when it is finished. The group has
+finished everything below `commit_offset`, the smallest unfinished offset, which never passes a
+message that is waiting or taken, whatever the order in which messages are finished.
 
     pulled = ProcessQueue(queue, start_offset, now)
     pulled.put(result.messages, result.next_offset)
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOCK_LIFE_S: Final = 30.0
 """A lock of a queue that was not renewed for so long counts as lost. (Brokers keep it for 60 s.)"""
 PULL_LIFE_S: Final = 120.0
-"""A queue that was not pulled for so long is dropped, and begun anew by a rebalance."""
+"""A queue that was not pulled for so long is dropped, and restarted by a rebalance."""
 _MIB: Final = 1024**2
 
 
@@ -53,7 +53,7 @@ class ProcessQueue:
         self._next_offset = start_offset
         # Everything unfinished, by offset.
         self._pending: dict[int, ReceivedMessage] = {}
-        # Their offsets, ascending. Ends that are finished are cut off when somebody looks.
+        # Their offsets, ascending. Finished ones at both ends are removed on access.
         self._offsets: deque[int] = deque()
         self._waiting: deque[ReceivedMessage] = deque()
         # When each taken message was, by offset.

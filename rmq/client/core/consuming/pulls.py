@@ -182,7 +182,7 @@ def read_pull_answer(
 ) -> PullResult:
     """Return what a broker answered to a pull; raise `ResponseError` or `BadAnswerError`.
 
-    `parts` are those of the answer, if somebody has taken it apart already.
+    `parts` are those of the response, if it was decoded already.
     """
     status, header, body = parts or read_pull_parts(answer)
     next_offset = header.next_begin_offset

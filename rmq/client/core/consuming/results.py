@@ -1,8 +1,8 @@
-"""What a listener says of the messages it was given. Pure.
+"""Results of listeners. Pure.
 
 A listener returns `None` or `ConsumeResult.SUCCESS` for done, `ConsumeResult.LATER` or
-`Later(level)` for again later. Anything else is a mistake in the listener; nobody knows what it did
-with the messages, so they are given to it again later.
+`Later(level)` for again later. Anything else is a mistake in the listener, which may not have
+finished the messages, so they are given to it again later.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Requests and replies between applications: messages that are answered. Pure.
 
 A request is an ordinary message that says who asks (`REPLY_TO_CLIENT`) and which question it is
-(`CORRELATION_ID`). Whoever consumes it sends a reply to the reply topic of the cluster, naming
-both; the broker pushes it to the client that asked (326). `Replies` hands it to whoever waits for
-it. Replies that nobody waits for any longer are dropped.
+(`CORRELATION_ID`). Its consumer sends a reply with both to the reply topic of the cluster; the
+broker pushes it to the client that asked (326), where `Replies` hands it to the waiting request.
+Late replies are dropped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _find_correlation_id: Final = PropertyFinder(CORRELATION_ID)
 _NO_HOST: Final = pack_host("0.0.0.0", 0)
 
 
-# --- whoever asks ----------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------
 
 
 def request_properties(client_id: str, timeout_s: float) -> dict[str, str]:
@@ -133,7 +133,7 @@ def _host(address: str | None) -> bytes:
         return _NO_HOST
 
 
-# --- whoever answers -------------------------------------------------------------------------
+# --- replies ---------------------------------------------------------------------------------
 
 
 def reply_to(
