@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar, final
 
 from rmq.client.core.producing.master_waits import MasterWaits, NoMasterError, may_get_master
 from rmq.client.core.producing.selection import BrokerFaults
@@ -113,21 +113,29 @@ class Transmit(Generic[T]):
     timeout_s: float
 
 
-class FindRoute(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class FindRoute:
     """Find the route of the topic, which may be one that this send creates."""
 
 
-class AwaitRoute(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class AwaitRoute:
     """Go on when nameservers have answered or failed: the only broker seems to be gone."""
 
 
-class AwaitMaster(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class AwaitMaster:
     """Ask nameservers for the route after a pause: the topic has no master now."""
 
     pause_s: float
 
 
-class Done(NamedTuple):
+@final
+@dataclass(frozen=True, slots=True)
+class Done:
     """The send is over."""
 
     outcome: SendResult | RmqError
@@ -271,7 +279,7 @@ class Delivery(Generic[T]):
     __slots__ = (
         "_attempts",
         "_kept",
-        "_last_targets",
+        "_last_target",
         "_may_be_stored",
         "_no_route",
         "_policy",
@@ -306,7 +314,8 @@ class Delivery(Generic[T]):
         """Brokers that were found to be no masters since the last wait for a master."""
         self._refusals: list[tuple[str, ClientError]] = []
         """What they answered."""
-        self._last_targets: TopicTargets[T] | None = None
+        self._last_target: T | None = None
+        """Where the last attempt went."""
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -322,20 +331,19 @@ class Delivery(Generic[T]):
                 self._state = _State.ATTEMPT
                 return _AWAIT_ROUTE
             targets = self._policy.targets_of(self.topic)
-            if targets is None:
-                if self._state is _State.NEW:
-                    return _FIND_ROUTE
-                if self._awaits_master():
-                    return self._await_master(now, left_s)
-                # The topic takes no messages any longer. Its brokers say so, or have changed
-                # their minds meanwhile.
-                targets = self._last_targets
-                if targets is None:
-                    self._state = _State.OVER
-                    continue
+            if targets is not None:
+                target = self._policy.choose(targets, self._queue, self._last_broker, now)
+            elif self._state is _State.NEW:
+                return _FIND_ROUTE
+            elif self._awaits_master():
+                return self._await_master(now, left_s)
+            elif self._last_target is not None:
+                # The topic takes no messages by its route: the broker has the last word.
+                target = self._last_target
+            else:
+                self._state = _State.OVER
+                continue
             self._state = _State.ATTEMPT
-            self._last_targets = targets
-            target = self._policy.choose(targets, self._queue, self._last_broker, now)
             if target.address:
                 return Transmit(target, left_s)
             self.has_no_master(target, now, left_s)
@@ -372,6 +380,7 @@ class Delivery(Generic[T]):
     def not_ok(self, target: T, result: SendResult) -> None:
         """Take in an answer that `SendPolicy.accepts` does not accept."""
         self._kept = result
+        self._last_target = target
         self._attempts.append((target.broker_name, _not_ok(result, target.address)))
         self._tries_left -= 1
         self._state = _State.ATTEMPT if self._tries_left > 0 else _State.OVER
@@ -382,8 +391,11 @@ class Delivery(Generic[T]):
         """Take in that an attempt has failed after `took_s`."""
         policy = self._policy
         broker_name = target.broker_name
+        self._last_target = target
         policy.note_failure(broker_name, error, took_s=took_s, now=now)
-        state = self._after(broker_name, error) if left_s > 0 else self._at_the_end(target, error)
+        state = self._after(broker_name, error)
+        if left_s <= 0:
+            state = _State.OVER
         # While a send waits for a master, the route is asked for anyway.
         if state is not _State.MASTER and says_broker_is_gone(error):
             targets = policy.targets_of(self.topic)
@@ -395,10 +407,6 @@ class Delivery(Generic[T]):
                 # Also at the end: the next message finds the broker where it is then.
                 policy.refresh(self.topic, now)
         self._state = state
-
-    def _at_the_end(self, target: T, error: ClientError) -> _State:
-        self._after(target.broker_name, error)
-        return _State.OVER
 
     def _after(self, broker_name: str, error: ClientError) -> _State:
         """Take in a failed attempt; return what follows if there is time."""

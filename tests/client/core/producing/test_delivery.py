@@ -293,6 +293,17 @@ def test_a_topic_that_takes_no_messages_any_longer_is_tried_where_it_was() -> No
     assert producer.begin().next() == FindRoute(), "the next send has to find it"
 
 
+def test_that_holds_also_if_the_first_attempt_was_made_without_the_machine() -> None:
+    producer = Producer(ONE)
+    topic = producer.table.get("T")
+    assert topic is not None
+    send = producer.begin()
+    send.target = producer.policy.choose(topic, None, None, producer.now)
+    producer.told(ONE, perm=4)
+    send.fail(BROKEN)
+    assert send.address() == "a:1"
+
+
 def test_closing_ends_a_send_and_tells_whether_it_was_on_its_way() -> None:
     for is_sent in (False, True):
         send = Producer(TWO).begin()
