@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @final
 class BlockingAdmin(AdminCalls):
-    """Asks and changes what operators care for. Use it as a context manager."""
+    """Runs admin calls against nameservers and brokers. Use it as a context manager."""
 
     def __init__(self, cluster: BlockingClient | ClientConfig | str) -> None:
         """`cluster`: nameservers, or more about the client, or an open client to share."""

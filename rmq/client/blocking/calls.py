@@ -1,4 +1,4 @@
-"""Requests of ours that are under way. Sans-IO."""
+"""Requests of this client that are in flight. Sans-IO."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 @final
 class Call:
-    """A request of ours that waits for its answer."""
+    """A request of this client that waits for its response."""
 
     __slots__ = ("code", "deadline", "on_outcome", "opaque", "outcome", "started_at", "timeout_s")
 
@@ -36,9 +36,9 @@ class Call:
         self.deadline = started_at + timeout_s
         self.on_outcome = on_outcome
         self.outcome: Command | ClientError | None = None
-        """The answer, or why there is none; None while the call is under way."""
+        """The response, or the error it failed with; None while the call is in flight."""
 
-    def settle(self, outcome: Command | ClientError) -> None:
+    def complete(self, outcome: Command | ClientError) -> None:
         """Give the call its outcome, once."""
         if self.outcome is not None:
             return
@@ -48,5 +48,5 @@ class Call:
         try:
             self.on_outcome(outcome)
         except Exception:
-            # The other calls of the connection must still be settled.
-            logger.exception("what waited for the answer to %s failed", self.code.name)
+            # The other calls of the connection must still be completed.
+            logger.exception("callback for the response to %s raised", self.code.name)

@@ -57,7 +57,10 @@ _monotonic = time.monotonic
 
 @final
 class BlockingClient:
-    """Use it as a context manager. Producers and consumers have one of their own, or share one."""
+    """Connections, routes and heartbeats of one process. Use it as a context manager.
+
+    Producers and consumers have one of their own, or share one.
+    """
 
     def __init__(self, config: ClientConfig | str) -> None:
         """Text stands for the addresses of nameservers. Nothing is connected yet."""
@@ -84,7 +87,7 @@ class BlockingClient:
         self._beats: list[Task[Answer | None]] = []
         """Heartbeats under way."""
         self._registered: set[str] = set()
-        """Brokers that were told of members here."""
+        """Brokers that have received a heartbeat with the members of this client."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._connections is not None:
@@ -94,7 +97,7 @@ class BlockingClient:
     # --- running -----------------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Begin to be usable; what is needed is connected when it is needed."""
+        """Open the client. Connections are made by the first request to each address."""
         if self._connections is not None:
             return self
         config = self.config
@@ -113,7 +116,7 @@ class BlockingClient:
         return self
 
     def close(self) -> None:
-        """Say good-bye and close all connections; takes a few seconds at most."""
+        """Unregister all members at brokers and close all connections, within a few seconds."""
         connections = self._connections
         if connections is None:
             return
@@ -142,13 +145,13 @@ class BlockingClient:
 
     @property
     def client_id(self) -> str:
-        """What brokers know this client by. It is another one in a child made by fork."""
+        """The id by which brokers identify this client. A forked child process gets another one."""
         self._check_fork(self.connections)
         return self._client_id
 
     @property
     def generation(self) -> int:
-        """Another number after a fork: what belongs to a process is to be made again."""
+        """Counts forks: objects made for an earlier generation belong to the parent process."""
         connections = self.connections
         self._check_fork(connections)
         return connections.generation
@@ -176,7 +179,7 @@ class BlockingClient:
         return runner.run(flow)
 
     def start(self, flow: Flow[T]) -> Task[T]:
-        """Begin a flow, to be carried on while the client waits; `wait` for it, or look."""
+        """Start a flow that proceeds while the client waits. See `wait` and `Task.is_done`."""
         try:
             self.tick()
             runner = self.runner
@@ -233,11 +236,11 @@ class BlockingClient:
 
     @property
     def due_at(self) -> float:
-        """When `tick` has something to begin next, by `time.monotonic`."""
+        """When `tick` has to be called next, by `time.monotonic`."""
         return self._due_at
 
     def tick(self) -> None:
-        """Begin what is due. Cheap, and never waits; callers in a loop call it themselves."""
+        """Start heartbeats and refreshes that are due. Never waits; loops of callers call it."""
         now = _monotonic()
         connections = self.connections
         if connections.generation != self._generation:
@@ -254,11 +257,11 @@ class BlockingClient:
     # --- members and heartbeats --------------------------------------------------------------
 
     def join(self, member: Member) -> None:
-        """Take a member into heartbeats."""
+        """Announce a member in heartbeats from now on."""
         self._members.append(member)
 
     def leave(self, member: Member) -> None:
-        """Let go of a member, and tell brokers that were told of it that it is gone."""
+        """Remove a member, and unregister it at the brokers that know of it."""
         if member not in self._members:
             return
         header = farewell(self._client_id, member)
@@ -272,12 +275,12 @@ class BlockingClient:
         )
 
     def beat(self) -> None:
-        """Tell all brokers of all members, now; return when those that answer have."""
+        """Send heartbeats to all brokers now; return when each has answered or failed."""
         self.tick()
         self._wait_all(self.beat_soon())
 
     def beat_soon(self) -> list[Task[Answer | None]]:
-        """Begin to tell all brokers of all members."""
+        """Start to send heartbeats to all brokers."""
         said = heartbeat(self._client_id, self._members, self.routes.brokers())
         if said is None:
             return []
@@ -316,7 +319,7 @@ class BlockingClient:
 
 
 def _reported(ask: Ask, what: str) -> Flow[Answer | None]:
-    """Ask, and log it if there is no answer."""
+    """Send a request; return its response, None if it failed, which is logged."""
     try:
         return (yield ask)
     except ClientError as exc:

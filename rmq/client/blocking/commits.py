@@ -1,7 +1,7 @@
-"""Committing how far a blocking consumer has come.
+"""Commits the offsets of a blocking consumer.
 
-A commit is always answered: what counts as committed here is known to the broker. In between they
-are begun when due and carried on while the consumer waits for messages; nobody waits for them.
+An offset counts as committed when the broker has acknowledged it. Periodic commits are started when
+due and proceed while the consumer waits for messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _monotonic = time.monotonic
 
 @final
 class Commits:
-    """What was committed of the queues of one consumer, and what is on its way."""
+    """The committed offsets of one consumer, and the commits in flight."""
 
     def __init__(self, client: BlockingClient, group: str, *, interval_s: float) -> None:
         self._client = client
@@ -38,7 +38,10 @@ class Commits:
         self._under_way: dict[MessageQueue, tuple[int, Task[None]]] = {}
 
     def assume(self, places: Mapping[MessageQueue, int]) -> None:
-        """Take these for committed, and forget what is under way: it is somebody else's."""
+        """Regard these offsets as committed, and forget commits in flight.
+
+        After a fork they belong to the parent process.
+        """
         self._known = dict(places)
         self._under_way.clear()
 
@@ -70,7 +73,7 @@ class Commits:
             raise BrokersFailedError(f"offsets of group {self._group}", failures, done)
 
     def commit_when_due(self, places: Mapping[MessageQueue, int]) -> None:
-        """Begin to commit what has changed, if it is time to."""
+        """Start to commit changed offsets if the commit interval is over."""
         if self._under_way:
             self._take_in()
         now = _monotonic()
@@ -82,7 +85,7 @@ class Commits:
             self._under_way[queue] = (changed[queue], task)
 
     def commit_at_last(self, places: Mapping[MessageQueue, int], *, timeout_s: float) -> None:
-        """Commit what has changed; what cannot be within the time is logged."""
+        """Commit changed offsets before closing; log those that fail or take too long."""
         until = _monotonic() + timeout_s
         changed = self._changed(places)
         tasks = self._start(changed)

@@ -4,9 +4,9 @@ Nothing here waits. `Connections` (`rmq.client.blocking.connections`) owns all c
 client, waits for them together and calls `on_ready` and `expire`. Requests may be submitted before
 the connection is made: they leave when it is.
 
-When the connection ends, for whatever reason, every call that waits on it is settled with that
-reason. An interrupt (Ctrl-C) while bytes are being moved ends it as well: nobody could say how much
-of a frame has left.
+When the connection ends, for whatever reason, every call that waits on it is completed with that
+reason. An interrupt (Ctrl-C) during a read or write ends it as well: it is not known how much of
+a frame was written.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ CALLS_MAX: Final = 65_535
 OUTBOX_BYTES_MAX: Final = 64 * 1024 * 1024
 """Unwritten bytes at which no further request is taken."""
 ANSWER_BYTES_MAX: Final = 1024 * 1024
-"""Unwritten answers at which a peer that asks and does not read is cut off."""
+"""A peer that sends requests and does not read is disconnected at this many unwritten bytes."""
 
 _FRAMES_PER_TAKE: Final = 256
 _READS_PER_TURN: Final = 8
@@ -85,9 +85,9 @@ class Connection:
         on_request: Callable[[str, Command], Reply | None],
         on_end: Callable[[Connection], None],
     ) -> None:
-        """Begin to connect; raise `ConnectFailedError` if that cannot even begin.
+        """Start to connect; raise `ConnectFailedError` if the address is unusable.
 
-        `on_end` is called once, before the calls under way are settled.
+        `on_end` is called once, before the calls under way are completed.
         """
         self.address = address
         self.close_reason: str | None = None
@@ -101,7 +101,7 @@ class Connection:
         self._on_end = on_end
         self._calls: Calls[Call] = Calls()
         self._earliest = math.inf
-        """No call under way has an earlier deadline; it may be that of one settled since."""
+        """No call under way has an earlier deadline; it may be that of one completed since."""
         self._decoder = FrameDecoder(frame_bytes_max=settings.frame_bytes_max)
         self._outbox = Outbox()
         self._frame_started_at: float | None = None
@@ -118,7 +118,7 @@ class Connection:
         return f"<Connection to {self.address} {state}>"
 
     def _share_s(self, left_s: float) -> float:
-        """Return how long the address that is being tried may take."""
+        """Return how much of the connect timeout the current address of the host may use."""
         return left_s / (1 + self._stream.addresses_left)
 
     # --- requests ----------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the peer has been reached, and not lost since."""
+        """Whether the connection is established."""
         return self._was_open and self.close_reason is None
 
     def submit(
@@ -147,7 +147,7 @@ class Connection:
         now: float,
         on_outcome: Callable[[Command | ClientError], None] | None,
     ) -> Call:
-        """Queue a request; its call is settled once. Never calls `on_outcome` at once."""
+        """Queue a request; its call is completed once, never before this returns."""
         self._check_room(code)
         calls = self._calls
         if len(calls) >= CALLS_MAX:
@@ -206,7 +206,7 @@ class Connection:
         return self._earliest
 
     def on_ready(self, mask: int, now: float) -> None:
-        """Take what came, and write what can be written. Never raises because of the peer."""
+        """Read and write what is possible without waiting. Never raises because of the peer."""
         try:
             if not self._stream.is_ready:
                 if not self._stream.advance():
@@ -230,12 +230,12 @@ class Connection:
             raise
 
     def flush(self, now: float) -> None:
-        """Write what is queued, as far as that goes without waiting."""
+        """Write queued bytes without waiting."""
         if self._outbox.size and self._stream.is_ready:
             self.on_ready(select.POLLOUT, now)
 
     def look(self, now: float) -> None:
-        """Take what has come while nobody waited: the end of the connection above all."""
+        """Read what has arrived since the last `on_ready`, to notice that the peer has closed."""
         if self._stream.is_ready:
             self.on_ready(select.POLLIN, now)
 
@@ -283,7 +283,7 @@ class Connection:
             if not command.flag & FLAG_RESPONSE:
                 self._serve(command)
             elif (call := pop(command.opaque)) is not None:
-                call.settle(command)
+                call.complete(command)
             # Else it came late, or answers a refused one-way request: stock servers send those.
 
     def _serve(self, command: Command) -> None:
@@ -305,7 +305,7 @@ class Connection:
     # --- deadlines and the end ---------------------------------------------------------------
 
     def expire(self, now: float) -> None:
-        """Settle the calls whose time is over. Never raises because of the peer."""
+        """Complete calls whose deadline has passed. Never raises because of the peer."""
         if not self._was_open and now >= self._connect_deadline:
             self._give_up_address(now)
         if now < self._earliest:
@@ -317,7 +317,7 @@ class Connection:
         reason = None
         for call in late:
             reason = reason or self._suspicion(call, now)
-            call.settle(RequestTimeoutError(self.address, call.code.name, call.timeout_s))
+            call.complete(RequestTimeoutError(self.address, call.code.name, call.timeout_s))
         if reason is not None:
             self.close(reason)
 
@@ -357,20 +357,20 @@ class Connection:
         self._stream.close()
         self._outbox.clear()
         for call in self._calls.drain():
-            call.settle(self.error())
+            call.complete(self.error())
 
     def error(self) -> ClientError:
-        """Return why nothing more can be sent here, as an error."""
+        """Return the error for requests on this connection after it has ended."""
         assert self.close_reason is not None, "it is not closed"
         if self._was_open:
             return ConnectionLostError(self.address, self.close_reason)
         return ConnectFailedError(self.address, self.close_reason)
 
     def forget(self, reason: str) -> None:
-        """Close our copy of another process's connection: nothing is sent, nobody is called."""
+        """Close this process's copy of the parent's connection; send nothing, call no callback."""
         for call in self._calls.drain():
             call.on_outcome = None
-            call.settle(ConnectionLostError(self.address, reason))
+            call.complete(ConnectionLostError(self.address, reason))
         self.close_reason = reason
         self._stream.close()
 

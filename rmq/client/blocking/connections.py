@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rmq.remoting.header import Header
 
 IDLE_S: Final = 1.0
-"""After so long without a request a connection is looked at before it is used: it may be gone."""
+"""A connection without a request for longer is polled before it is used: it may be closed."""
 FORKED: Final = "the process was forked"
 
 _monotonic = time.monotonic
@@ -129,11 +129,11 @@ class Connections:
         self.wait(call)
         if isinstance(call.outcome, ClientError):
             raise call.outcome
-        assert call.outcome is not None, "settled without an outcome"
+        assert call.outcome is not None, "completed without an outcome"
         return call.outcome
 
     def wait(self, call: Call) -> None:
-        """Wait until a call is settled."""
+        """Wait until a call is complete."""
         while call.outcome is None:
             self.step()
 
@@ -153,7 +153,7 @@ class Connections:
             raise connection.error()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, and carry on what is under way meanwhile."""
+        """Wait; calls and flows in flight proceed meanwhile."""
         until = _monotonic() + seconds
         while _monotonic() < until:
             self.step(until)
@@ -197,12 +197,12 @@ class Connections:
     # --- waiting -----------------------------------------------------------------------------
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        """Have a function called by `step`, after a while."""
+        """Have `step` call a function after a delay."""
         self._timers_made += 1
         heapq.heappush(self._timers, (self._attended_s + delay_s, self._timers_made, callback))
 
     def flush(self) -> None:
-        """Send what is queued, as far as that goes without waiting."""
+        """Write queued bytes of all connections without waiting."""
         for connection in list(self._by_address.values()):
             connection.flush(self._attended_s)
 
@@ -236,7 +236,7 @@ class Connections:
             self._expire(now)
 
     def _look(self, started: float, wait_s: float) -> list[tuple[int, int]]:
-        """Look for a moment who is ready, before sleeping until somebody is."""
+        """Busy-wait briefly for ready connections; return them, none if the caller has to sleep."""
         busy_wait = self._busy_wait
         if wait_s < busy_wait.limit_s or not busy_wait.is_worth_it():
             return []
@@ -294,7 +294,7 @@ class Connections:
         return any(each.unwritten_bytes for each in self._by_address.values())
 
     def forget_all(self) -> None:
-        """Have nothing to do any longer with what another process has under way."""
+        """Drop all connections and calls of the parent process after a fork."""
         self.generation += 1
         connections = list(self._by_address.values())
         self._by_address.clear()

@@ -5,10 +5,10 @@
         while messages := consumer.poll(timeout_s=5.0):
             ...
 
-Queues are not shared with other members of the group: whoever starts several processes says which
-of them reads what (Spark does). What was polled counts as done with when the application polls
-again, calls `commit` or leaves the block without an error. It is committed every 5 s while messages
-are polled and when the consumer is closed, unless `commits_itself` is off. So a message may be seen
+Queues are not shared with other members of the group: a program with several processes assigns the
+queues of each (Spark does). Polled messages count as consumed when the application polls again,
+calls `commit` or leaves the block without an error. They are committed every 5 s while messages are
+polled and when the consumer is closed, unless `commits_itself` is off. So a message may be seen
 twice, after a crash, but none is lost.
 
 A bounded part of a queue is read fastest with `read_range`, which has nothing to do with
@@ -104,7 +104,7 @@ class BlockingConsumer:
     # --- life --------------------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Begin to be usable; brokers are connected when they are needed."""
+        """Open the consumer. Brokers are connected by the first request to them."""
         if not self._is_open:
             if not self._shares_client:
                 self.client.open()
@@ -125,7 +125,7 @@ class BlockingConsumer:
         return self.open()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After an error nobody knows whether the last messages were done with.
+        # After an error it is not known whether the last messages were consumed.
         self._close(is_done=kind is None)
 
     def _close(self, *, is_done: bool) -> None:
@@ -135,9 +135,9 @@ class BlockingConsumer:
             if self.client.is_open:
                 self._check_open()
                 if is_done:
-                    self._reading.buffer.settle()
+                    self._reading.buffer.mark_consumed()
                 if self.config.commits_itself:
-                    self._commits.commit_at_last(self._settled(), timeout_s=LEAVE_S)
+                    self._commits.commit_at_last(self._consumed(), timeout_s=LEAVE_S)
                 self.client.leave(self)
         finally:
             self._is_open = False
@@ -152,8 +152,8 @@ class BlockingConsumer:
             # What was polled before the fork is the parent's business.
             self._generation = self.client.generation
             self._reading.cancel()
-            self._reading.buffer.settle()
-            self._commits.assume(self._settled())
+            self._reading.buffer.mark_consumed()
+            self._commits.assume(self._consumed())
 
     # --- queues ------------------------------------------------------------------------------
 
@@ -216,9 +216,9 @@ class BlockingConsumer:
         wait_s = self.config.poll_timeout_s if timeout_s is None else timeout_s
         until = time.monotonic() + wait_s
         reading = self._reading
-        reading.buffer.settle()
+        reading.buffer.mark_consumed()
         if self.config.commits_itself:
-            self._commits.commit_when_due(self._settled())
+            self._commits.commit_when_due(self._consumed())
         for topic in self._topics:
             self.client.keeping.keep(topic)
         connections = self.client.connections
@@ -259,7 +259,7 @@ class BlockingConsumer:
         end: int,
         expression: Expression = SUBSCRIBE_ALL,
     ) -> Iterator[list[ReceivedMessage]]:
-        """Likewise, messages in lists as pulls bring them."""
+        """Like `read_range`, but yields one list of messages per pull."""
         return self._range(queue, start, end, expression).batches()
 
     def read_raw(
@@ -269,10 +269,10 @@ class BlockingConsumer:
         end: int,
         expression: Expression = SUBSCRIBE_ALL,
     ) -> Iterator[RawPull]:
-        """Likewise, what pulls bring as brokers send it: stored records, not decoded.
+        """Like `read_range`, but yields the stored records of each pull without decoding them.
 
-        Brokers compare hashes of tags. Whoever decodes the records also has to look at the tags
-        themselves, and to leave out what lies behind `end`.
+        Brokers compare hashes of tags only. The caller has to compare the tags of decoded records,
+        and to ignore records from `end` on.
         """
         return self._range(queue, start, end, expression).bodies()
 
@@ -372,12 +372,12 @@ class BlockingConsumer:
         """
         self._check_open()
         if places is None:
-            self._reading.buffer.settle()
-            places = self._settled()
+            self._reading.buffer.mark_consumed()
+            places = self._consumed()
         self._commits.commit(places)
 
-    def _settled(self) -> dict[MessageQueue, int]:
-        return dict(self._reading.buffer.all_settled())
+    def _consumed(self) -> dict[MessageQueue, int]:
+        return dict(self._reading.buffer.all_consumed())
 
     # --- what the client knows of it, and brokers ask ----------------------------------------
 
@@ -390,26 +390,26 @@ class BlockingConsumer:
         return self._topics
 
     def presence(self) -> ConsumerData | None:
-        """Return what heartbeats say of it: which queues it reads is nobody else's business."""
+        """Return its entry in heartbeats, without the queues that it reads."""
         if not self.config.sends_heartbeats:
             return None
         return presence(self.config.group, MessageModel.CLUSTERING, ())
 
     def route_changed(self, route: TopicRoute) -> None:
-        """Queues are the application's choice."""
+        """Nothing to do: the application assigns queues."""
 
     def reset_offsets(self, topic: str, places: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group."""
+        """Apply a reset of the group's offsets by an operator (220)."""
         for queue in self.assignment:
             if queue.topic == topic and queue in places:
                 self._reading.seek(queue, places[queue])
 
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return how far it has come."""
-        return {queue: offset for queue, offset in self._settled().items() if queue.topic == topic}
+        """Return the consumed offsets of a topic (221)."""
+        return {queue: offset for queue, offset in self._consumed().items() if queue.topic == topic}
 
     def running_info(self) -> ConsumerRunningInfo:
-        """Return how it is, for operators."""
+        """Return the running info (307)."""
         return running_info(self.client.config.addresses, self._started_at_ms, ())
 
 

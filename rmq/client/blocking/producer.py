@@ -19,9 +19,10 @@ from rmq.client.blocking.client import BlockingClient
 from rmq.client.blocking.sending import IN_FLIGHT, Sending
 from rmq.client.core.config import member_config
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.core.producing.delivery import Sends, batch_results, check_queue
+from rmq.client.core.producing.delivery import batch_results, check_queue
 from rmq.client.core.producing.outbound import prepare, prepare_batch, split_batch
 from rmq.client.core.producing.selection import by_hash
+from rmq.client.core.producing.single_sends import Sends
 from rmq.client.core.producing.unique_keys import new_unique_keys
 from rmq.errors import (
     ClientClosedError,
@@ -87,7 +88,7 @@ class BlockingProducer:
     # --- life --------------------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Begin to be usable; brokers are connected when they are needed."""
+        """Open the producer. Brokers are connected by the first request to them."""
         if not self._is_open:
             if not self._shares_client:
                 self.client.open()
@@ -97,7 +98,7 @@ class BlockingProducer:
         return self
 
     def close(self) -> None:
-        """Say good-bye to brokers, and close connections unless the client is shared."""
+        """Unregister at brokers, and close connections unless the client is shared."""
         if not self._is_open:
             return
         self._is_open = False
@@ -115,7 +116,7 @@ class BlockingProducer:
         self.close()
 
     def _prepare(self) -> None:
-        """Make what belongs to this process alone."""
+        """Create the objects that must not be shared with a parent process."""
         client = self.client
         self._generation = client.generation
         self._unique_keys = new_unique_keys(client.local_address)
@@ -177,7 +178,7 @@ class BlockingProducer:
         return self.send(message, queue=queue, timeout_s=timeout_s)
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Send a message; returns when it has left. Nobody knows what becomes of it."""
+        """Send a message without a response; return when it is written to the socket."""
         sends, _, unique_keys = self._parts()
         check_queue(message.topic, queue)
         outbound = self._outbound(message, unique_keys)
@@ -306,11 +307,11 @@ class BlockingProducer:
         return ()
 
     def presence(self) -> ProducerData:
-        """Return what heartbeats say of it."""
+        """Return its entry in heartbeats."""
         return ProducerData(group_name=self.config.group)
 
     def route_changed(self, route: TopicRoute) -> None:
-        """Nothing is kept here that depends on it."""
+        """Nothing to do: each send uses the route that is known then."""
 
 
 def _now_ms() -> int:

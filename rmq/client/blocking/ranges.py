@@ -62,7 +62,7 @@ AHEAD_BYTES_MAX: Final = 4 * 1024**2
 
 
 class _Read(Protocol[T_co]):
-    """Makes something of an answer; returns where to go on, and what was found."""
+    """Reads a response; returns the next offset and the messages or bytes found."""
 
     def __call__(self, answer: Answer, parts: PullParts, /) -> tuple[int, T_co]: ...
 
@@ -104,7 +104,7 @@ class RangeReader:
         self._subscription = subscription
         self._broker_id = MASTER_ID
         self._failures = 0
-        """In a row."""
+        """Consecutive failed pulls."""
         self._busy_pause_s = BUSY_PAUSE_S
         self._ahead: deque[_Pull] = deque()
         """Pulls under way, in the order of their offsets."""
@@ -214,7 +214,7 @@ class RangeReader:
         self._client.connections.flush()
 
     def _broker(self) -> Address:
-        """Return whom to ask now."""
+        """Return the broker to pull from."""
         # Before `tick`, which forgets routes that were not used for a while.
         self._client.keeping.keep(self._queue.topic)
         self._client.tick()
@@ -243,7 +243,7 @@ class RangeReader:
         return _Pull(offset, broker, ask, call)
 
     def _check(self, pull: _Pull, parts: PullParts) -> None:
-        """Raise if the answer does not bring us on."""
+        """Raise if a response does not advance the range."""
         broker_id = pull.broker.broker_id
         check_range_place(
             pull.ask.address,
@@ -255,7 +255,7 @@ class RangeReader:
         self._broker_id = parts.header.suggest_which_broker_id
 
     def _failed(self, error: ClientError) -> None:
-        """Wait before the next attempt, or raise what cannot be helped."""
+        """Pause before the next attempt, or raise an error that a retry would not change."""
         self._ahead.clear()
         if is_busy(error):
             self._wait_for_busy(error)
@@ -273,7 +273,7 @@ class RangeReader:
             logger.warning("the route of %s could not be refreshed: %s", self._queue.topic, exc)
 
     def _wait_for_busy(self, error: ClientError) -> None:
-        """Leave a busy broker alone, longer each time. Only pauses of full length are retries."""
+        """Pause for a busy broker, longer each time. Only full-length pauses count as retries."""
         pause_s = min(self._busy_pause_s, self._config.pull_pause_s)
         self._busy_pause_s *= 2
         if pause_s == self._config.pull_pause_s:

@@ -175,7 +175,7 @@ class Reading:
         return result
 
     def _check(self, state: _QueueState, ticket: Ticket, result: PullResult) -> None:
-        """Raise if an answer is not to be believed."""
+        """Raise `BadAnswerError` for a response with impossible offsets."""
         queue, offset = state.queue, ticket.offset
         peer = queue.broker_name
         if result.status is PullStatus.FOUND:
@@ -214,7 +214,7 @@ class Reading:
             state.left_alone_until = now + pause_s
 
     def _failed(self, state: _QueueState, error: ClientError, now: float) -> None:
-        """Leave a queue alone for a while, and say why, once as long as it stays the same."""
+        """Pause a queue after a failure, and log the failure if it is a new one."""
         state.broker_id = MASTER_ID
         if asks_for_pause(error):
             state.left_alone_until = now + BUSY_PAUSE_S
@@ -255,7 +255,7 @@ class _QueueState:
         self.queue = queue
         self.subscription = subscription
         self.task: Task[int] | Task[PullResult] | None = None
-        """Finds out where to begin, or pulls."""
+        """Looks up the start offset, or pulls."""
         self.ticket: Ticket | None = None
         """Of the pull."""
         self.turn = 0
@@ -264,7 +264,7 @@ class _QueueState:
         self.failure: ClientError | None = None
         self.left_alone_until = 0.0
         self.is_lost = False
-        """Whether its broker is to be looked for again."""
+        """Whether to ask for the route again because the broker was lost."""
 
     def cancel(self) -> None:
         if self.task is not None:

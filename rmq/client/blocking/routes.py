@@ -1,8 +1,7 @@
 """Routes that stay fresh without a timer.
 
-A route that is used and old is asked for again while the client waits for something else; whoever
-uses it goes on with the old one meanwhile. Only one that is unknown, or so old that the brokers may
-be others altogether, is waited for.
+An old route that is still used is refreshed in the background; the old one is used meanwhile. Only
+a route that is unknown, or so old that all brokers may have changed, is waited for.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _monotonic = time.monotonic
 
 @final
 class RouteKeeping:
-    """Keeps the routes of one client."""
+    """Caches the routes of one client and refreshes those in use."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class RouteKeeping:
         self._runner = runner
         self._on_change = on_change
         self._asked_at: dict[str, float] = {}
-        """When nameservers were asked for a route last, whatever came of it."""
+        """When nameservers were last asked for a route, whether they answered or not."""
         self._used_at: dict[str, float] = {}
         self._refreshing: dict[str, Task[TopicRoute]] = {}
 
@@ -131,7 +130,7 @@ class RouteKeeping:
     # --- from time to time -------------------------------------------------------------------
 
     def take_in(self) -> None:
-        """Take in the routes that have come."""
+        """Store the routes of refreshes that have finished."""
         if not self._refreshing:
             return
         for topic, task in list(self._refreshing.items()):
@@ -144,7 +143,7 @@ class RouteKeeping:
                 logger.warning("the route of %s could not be refreshed: %s", topic, exc)
 
     def forget_unused(self, wanted: Collection[str]) -> None:
-        """Forget routes that nobody has used for a while and no member wants."""
+        """Forget routes that were not used for a while and that no member needs."""
         now = _monotonic()
         for topic, used_at in list(self._used_at.items()):
             if topic not in wanted and now - used_at > 2 * self._refresh_s:
@@ -153,7 +152,7 @@ class RouteKeeping:
                 self._asked_at.pop(topic, None)
 
     def forget_refreshes(self) -> None:
-        """Forget what is being asked for: it is another process's business, or nobody's."""
+        """Drop refreshes in flight: they belong to the parent process, or the client closes."""
         self._refreshing.clear()
 
     def _take(self, route: TopicRoute) -> None:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @final
 class FlowRunner:
-    """Does what flows ask for, and signs it."""
+    """Carries out the steps of flows, and signs their requests."""
 
     def __init__(
         self, connections: Connections, *, timeout_s: float, credentials: Credentials | None
@@ -70,7 +70,7 @@ class FlowRunner:
         return Answer(ask, command)
 
     def _tell(self, tell: Tell) -> None:
-        """Send a one-way request; returns when the kernel has it, for nobody may wait again."""
+        """Send a one-way request; return when it is written to the socket."""
         self.tell_soon(tell)
         self.connections.wait_written(tell.address, what=tell.code.name, timeout_s=self.timeout_s)
 
@@ -132,7 +132,7 @@ class Task(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether there is a result, or an error. What was under way at a fork has failed."""
+        """Whether there is a result or an error. Flows in flight at a fork have failed."""
         return self._is_done or self._generation != self._runner.connections.generation
 
     def result(self) -> T:
@@ -144,7 +144,7 @@ class Task(Generic[T]):
         return self._result  # type: ignore[return-value]  # done without error: it is a T
 
     def cancel(self) -> None:
-        """Let go of a flow; whatever it waits for is ignored when it comes."""
+        """Cancel a flow; the response that it waits for is ignored."""
         if self._is_done:
             return
         self._fail(ConnectionLostError(self._ask.address if self._ask else "", "given up"))
@@ -168,7 +168,7 @@ class Task(Generic[T]):
             self._advance(None, None)
 
     def _advance(self, given: Answer | None, error: ClientError | None) -> None:
-        """Carry the flow on until it has to wait."""
+        """Resume the flow until it has to wait."""
         flow = self._flow
         while True:
             try:
@@ -177,7 +177,7 @@ class Task(Generic[T]):
                 self._result = end.value
                 self._is_done = True
                 return
-            except Exception as exc:  # noqa: BLE001 - raised by whoever asks for the result
+            except Exception as exc:  # noqa: BLE001 - raised by `result`
                 self._error = exc
                 self._is_done = True
                 return
@@ -198,7 +198,7 @@ class Task(Generic[T]):
                     return
             except ClientError as exc:
                 error = exc
-            except Exception as exc:  # noqa: BLE001 - raised by whoever asks for the result
+            except Exception as exc:  # noqa: BLE001 - raised by `result`
                 self._fail(exc)
                 return
 

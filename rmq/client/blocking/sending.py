@@ -1,9 +1,8 @@
 """Many sends under way at once, without a loop.
 
-A send goes straight to its connection and its answer comes back by a call. An attempt that fails
-goes on at another broker or waits for a master, by the rules of
-`rmq.client.core.producing.delivery`: what `send` would retry is retried here. Outcomes are handed
-out in the order of the messages.
+A send goes straight to its connection and its answer comes back by a call. What follows if that is
+not possible or fails is decided by `rmq.client.core.producing.delivery`, whose steps are carried
+out here. Outcomes are handed out in the order of the messages.
 """
 
 from __future__ import annotations
@@ -11,26 +10,20 @@ from __future__ import annotations
 import secrets
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Final, final
 
 from rmq.client.blocking.connections import FORKED
 from rmq.client.core.producing.delivery import (
-    REFRESH_INTERVAL_S,
-    TOPICS_MAX,
+    AwaitMaster,
     Delivery,
-    Then,
-    no_master,
-    not_ok,
-    note_failure,
+    Done,
+    FindRoute,
+    SendPolicy,
+    Transmit,
     nothing_writable,
 )
-from rmq.client.core.producing.master_waits import (
-    NamedMasters,
-    NoMasterError,
-    TopicPauses,
-)
 from rmq.client.core.producing.outbound import prepare, read_send_answer, send_request
-from rmq.client.core.producing.selection import BrokerFaults, QueueRing
+from rmq.client.core.producing.targets import QueueTarget, TargetTable
 from rmq.errors import (
     ClientClosedError,
     ClientError,
@@ -48,6 +41,7 @@ if TYPE_CHECKING:
     from rmq.client.core.messages import Message, SendResult
     from rmq.client.core.producing.config import ProducerConfig
     from rmq.client.core.producing.outbound import OutboundMessage
+    from rmq.client.core.producing.targets import TopicTargets
     from rmq.client.core.producing.unique_keys import UniqueKeys
     from rmq.client.core.routes import TopicRoute
     from rmq.model.queues import MessageQueue
@@ -55,50 +49,18 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 256
 FLUSH_MESSAGES: Final = 32
-"""This many messages leave in one write while more are at hand: the broker begins early."""
+"""Messages are written in groups of this size, so that the broker starts before the last."""
 SLOW_SOURCE_S: Final = 0.001
-"""A source that takes longer for a message is not waited for while others are unsent."""
+"""If the next message takes longer to come, those before it are written first."""
 
 _monotonic = time.monotonic
 
 
-class Target(NamedTuple):
-    """One queue, and where its master is."""
-
-    queue: MessageQueue
-    broker_name: str
-    address: str | None
-
-
 class _End:
-    """What comes after the last message."""
+    """Marks the end of the messages."""
 
 
 _END: Final = _End()
-
-
-@final
-class Topic:
-    """The targets of a topic."""
-
-    __slots__ = ("_by_queue", "has_one_broker", "ring", "route", "targets", "told")
-
-    def __init__(self, route: TopicRoute, ring: QueueRing, told: TopicRoute | None = None) -> None:
-        """`told` is what nameservers said, if `route` has a master that a broker has named."""
-        self.route = route
-        self.told = route if told is None else told
-        self.ring = ring
-        self.targets = tuple(
-            Target(queue, queue.broker_name, route.master_of(queue.broker_name))
-            for queue in route.writable
-        )
-        self.has_one_broker = len({target.broker_name for target in self.targets}) < 2
-        self._by_queue = {target.queue: target for target in self.targets}
-
-    def target_to(self, queue: MessageQueue) -> Target:
-        """Return the target of a queue of the caller's choice, whether it is writable or not."""
-        name = queue.broker_name
-        return self._by_queue.get(queue) or Target(queue, name, self.route.master_of(name))
 
 
 @final
@@ -130,14 +92,14 @@ class Send:
         self.body_bytes = body_bytes
         self.outbound = outbound
         self.queue = queue
-        """The only one it may go to, if the caller has chosen one."""
-        self.target: Target | None = None
-        """Where it was sent last."""
-        self.delivery: Delivery | None = None
-        """What failed so far."""
+        """The queue that the caller has chosen, None for any."""
+        self.target: QueueTarget | None = None
+        """The target of the last attempt."""
+        self.delivery: Delivery[QueueTarget] | None = None
+        """Decides what is next; None as long as the first attempt is under way."""
         self.tried_at = 0.0
         self.outcome: SendResult | RmqError | None = None
-        """None as long as it is under way."""
+        """Result or error; None while the send is in flight."""
 
     def __call__(self, answer: Command | ClientError) -> None:
         target, outbound = self.target, self.outbound
@@ -146,7 +108,7 @@ class Send:
         if not isinstance(answer, ClientError):
             try:
                 result = read_send_answer(
-                    answer, address=target.address or "", queue=target.queue, outbound=outbound
+                    answer, address=target.address, queue=target.queue, outbound=outbound
                 )
             except ClientError as exc:
                 answer = exc
@@ -166,18 +128,19 @@ class Sending:
         self._client = client
         self._config = config
         self._unique_keys = unique_keys
-        self._asked = ";".join(client.nameservers.addresses)
         self._signs = client.config.credentials is not None
-        self._faults = BrokerFaults()
-        self._topics: dict[str, Topic] = {}
-        self._lookups: dict[str, tuple[Task[TopicRoute], list[Send]]] = {}
-        """Routes that are being asked for again, and who waits for them."""
-        self._refreshed_at: dict[str, float] = {}
+        self._table = TargetTable(client.routes, lambda: secrets.randbelow(1 << 16))
+        self._policy: SendPolicy[QueueTarget] = SendPolicy(
+            config,
+            routes=client.routes,
+            nameservers=client.nameservers.addresses,
+            targets_of=self._targets_of,
+            on_stale=self._begin_refresh,
+        )
+        self._refreshes: dict[str, tuple[Task[TopicRoute], list[Send]]] = {}
+        """Routes that are being asked for again, and the sends that wait for them."""
         self._waits: dict[str, tuple[Task[TopicRoute], list[Send]]] = {}
-        """Topics that have no master now, and who waits until their route was asked for again."""
-        self._named: dict[str, NamedMasters] = {}
-        """The masters of these topics that brokers have named."""
-        self._pauses = TopicPauses(TOPICS_MAX)
+        """Topics that have no master now, and the sends that wait for one."""
 
     # --- a stream of messages ----------------------------------------------------------------
 
@@ -225,14 +188,14 @@ class Sending:
                 _check_same_process(connections, generation)
 
     def wait(self, send: Send) -> None:
-        """Wait until a send is settled."""
+        """Wait until a send has its outcome."""
         connections = self._client.connections
         while send.outcome is None:
             connections.step()
             self._tend()
 
     def step(self, until: float | None = None) -> None:
-        """Carry on what was begun until something happens, `until` at the longest."""
+        """Wait for the next event, `until` at the longest, and let sends in flight proceed."""
         self._client.connections.step(until)
         self._client.tick()
         self._tend()
@@ -259,42 +222,53 @@ class Sending:
         return send
 
     def begin_ready(self, outbound: OutboundMessage, queue: MessageQueue | None = None) -> Send:
-        """Begin to send what is prepared already; to a `queue` there is one attempt."""
+        """Begin to send an encoded message; to a `queue` there is one attempt."""
         deadline = self._client.connections.now + self._config.send_timeout_s
         send = Send(self, deadline, len(outbound.body), outbound, queue)
         self._start(send, outbound.topic, time.time_ns() // 1_000_000)
         return send
 
-    def _start(self, send: Send, topic_name: str, now_ms: int) -> None:
-        try:
-            topic = self._topic(topic_name) or self._look_up(topic_name)
-        except NoMasterError as exc:
-            self._delivery_of(send).found_nobody(exc)
-            self._wait(send)
-            return
-        except RmqError as exc:
-            send.outcome = exc
-            return
-        self._attempt(send, topic, now_ms)
-
     # --- attempts ----------------------------------------------------------------------------
 
-    def _attempt(self, send: Send, topic: Topic, now_ms: int) -> None:
+    def _start(self, send: Send, topic_name: str, now_ms: int) -> None:
+        """Make the first attempt, without a `Delivery` if nothing is missing."""
+        targets = self._targets_of(topic_name)
+        if targets is not None:
+            target = self._policy.choose(targets, send.queue, None, _monotonic())
+            if target.address:
+                self._transmit(send, target, now_ms)
+                return
+            self._delivery_of(send).has_no_master(target, _monotonic(), self._left_s(send))
+        self._advance(send)
+
+    def _advance(self, send: Send) -> None:
+        """Carry out the next steps of a send, until one of them takes time."""
+        delivery = self._delivery_of(send)
+        while True:
+            step = delivery.next(_monotonic(), self._left_s(send))
+            if not isinstance(step, FindRoute):
+                break
+            # Only while a send begins: nothing else is under way here, so this may wait.
+            try:
+                self._look_up(delivery.topic)
+            except RmqError as exc:
+                delivery.no_route(exc)
+        if isinstance(step, Transmit):
+            self._transmit(send, step.target, time.time_ns() // 1_000_000)
+        elif isinstance(step, Done):
+            send.outcome = step.outcome
+        elif isinstance(step, AwaitMaster):
+            self._await_master(delivery.topic, step.pause_s).append(send)
+        else:
+            self._await_route(delivery.topic).append(send)
+
+    def _transmit(self, send: Send, target: QueueTarget, now_ms: int) -> None:
         config = self._config
-        delivery, outbound = send.delivery, send.outbound
+        outbound = send.outbound
         assert outbound is not None
         connections = self._client.connections
         send.tried_at = now = connections.now
-        if send.queue is not None:
-            target = topic.target_to(send.queue)
-        elif config.avoids_slow_brokers:
-            target = topic.ring.next_available(topic.targets, self._faults, _monotonic())
-        else:
-            target = topic.ring.next(topic.targets, delivery and delivery.last_broker)
         send.target = target
-        if target.address is None:
-            self.failed(send, target, no_master(self._asked, target.queue))
-            return
         header = send_request(
             outbound,
             group=config.group,
@@ -318,146 +292,94 @@ class Sending:
         except LocalProtocolError as exc:
             send.outcome = IllegalMessageError(str(exc))
 
-    def answered(self, send: Send, target: Target, result: SendResult) -> None:
-        """A message is stored."""
-        config = self._config
-        if config.avoids_slow_brokers:
-            took_s = self._client.connections.now - send.tried_at
-            self._faults.note(target.broker_name, took_s, _monotonic())
-        if (
-            config.retries_when_not_ok
-            and not result.is_ok
-            and self._delivery_of(send).stored_badly(result, not_ok(result, target.address or ""))
-            and self._has_time(send)
+    def answered(self, send: Send, target: QueueTarget, result: SendResult) -> None:
+        """The message of a send is stored."""
+        policy = self._policy
+        if policy.accepts_every_answer or policy.accepts(
+            target.broker_name, result, took_s=self._took_s(send), now=_monotonic()
         ):
-            self._again(send)
-        else:
             send.outcome = result
+        else:
+            self._delivery_of(send).not_ok(target, result)
+            self._advance(send)
 
-    def failed(self, send: Send, target: Target, error: ClientError) -> None:
+    def failed(self, send: Send, target: QueueTarget, error: ClientError) -> None:
         """An attempt has failed."""
-        broker_name = target.broker_name
-        if self._config.avoids_slow_brokers:
-            took_s = self._client.connections.now - send.tried_at
-            note_failure(self._faults, broker_name, error, took_s=took_s, now=_monotonic())
-        delivery = self._delivery_of(send)
-        name = delivery.topic
-        topic = self._topics.get(name)
-        then, asks_route = delivery.after_failure(
-            broker_name,
+        self._delivery_of(send).failed(
+            target,
             error,
-            self._client.routes.get(name),
-            has_time=self._has_time(send),
-            has_other=topic is not None and not topic.has_one_broker,
+            took_s=self._took_s(send),
+            now=_monotonic(),
+            left_s=self._left_s(send),
         )
-        is_asked = asks_route and self._refresh(name)
-        if then is Then.GIVE_UP:
-            send.outcome = delivery.outcome()
-        elif then is Then.WAIT:
-            self._wait(send)
-            self._named[name].note(broker_name, error)
-        elif then is Then.WAIT_ROUTE and is_asked:
-            self._lookups[name][1].append(send)
-        else:
-            self._again(send)
+        self._advance(send)
 
-    def _again(self, send: Send) -> None:
-        assert send.outbound is not None
-        name = send.outbound.topic
-        topic = self._topic(name)
-        if not self._has_time(send):
-            send.outcome = self._delivery_of(send).outcome()
-        elif topic is not None:
-            self._attempt(send, topic, time.time_ns() // 1_000_000)
-        elif (route := self._client.routes.get(name)) is not None and route.awaits_master:
-            self._wait(send)
-        else:
-            send.outcome = self._delivery_of(send).outcome()
+    def _took_s(self, send: Send) -> float:
+        return self._client.connections.now - send.tried_at
 
-    def _has_time(self, send: Send) -> bool:
-        return self._client.connections.now < send.deadline
+    def _left_s(self, send: Send) -> float:
+        return send.deadline - self._client.connections.now
 
-    def _delivery_of(self, send: Send) -> Delivery:
+    def _delivery_of(self, send: Send) -> Delivery[QueueTarget]:
         if send.delivery is None:
             assert send.outbound is not None
-            send.delivery = Delivery.begun(self._config, send.outbound.topic, send.queue)
+            send.delivery = Delivery(
+                self._policy, send.outbound.topic, send.queue, self._config.send_timeout_s
+            )
         return send.delivery
 
     # --- routes ------------------------------------------------------------------------------
 
-    def _topic(self, name: str) -> Topic | None:
-        """Return the targets of a topic as its route is now; None if that is to be asked for."""
-        route = self._client.keeping.known_to_send(name, self._config.default_queues)
-        known = self._topics.get(name)
-        if known is not None and known.told is route:
-            return known
-        if route is None or not route.writable:
-            return None
-        if known is None and len(self._topics) >= TOPICS_MAX:
-            forgotten = next(iter(self._topics))
-            del self._topics[forgotten]
-            self._refreshed_at.pop(forgotten, None)
-        ring = QueueRing(secrets.randbelow(1 << 16)) if known is None else known.ring
-        self._topics.pop(name, None)
-        topic = self._topics[name] = Topic(route, ring)
-        return topic
+    def _targets_of(self, name: str) -> TopicTargets[QueueTarget] | None:
+        """Return the targets of a topic by the route that is known; it is refreshed when old."""
+        return self._table.by_route(
+            self._client.keeping.known_to_send(name, self._config.default_queues)
+        )
 
-    def _look_up(self, name: str) -> Topic:
-        self._client.route_to_send(name, self._config.default_queues)
-        topic = self._topic(name)
-        if topic is None:
-            raise nothing_writable(self._asked, name, self._client.routes.get(name))
-        return topic
+    def _look_up(self, name: str) -> None:
+        """Ask for a route and wait for it; raise `RmqError` if it leads nowhere."""
+        route = self._client.route_to_send(name, self._config.default_queues)
+        if not route.writable:
+            raise nothing_writable(self._policy.asked, name, route)
 
-    def _refresh(self, name: str) -> bool:
-        """Have a route asked for again; tell whether that is under way."""
-        if name in self._lookups:
-            return True
-        now = _monotonic()
-        if now - self._refreshed_at.get(name, -REFRESH_INTERVAL_S) < REFRESH_INTERVAL_S:
-            return False
-        self._refreshed_at[name] = now
-        self._lookups[name] = (self._client.keeping.refresh_soon(name), [])
-        return True
+    def _begin_refresh(self, name: str) -> None:
+        """Begin to ask for a route again."""
+        if name not in self._refreshes:
+            self._policy.refreshing.add(name)
+            self._refreshes[name] = (self._client.keeping.refresh_soon(name), [])
 
-    def _wait(self, send: Send) -> None:
-        """Let a send wait until its topic has a master, or may have one again."""
-        assert send.outbound is not None
-        name = send.outbound.topic
+    def _await_route(self, name: str) -> list[Send]:
+        """Return the sends that wait for a route, which is being asked for again."""
+        self._begin_refresh(name)
+        return self._refreshes[name][1]
+
+    def _await_master(self, name: str, pause_s: float) -> list[Send]:
+        """Return the sends that wait for a master; after a pause the route is asked for."""
         if name not in self._waits:
-            left_s = max(0.0, send.deadline - self._client.connections.now)
-            pause_s = min(self._pauses.next_s(name, _monotonic()), left_s)
             self._waits[name] = (self._client.keeping.refresh_soon(name, pause_s), [])
-            self._named[name] = NamedMasters()
-        self._waits[name][1].append(send)
+        return self._waits[name][1]
 
     def _tend(self) -> None:
-        """Let those go on whose route has come, or will not come."""
-        if not self._lookups and not self._waits:
+        """Resume sends whose route request has finished or failed."""
+        if not self._refreshes and not self._waits:
             return
-        for lines in (self._lookups, self._waits):
-            for name, (task, waiting) in list(lines.items()):
+        for under_way in (self._refreshes, self._waits):
+            for name, (task, waiting) in list(under_way.items()):
                 if task.is_done:
-                    del lines[name]
+                    del under_way[name]
                     self._client.tick()
-                    if lines is self._waits:
-                        self._try_named(name)
+                    if under_way is self._waits:
+                        self._end_wait(name)
+                    else:
+                        self._policy.refreshing.discard(name)
                     for send in waiting:
-                        self._again(send)
+                        self._advance(send)
 
-    def _try_named(self, name: str) -> None:
-        """Send by the route that nameservers told, or with masters that were named since."""
-        named, told = self._named.pop(name), self._client.routes.get(name)
-        known = self._topics.get(name)
-        if told is None or known is None:
-            return
-        route = named.applied_to(told)
-        if known.route is route:
-            return
-        if route.writable:
-            self._topics[name] = Topic(route, known.ring, told)
-        else:
-            del self._topics[name]
+    def _end_wait(self, name: str) -> None:
+        """Send by the route that nameservers told, with masters that brokers have named."""
+        route = self._policy.waits.end(name, self._client.routes.get(name))
+        if route is not None:
+            self._table.use(route)
 
 
 def _check_same_process(connections: Connections, generation: int) -> None:

@@ -1,9 +1,8 @@
 """A TCP connection, with TLS where it is wanted, that never blocks.
 
-`advance` carries the connection as far as it comes without waiting: from one address of the host
-to the next, then through the handshake. `events` says what to wait for (`select.poll`). Whoever
-owns the stream waits; nothing here does, but for the resolver: a host given by name is looked up
-with `getaddrinfo`, which has timeouts of its own.
+`advance` connects without waiting: it tries one address of the host after the other, then does the
+TLS handshake. `events` returns what to wait for (`select.poll`); the owner of the stream waits.
+Only the resolver blocks: a host name is resolved with `getaddrinfo`, which has timeouts of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     Buffer = bytes | memoryview
 
 RECEIVE_BYTES: Final = 256 * 1024
-"""The most that one read brings: a whole answer to a pull."""
+"""Size of one read: large enough for a whole response to a pull."""
 
 _GATHER_BUFFERS_MAX: Final = 512
 _JOIN_BELOW_BYTES: Final = 128 * 1024
@@ -50,7 +49,7 @@ class Stream:
     )
 
     def __init__(self, address: str, context: ssl.SSLContext | None) -> None:
-        """Begin to connect to `host:port`; raise OSError if that cannot even begin."""
+        """Start to connect to `host:port`; raise OSError if the address is unusable."""
         self.is_ready = False
         """Whether bytes can be sent and received."""
         host, port = parse_address(address)
@@ -85,7 +84,7 @@ class Stream:
     # --- connecting --------------------------------------------------------------------------
 
     def advance(self) -> bool:
-        """Go on connecting; tell whether the stream is ready."""
+        """Continue to connect; return whether the stream is ready."""
         if self._tls is not None:
             return self._shake_hands(self._tls)
         sock = self._socket
@@ -244,5 +243,5 @@ class Stream:
 
 
 def describe(error: OSError) -> str:
-    """Return what went wrong, for people."""
+    """Return an error of the operating system as text."""
     return error.strerror or str(error) or type(error).__name__

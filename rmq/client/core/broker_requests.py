@@ -53,7 +53,7 @@ class Reply(NamedTuple):
 
 
 Handler: TypeAlias = "Callable[[str, Any, bytes | None], Reply | None]"
-"""Takes the broker's address, the header and the body; None: there is nothing to say. Raises
+"""Takes the broker's address, the header and the body; returns None for no response. Raises
 `RefusedError`."""
 
 
@@ -87,7 +87,7 @@ class BrokerRequests:
         }
 
     def answer(self, peer: str, command: Command) -> Reply | None:
-        """Serve a request in a client that has no loop; None if there is nothing to say."""
+        """Serve a request in a client that has no loop; None for no response."""
         try:
             return self._answer(peer, command)
         except RefusedError as exc:

@@ -40,7 +40,7 @@ class Ask(NamedTuple):
     header: Header | None = None
     body: bytes | None = None
     timeout_s: float | None = None
-    """None: what the client is configured with."""
+    """None: the timeout that the client is configured with."""
     extra: Mapping[str, str] | None = None
     """Header fields that no class declares."""
 
@@ -86,7 +86,7 @@ class Answer(NamedTuple):
             raise BadAnswerError(self.ask.address, self.ask.code.name, str(exc)) from exc
 
     def failure(self) -> ResponseError:
-        """Return what the code says as an error."""
+        """Return the error for the response code."""
         ask, command = self.ask, self.command
         return ResponseError(ask.address, ask.code.name, command.code, command.remark)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FIRST_BEAT_S: Final = 1.0
 """The first heartbeat is sent this long after the start, as stock clients do."""
 LEAVE_S: Final = 3.0
-"""How long saying good-bye may take."""
+"""Timeout of unregistering at brokers."""
 
 
 class Member(Protocol):
@@ -38,10 +38,10 @@ class Member(Protocol):
         """Return the topics whose routes are kept fresh."""
 
     def presence(self) -> ProducerData | ConsumerData | None:
-        """Return what a heartbeat says of it; None: nothing, not yet or not any longer."""
+        """Return its entry in heartbeats; None if it is not to be announced now."""
 
     def route_changed(self, route: TopicRoute) -> None:
-        """A topic it cares for is somewhere else now, or there for the first time."""
+        """Take the new route of one of its topics."""
 
 
 @runtime_checkable
@@ -51,7 +51,7 @@ class TransactionMember(Protocol):
     def check_transaction(
         self, address: str, header: CheckTransactionStateRequest, half: StoredRecord
     ) -> None:
-        """A broker wants to know what became of a transaction. Must not block."""
+        """Take a broker's question about the state of a transaction. Must not block."""
 
 
 @runtime_checkable
@@ -59,10 +59,10 @@ class ReadingMember(Protocol):
     """A consumer whose place operators may ask for and move (220, 221, 307)."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator moved the group (220)."""
+        """Apply a reset of the group's offsets by an operator (220)."""
 
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        """Return how far it has come (221)."""
+        """Return the consumed offsets of a topic (221)."""
 
     def running_info(self) -> ConsumerRunningInfo:
         """Return the running info (307)."""
@@ -85,7 +85,7 @@ class ConsumerMember(ReadingMember, Protocol):
 
 
 class Heartbeat(NamedTuple):
-    """What is said of all members of a client, and to whom."""
+    """One heartbeat: the members of a client, and the brokers that it goes to."""
 
     body: bytes
     brokers: Sequence[Address]

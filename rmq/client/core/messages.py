@@ -171,7 +171,7 @@ class TransactionState(enum.Enum):
     COMMIT = TRANSACTION_COMMIT
     """Consumers get the message."""
     ROLLBACK = TRANSACTION_ROLLBACK
-    """Nobody gets it."""
+    """The message is dropped."""
     UNKNOWN = TRANSACTION_NONE
     """Not decided yet: the broker asks again later."""
 

@@ -45,7 +45,7 @@ def parse_nameservers(text: str | Iterable[str]) -> tuple[str, ...]:
 
 @final
 class Nameservers:
-    """The nameservers of a cluster. Whoever answered last is asked first."""
+    """The nameservers of a cluster. The one that answered last is asked first."""
 
     def __init__(self, addresses: Iterable[str], *, first: int = 0) -> None:
         """`first` spreads clients over nameservers: it says which one is asked first."""
@@ -61,7 +61,7 @@ class Nameservers:
     def ask(
         self, code: RequestCode, header: Header | None = None, *, timeout_s: float | None = None
     ) -> Flow[Answer]:
-        """Ask one that answers, whatever it says; raise `NoNameserverError`."""
+        """Ask nameservers until one answers, with any code; raise `NoNameserverError`."""
         count = len(self._addresses)
         failures: dict[str, str] = {}
         for number in range(self._current, self._current + count):
@@ -77,7 +77,7 @@ class Nameservers:
         raise NoNameserverError(code.name, failures)
 
     def route(self, topic: str) -> Flow[TopicRoute]:
-        """Return the route of a topic; raise `NoRouteError` if nobody serves it."""
+        """Return the route of a topic; raise `NoRouteError` if no broker has it."""
         answer = yield from self.ask(
             RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic)
         )

@@ -119,7 +119,7 @@ class ReceivedMessage(msgspec.Struct, eq=False, gc=False):
     stored_bytes: int
     """The size of the whole record."""
     reconsume_times: int
-    """How often it was consumed in vain. Orderly consumers count on in memory."""
+    """How often it was delivered and failed. Orderly consumers count further in memory."""
     raw_body: bytes
     """The body as it is stored, compressed or not."""
     properties_bytes: bytes

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 QUEUES_MAX: Final = 65_536
-"""Of a topic on one broker. A nameserver that tells of more is not believed."""
+"""Queues of a topic on one broker; further ones in a route are ignored."""
 
 
 class Address(NamedTuple):
@@ -174,7 +174,7 @@ class RouteTable:
         return self._routes.get(topic)
 
     def put(self, route: TopicRoute) -> bool:
-        """Take a route in; tell whether it is another than before."""
+        """Store a route; return whether it has changed."""
         before = self._routes.get(route.topic)
         has_changed = before != route
         if has_changed:
@@ -231,7 +231,7 @@ class MissingTopics:
     def __init__(self, pause_s_max: float) -> None:
         self._pause_s_max = pause_s_max
         self._next: dict[str, tuple[float, float]] = {}
-        """When, and how long to wait after that."""
+        """By topic: time of the next lookup, and the pause after it."""
 
     def due(self, missing: Collection[str], now: float) -> list[str]:
         """Return those of the missing topics that it is time to look for."""
@@ -297,7 +297,7 @@ def note_reader(brokers: Sequence[Address], reader: Address, reads: SlaveReads) 
 
 
 def broker_of(routes: RouteTable, queue: MessageQueue, broker_id: int = MASTER_ID) -> Address:
-    """Return the broker of this number that has a queue, or the next best one.
+    """Return the broker with this id that has a queue, or another of its name.
 
     That is the slave numbered one higher, then any, the master first. Raises `NoRouteError` if the
     name is not known at all.

@@ -47,7 +47,7 @@ def signed(
     extra: Mapping[str, str] | None,
     body: bytes | None,
 ) -> dict[str, str]:
-    """Return `extra` with what proves who sends the request."""
+    """Return `extra` with the access key and the signature of the request."""
     fields = dict(extra or {})
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.security_token is not None:

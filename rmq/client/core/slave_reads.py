@@ -1,7 +1,7 @@
-"""Which names are read from slaves because no master of theirs can be reached.
+"""Which broker names are read from slaves because their master cannot be reached.
 
-A slave has the messages, queues and offsets of its master, maybe not the very last ones. So what
-only reads is asked of it rather than of nobody. That it was is logged once per outage.
+A slave has the messages, queues and offsets of its master, except perhaps the newest. So reads go
+to it if there is no master, which is logged once per outage.
 """
 
 from __future__ import annotations

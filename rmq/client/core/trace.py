@@ -97,7 +97,7 @@ class TransactionEnded(msgspec.Struct, frozen=True):
 
 
 class Tracer(Protocol):
-    """Takes notes of messages."""
+    """Records events of messages."""
 
     def sent(self, event: Sent) -> None:
         """A message was sent, or could not be."""

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @final
 class AdminClient(AdminCalls):
-    """Asks and changes what operators care for. Use `open_admin` to get one."""
+    """Runs admin calls against nameservers and brokers. Use `open_admin` to get one."""
 
     def __init__(self, client: Client) -> None:
         """`client` may be shared with producers and consumers."""

@@ -95,7 +95,7 @@ class AssignedQueue:
         return f"<AssignedQueue {self.queue} {state}, {self.process.count} messages>"
 
     def lock(self, now: float) -> None:
-        """The broker has confirmed that the queue is this consumer's alone."""
+        """Note that the broker has confirmed the lock of the queue."""
         self.locked_at = now
         self.process.lock(now)
 
@@ -133,7 +133,7 @@ logger = logging.getLogger(__name__)
 RESET_WAIT_S: Final = 10.0
 """How long calls of a queue that an operator moves may take before it goes on without them."""
 MOVED_CHECK_S: Final = 0.2
-"""How often it is looked whether all messages before a gap are finished."""
+"""How often to check whether all messages before a gap are finished."""
 PERSIST_S_MAX: Final = 5.0
 """How long storing the offsets of queues that are given up may take."""
 
@@ -344,7 +344,7 @@ class Assignment:
             await self.pool.wait_queue_idle(assigned.turn)
         if self._config.is_orderly:
             await self.pool.wait_queue_idle(assigned.turn)
-        self._begin_anew(assigned, offset)
+        self._restart(assigned, offset)
 
     def move(self, assigned: AssignedQueue, offset: int) -> None:
         """The queue has no message where the next one was expected: go on at `offset`.
@@ -362,11 +362,11 @@ class Assignment:
             if not process.is_dropped and not assigned.is_leaving:
                 self._keeper.table.reset(assigned.queue, offset)
                 await self._keeper.persist((assigned.queue,))
-                self._begin_anew(assigned, offset)
+                self._restart(assigned, offset)
 
         self._start_soon(move)
 
-    def _begin_anew(
+    def _restart(
         self, assigned: AssignedQueue, offset: int, locked_at: float | None = None
     ) -> None:
         """Forget what was pulled of a queue and go on at `offset`, if it is still held."""
@@ -396,9 +396,9 @@ class Assignment:
                 try:
                     offset = await self._offset_after_lock(queue)
                 except ClientError as exc:
-                    logger.warning("where to go on in %s is not known: %s", queue, exc)
+                    logger.warning("cannot get the offset of %s: %s", queue, exc)
                 else:
-                    self._begin_anew(assigned, offset, locked_at)
+                    self._restart(assigned, offset, locked_at)
                     return
             await trio.sleep(RELOCK_S)
 

@@ -65,7 +65,7 @@ MISSING_S: Final = 1.0
 
 @final
 class Client:
-    """Use `open_client`, or `open_producer` and the like, to get a running one."""
+    """Connections, routes and heartbeats of one process. Use `open_client` to get one."""
 
     def __init__(self, config: ClientConfig, *, is_stream: bool = False) -> None:
         self.config = config
@@ -245,7 +245,7 @@ class Client:
         self._members.append(member)
 
     async def leave(self, member: Member) -> None:
-        """Let go of a member, and tell brokers that it is gone."""
+        """Remove a member, and unregister it at brokers."""
         if member not in self._members:
             return
         header = farewell(self.client_id, member)
@@ -286,7 +286,7 @@ class Client:
         self._beat_wanted.set()
 
     async def beat(self) -> None:
-        """Tell all brokers of all members, now; return when those that answer have."""
+        """Send heartbeats to all brokers now; return when each has answered or failed."""
         async with self._beating:
             said = heartbeat(self.client_id, self._members, self.routes.brokers())
             if said is None:

@@ -36,7 +36,7 @@ class InflightLimit:
         self._bytes = 0
         self._waiting = trio.lowlevel.ParkingLot()
         self._is_waited_for = False
-        """Whether anybody may wait: asking the parking lot costs more."""
+        """Whether a task may be waiting; cheaper to check than the parking lot."""
 
     @property
     def count(self) -> int:
@@ -50,12 +50,12 @@ class InflightLimit:
         )
 
     def take(self, size: int) -> None:
-        """One more is under way, whether there was room for it or not."""
+        """Count one more thing in flight, whether there is room or not."""
         self._count += 1
         self._bytes += size
 
     def give_back(self, size: int) -> None:
-        """Release what one took."""
+        """Release the room of one thing that has ended."""
         self._count -= 1
         self._bytes -= size
         # Waking a task for a single place costs more than what it does; a quarter is worth it.
@@ -66,7 +66,7 @@ class InflightLimit:
             self.wake_all()
 
     async def wait(self) -> None:
-        """Wait until some room was made, for others as well as for us."""
+        """Wait until some room was released; other waiting tasks may take it first."""
         self._is_waited_for = True
         await self._waiting.park()
 

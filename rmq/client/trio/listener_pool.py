@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TURN_S: Final = 0.002
-"""A task that was busy for so long lets others have their turn, whatever its listener does."""
+"""A task that ran this long without a pause yields to other tasks."""
 TIMEOUT_CHECKS: Final = 20
-"""A listener that hangs is noticed after its time and one in so many parts of it."""
+"""Timeouts are checked this many times per `timeout_s`."""
 
 TIMED_OUT: Final = Outcome(is_success=False, delay_level=FIRST_LEVEL)
 
@@ -51,7 +51,7 @@ class ConsumeService(Protocol):
         """Return what the listener is given next of a queue; nothing if it may not have more."""
 
     def succeeded(self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """The listener is done with them."""
+        """The listener has finished these messages."""
 
     async def failed(
         self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
@@ -102,7 +102,7 @@ class ListenerPool:
         self._wake()
 
     def offer(self, turn: QueueTurn[AssignedQueue]) -> None:
-        """A queue has messages."""
+        """Give a queue with messages its turn."""
         self._turns.offer(turn)
         if not self._is_waking:
             self._wake()
@@ -171,7 +171,7 @@ class ListenerPool:
                 await self._serve(worker)
             # Here only if the scope was cancelled: the call took too long.
             turn, messages = worker.turn, worker.messages
-            assert turn is not None, "a task was cancelled that called nobody"
+            assert turn is not None, "a task was cancelled that had no call in progress"
             outcome = worker.outcome
             if outcome is None:
                 worker.is_calling = False
@@ -185,7 +185,7 @@ class ListenerPool:
                 outcome = TIMED_OUT
                 self._note(worker, outcome, ConsumeCode.TIMED_OUT, trio.current_time())
             worker.is_overdue = False
-            await self._settle(worker, turn, messages, outcome)
+            await self._apply(worker, turn, messages, outcome)
 
     async def _serve(self, worker: _Worker) -> None:
         """Call the listener for one batch after the other. Returns only if the scope is cancelled
@@ -243,12 +243,12 @@ class ListenerPool:
                 worker.turn, worker.messages = None, ()
                 self._end(turn)
             else:
-                await self._settle(worker, turn, messages, outcome)
+                await self._apply(worker, turn, messages, outcome)
             if now - turn_began > TURN_S:
                 await trio.lowlevel.checkpoint()
                 turn_began = clock()
 
-    async def _settle(
+    async def _apply(
         self,
         worker: _Worker,
         turn: QueueTurn[AssignedQueue],
@@ -273,7 +273,7 @@ class ListenerPool:
     def _look_at(
         self, outcome: Outcome, code: ConsumeCode, messages: Sequence[ReceivedMessage]
     ) -> ConsumeCode:
-        """Say what is wrong with a result, if something is; return how traces call it."""
+        """Log a result that no listener may return; return the code for traces."""
         if outcome.nonsense is not None:
             logger.warning(
                 "group %s: the listener returned %s for %s, which means nothing and counts as"
@@ -332,12 +332,12 @@ class _Worker:
         self.is_overdue = False
         """Whether its scope was cancelled because the call takes too long."""
         self.outcome: Outcome | None = None
-        """What a call came to that ended while it was being cancelled."""
+        """Outcome of a call that ended while it was being cancelled."""
         self.request_id = ""
 
 
 def _shown(messages: Sequence[ReceivedMessage]) -> str:
-    """Return messages as logs name them."""
+    """Return messages as text for logs."""
     if len(messages) == 1:
         return f"message {messages[0]!r}"
     return f"{len(messages)} messages, the first of them {messages[0]!r}"

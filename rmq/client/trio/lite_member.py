@@ -1,7 +1,7 @@
 """A lite pull consumer among the members of its group: which queues are its own.
 
 It subscribes to topics, and every 20 s, or when brokers say that members came or went, works out
-its share of their queues. Or its application has assigned it queues, which it shares with nobody.
+its share of their queues. Or its application assigns queues, which are not shared.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class LiteMember:
             share, is_known = await self._share(topic)
         except ClientError as exc:
             logger.warning(
-                "group %s: who reads which queues of %s is not known, all stays as it is: %s",
+                "group %s: cannot share out the queues of %s, keeping the current ones: %s",
                 self.group,
                 topic,
                 exc,
@@ -153,7 +153,7 @@ class LiteMember:
         return is_known
 
     async def _share(self, topic: str) -> tuple[Collection[MessageQueue] | None, bool]:
-        """Return our share of a topic (None: nobody can say), and whether brokers know of us."""
+        """Return this member's queues of a topic (None if unknown), and whether brokers know it."""
         route = await self._client.route(topic)
         if self._config.is_broadcast:
             return route.readable, True
@@ -174,7 +174,7 @@ class LiteMember:
         try:
             listener(change)
         except Exception:
-            logger.exception("group %s: who listens to changed queues failed", self.group)
+            logger.exception("group %s: the queue listener raised", self.group)
 
     # --- as a member of the client -----------------------------------------------------------
 
@@ -214,13 +214,13 @@ class LiteMember:
                 self._reader.move(queue, offset)
 
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
-        return {q: offset for q, offset in self._reader.buffer.all_settled() if q.topic == topic}
+        return {q: offset for q, offset in self._reader.buffer.all_consumed() if q.topic == topic}
 
     def running_info(self) -> ConsumerRunningInfo:
         buffer = self._reader.buffer
         queues = {
             queue: ProcessQueueInfo(
-                commit_offset=buffer.settled(queue) or 0,
+                commit_offset=buffer.consumed(queue) or 0,
                 cached_msg_min_offset=buffer.position(queue) or 0,
                 cached_msg_count=buffer.buffered(queue),
             )

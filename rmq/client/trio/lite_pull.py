@@ -57,8 +57,7 @@ MESSAGES_PER_TURN: Final = 64
 class LitePullConsumer:
     """Use `open_lite_pull_consumer`, or `lite_pulling` with a client of your own, to get one.
 
-    It is for one task: whoever polls says by that that all messages handed out before are dealt
-    with.
+    For one task only: a poll marks all messages that were handed out before as consumed.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class LitePullConsumer:
         return f"<LitePullConsumer of group {self.group}: {state}>"
 
     def statistics(self) -> LitePullStatistics:
-        """Return how the consumer is, and what keeps queues from being read."""
+        """Return buffer sizes, and why queues cannot be read now."""
         return self._reader.statistics()
 
     # --- which queues ------------------------------------------------------------------------
@@ -104,7 +103,7 @@ class LitePullConsumer:
 
         The expression names tags (`a || b`), everything (`*`) or a condition (`Sql("a > 5")`);
         another one may be given later. `on_change` is told which queues came and went. Raises
-        `NoRouteError` if nobody has the topic, `ResponseError` if brokers cannot filter so.
+        `NoRouteError` if no broker has the topic, `ResponseError` if brokers cannot filter so.
         """
         self._check_open()
         await self._member.subscribe(topic, expression, on_change)
@@ -112,7 +111,7 @@ class LitePullConsumer:
 
     async def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer. What was polled counts as consumed."""
-        self._settle()
+        self._mark_consumed()
         await self._member.unsubscribe(topic)
 
     async def assign(
@@ -120,12 +119,12 @@ class LitePullConsumer:
         queues: Iterable[MessageQueue],
         expressions: Mapping[str, Expression] | None = None,
     ) -> None:
-        """Read these queues and no others, whoever else reads them.
+        """Read these queues and no others; other members may read them, too.
 
         `expressions` says which messages are wanted, by topic. Queues that were assigned before go
         on where they are. What was polled counts as consumed.
         """
-        self._settle()
+        self._mark_consumed()
         await self._member.assign(tuple(queues), expressions or {})
         self._check_open()
 
@@ -181,7 +180,7 @@ class LitePullConsumer:
         if count < 1:
             raise ConfigError("max_messages", f"{count} is below 1")
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._settle()
+        self._mark_consumed()
         messages = self._reader.take(count)
         if messages:
             # From here on nothing may be cancelled: the messages are on their way.
@@ -207,7 +206,7 @@ class LitePullConsumer:
     async def __anext__(self) -> ReceivedMessage:
         """Return the next message, however long it takes; the one before is consumed."""
         if self._burst < MESSAGES_PER_TURN and self._tracer is None:
-            self._settle()
+            self._mark_consumed()
             if (message := self._reader.take_one()) is not None:
                 self._burst += 1
                 return message
@@ -270,9 +269,9 @@ class LitePullConsumer:
         Returns when the brokers have it. Raises `BrokersFailedError` if one of them did not store
         it, `NotAssignedError` for a queue that is not this consumer's.
         """
-        self._settle()
+        self._mark_consumed()
         if offsets is None:
-            offsets = dict(self._buffer.all_settled())
+            offsets = dict(self._buffer.all_consumed())
         self._check_own(*offsets)
         for queue, offset in offsets.items():
             if offset < 0:
@@ -290,10 +289,10 @@ class LitePullConsumer:
             if queue not in self._buffer:
                 raise NotAssignedError(queue.topic, queue.broker_name, queue.queue_id)
 
-    def _settle(self) -> None:
-        """The application is done with what it was given."""
+    def _mark_consumed(self) -> None:
+        """Mark all messages that were handed out as consumed, and trace it."""
         self._check_open()
-        self._buffer.settle()
+        self._buffer.mark_consumed()
         if self._traced is not None:
             self._traced.end(self.group)
             self._traced = None
@@ -311,22 +310,22 @@ class LitePullConsumer:
             task_status.started()
 
     def _close(self, *, is_done: bool) -> None:
-        """Refuse further calls; `is_done`: what was polled was dealt with."""
+        """Refuse further calls; `is_done`: polled messages count as consumed."""
         if self._is_open:
             if is_done:
-                self._settle()
+                self._mark_consumed()
             self._is_open = False
             self._reader.close()
 
     async def _leave(self) -> None:
         with trio.move_on_after(LEAVE_S, shield=True):
             if self.config.commits_itself:
-                await self._reader.commit_settled()
+                await self._reader.commit_consumed()
         await self._client.leave(self._member)
 
 
 class _Traced(NamedTuple):
-    """Messages that the application is at work on."""
+    """Messages that were handed out and are not consumed yet, for traces."""
 
     tracer: Tracer
     request_id: str

@@ -42,7 +42,7 @@ class Change(NamedTuple):
 
 
 class LitePullStatistics(NamedTuple):
-    """How a consumer is."""
+    """State of a lite pull consumer."""
 
     queues: int
     buffered_messages: int
@@ -90,14 +90,14 @@ class LiteReader:
             nursery.start_soon(self._keep_committing)
 
     def close(self) -> None:
-        """Take no more queues, and wake who waits for messages."""
+        """Take no more queues, and wake the task that waits for messages."""
         self._nursery = None
         self.arrived()
 
     async def _keep_committing(self) -> None:
         while True:
             await trio.sleep(self._config.commit_interval_s)
-            await self.commit_settled()
+            await self.commit_consumed()
 
     # --- queues ------------------------------------------------------------------------------
 
@@ -111,8 +111,10 @@ class LiteReader:
         wanted = set(wanted)
         known = {q for q in self.buffer.queues if topic is None or q.topic == topic}
         removed, added = known - wanted, wanted - known
-        settled = {
-            queue: offset for queue in removed if (offset := self.buffer.settled(queue)) is not None
+        consumed = {
+            queue: offset
+            for queue in removed
+            if (offset := self.buffer.consumed(queue)) is not None
         }
         for queue in removed:
             self.buffer.drop(queue)
@@ -120,8 +122,8 @@ class LiteReader:
             self.buffer.add(queue)
         self._tasks.update(self._nursery)
         self._tasks.room()
-        if settled and self._config.commits_itself:
-            await self._tell(settled)
+        if consumed and self._config.commits_itself:
+            await self._tell(consumed)
         for queue in removed:
             if queue not in self.buffer:
                 self.offsets.table.forget(queue)
@@ -174,7 +176,7 @@ class LiteReader:
         await self._arrival.wait()
 
     def arrived(self) -> None:
-        """Wake who waits for messages."""
+        """Wake the task that waits for messages."""
         if self._arrival is not None:
             self._arrival.set()
             self._arrival = None
@@ -209,9 +211,9 @@ class LiteReader:
         known = self.offsets.table.get(queue)
         return await self.offsets.load(queue) if known is None else known
 
-    async def commit_settled(self) -> None:
-        """Tell brokers how far the application has come; what fails is logged."""
-        await self._tell(dict(self.buffer.all_settled()))
+    async def commit_consumed(self) -> None:
+        """Commit the consumed offsets of all queues; failures are logged."""
+        await self._tell(dict(self.buffer.all_consumed()))
 
     async def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Have brokers store offsets, and wait until they have; raise `BrokersFailedError`."""
@@ -251,7 +253,7 @@ class LiteReader:
             )
 
     async def _tell(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Keep offsets, be they less than before, without waiting for answers."""
+        """Commit offsets (also lower ones) without waiting for acknowledgement."""
         if offsets:
             for queue, offset in offsets.items():
                 self.offsets.table.reset(queue, offset)

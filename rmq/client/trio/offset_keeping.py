@@ -27,13 +27,13 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetKeeper(Protocol):
-    """Keeps offsets where they outlive the consumer."""
+    """Loads and stores the offsets of a push consumer."""
 
     @property
     def table(self) -> OffsetTable: ...
 
     async def load(self, queue: MessageQueue) -> int | None:
-        """Return where to go on in a queue; None: nobody was there. Raises `ClientError`."""
+        """Return the stored offset of a queue, None if there is none; raise `ClientError`."""
 
     async def persist(
         self, queues: Iterable[MessageQueue] | None = None, *, is_waited_for: bool = False
@@ -62,7 +62,7 @@ class RemoteOffsetKeeper:
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in self._store.offsets() if queues is None else queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
-        # A broker that does not answer holds up nobody's offsets but its own.
+        # A broker that does not answer delays the offsets of its own queues only.
         async with trio.open_nursery() as nursery:
             for told in by_broker.values():
                 nursery.start_soon(self._persist, told, is_waited_for)

@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     OnOutcome = Callable[[SendResult | RmqError], None]
 
 _EXPIRY_GRAIN_S: Final = 0.01
-"""Sends whose time is over while they wait in line are told so in groups."""
+"""Sends whose deadlines in a line are this close are completed together."""
 
 
 _NOTHING: Final = OutboundMessage("", "", "", b"")
 
 
 def _forget(outcome: SendResult | RmqError) -> None:
-    """Nobody waits any longer."""
+    """Ignore an outcome: the send was abandoned or is complete."""
 
 
 class Attempts(Protocol):
-    """Who decides what follows an attempt: the pipeline."""
+    """Takes the outcomes of attempts: the pipeline."""
 
     def answered(self, pending: Pending, path: Path, result: SendResult) -> None:
         """The message is stored."""
 
     def failed(self, pending: Pending, path: Path, error: ClientError) -> None:
-        """It is not, or nobody knows."""
+        """The attempt failed; the message may be stored or not."""
 
 
 @final
@@ -53,8 +53,8 @@ class Pending:
         "_attempts",
         "deadline",
         "delivery",
+        "is_complete",
         "is_sent",
-        "is_settled",
         "message",
         "on_outcome",
         "outbound",
@@ -87,12 +87,12 @@ class Pending:
         self.queue = queue
         self.message = message
         self.path: Path | None = None
-        """Where it was sent last, or is to be sent."""
-        self.delivery: Delivery | None = None
-        """The account of what failed; None as long as nothing did."""
+        """The path of the last attempt, or of the next one while it waits for a connection."""
+        self.delivery: Delivery[Path] | None = None
+        """Decides what is next; None as long as the first attempt is under way."""
         self.is_sent = False
-        """Whether it was handed to a connection, and no answer has come yet."""
-        self.is_settled = False
+        """Whether a request is in flight."""
+        self.is_complete = False
 
     @property
     def timeout_s(self) -> float:
@@ -121,14 +121,14 @@ class Pending:
         )
 
     def release(self) -> None:
-        """Let go of the message: the connection remembers its calls until their time is over."""
+        """Drop the message: the connection keeps its calls until their deadlines."""
         self.outbound = _NOTHING
         self.message = None
         self.on_outcome = _forget
 
     def __call__(self, outcome: Command | ClientError) -> None:
         """Take the outcome of an attempt."""
-        if self.is_settled:
+        if self.is_complete:
             return
         path = self.path
         assert path is not None
@@ -166,9 +166,9 @@ class Line:
     async def wait_for(
         self, what: Callable[[], Awaitable[object]], expire: Callable[[Pending], None]
     ) -> None:
-        """Wait for something; `expire` gets the sends that have no time for it.
+        """Wait for something; `expire` is called with sends whose deadline has passed.
 
-        If all of them are gone, it is waited for no longer.
+        Returns early if no send is left.
         """
         while True:
             with trio.CancelScope(deadline=self._deadline + _EXPIRY_GRAIN_S) as self._scope:
@@ -184,7 +184,7 @@ class Line:
                 return
 
     def take_all(self) -> list[Pending]:
-        """Return all that wait and were not settled meanwhile; the line is empty then."""
+        """Return all that wait and were not completed meanwhile; the line is empty then."""
         pendings, self._pendings = self._pendings, deque()
         self._deadline = float("inf")
-        return [pending for pending in pendings if not pending.is_settled]
+        return [pending for pending in pendings if not pending.is_complete]

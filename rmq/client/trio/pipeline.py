@@ -3,10 +3,10 @@
 While its route and its connection are there, a send goes from `start` straight to `Channel.submit`,
 and its answer comes back by a call. Whatever has to wait for a route or for a connection waits in
 line there, with one task for the whole line; when that is over, all in line go on in the order they
-came. An attempt that fails goes on at another broker, by the rules of
-`rmq.client.core.producing.delivery`; if there is no master to go to, it waits in line for one.
+came. What a send waits for, and what follows a failed attempt, is decided by
+`rmq.client.core.producing.delivery`, whose steps are carried out here.
 
-Every send is settled exactly once: with a result, with an error, or when the pipeline closes.
+Every send is completed exactly once: with a result, with an error, or when the pipeline closes.
 """
 
 from __future__ import annotations
@@ -18,26 +18,21 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.client.core.producing.delivery import (
-    REFRESH_INTERVAL_S,
-    TOPICS_MAX,
+    AwaitMaster,
+    AwaitRoute,
     Delivery,
-    Then,
+    Done,
+    SendPolicy,
+    Transmit,
     lookup_timed_out,
     no_master,
-    not_ok,
-    note_failure,
     nothing_writable,
 )
-from rmq.client.core.producing.master_waits import (
-    NamedMasters,
-    NoMasterError,
-    Pauses,
-    TopicPauses,
-)
+from rmq.client.core.producing.master_waits import NoMasterError, Pauses
 from rmq.client.core.producing.outbound import send_request
 from rmq.client.trio.inflight import InflightLimit
 from rmq.client.trio.pending import Line
-from rmq.client.trio.send_paths import PathTable
+from rmq.client.trio.send_paths import PathTable, links_of
 from rmq.errors import (
     ClientClosedError,
     ClientError,
@@ -52,7 +47,7 @@ from rmq.remoting.command import whole_header_decoder
 from rmq.remoting.headers import SendMessageResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from rmq.client.core.messages import SendResult
     from rmq.client.core.producing.config import ProducerConfig
@@ -69,13 +64,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SILENCE_S: Final = 1.0
-"""After so long without an answer a route is asked for: a broker that hangs may have been replaced.
-Those under way are left to it, for they may be stored; but whoever comes next is not.
+"""After this time without an answer the route is asked for: a broker that hangs may have been
+replaced. Sends in flight stay there, as they may be stored; new sends use the new route.
 """
 
 _SEND: Final = RequestCode.SEND_MESSAGE_V2
 _VARYING: Final = ("sys_flag", "born_timestamp", "flag", "properties")
-"""In what messages to one queue differ."""
+"""Header fields that differ between messages to one queue."""
 _read_answer = whole_header_decoder(SendMessageResponse)
 
 
@@ -89,25 +84,31 @@ class Pipeline:
         self.is_open = False
         """Whether sends may be started."""
         self._client = client
-        self._asked = ";".join(client.nameservers.addresses)
         self._wakings = client.remoting.wakings
         self._serialization = client.config.serialization
         self._is_plain = (
             self._serialization is Serialization.JSON
             and client.runner.extra(None, None, None) is None
         )
-        """Whether requests carry no more than their header, no signature say, written as JSON."""
+        """Whether requests have JSON headers without a signature or other extra fields."""
         self._tracer = tracer
         self._nursery: trio.Nursery | None = None
         # A broker that we are new to learns of our group before it has to ask for it.
         self._paths = PathTable(on_new_broker=client.beat_soon)
+        self._policy: SendPolicy[Path] = SendPolicy(
+            config,
+            routes=client.routes,
+            nameservers=client.nameservers.addresses,
+            targets_of=self._paths.get,
+            on_stale=self._await_route,
+            faults=self._paths.faults,
+        )
         self._lookups: dict[str, Line] = {}
-        """Topics whose routes are being asked for, and who waits for them."""
+        """Topics whose routes are being found, and the sends that wait for them."""
+        self._refreshes: dict[str, Line] = {}
+        """Topics whose routes are being asked for again, and the sends that wait for them."""
         self._waits: dict[str, Line] = {}
-        """Topics that have no master now, and who waits for one."""
-        self._named: dict[str, NamedMasters] = {}
-        """The masters of these topics that brokers have named."""
-        self._pauses = TopicPauses(TOPICS_MAX)
+        """Topics that have no master now, and the sends that wait for one."""
         self._pendings: set[Pending] = set()
         self._room = InflightLimit(config.pending_max, config.pending_bytes_max)
         self._drained: trio.Event | None = None
@@ -128,18 +129,18 @@ class Pipeline:
             raise ClientClosedError(f"producer {self.config.group}")
 
     async def wait_drained(self) -> None:
-        """Let no further sends be started, and wait until those under way are settled."""
+        """Let no further sends be started, and wait until those under way are complete."""
         self.is_open = False
         if self._pendings:
             self._drained = trio.Event()
             await self._drained.wait()
 
     def close(self) -> None:
-        """Settle what is still under way as failed."""
+        """Complete the sends under way as failed."""
         self.is_open = False
         self._nursery = None
         for pending in list(self._pendings):
-            self._settle(pending, self._cut_short(pending))
+            self._complete(pending, self._cut_short(pending))
         self._room.wake_all()
 
     def _cut_short(self, pending: Pending) -> SendResult | RmqError:
@@ -147,8 +148,7 @@ class Pipeline:
         if pending.path is None:
             return closed
         delivery = self._delivery_of(pending)
-        delivery.failed(pending.path.broker_name, closed, None)
-        delivery.may_be_stored |= pending.is_sent
+        delivery.closed(pending.path, closed, is_sent=pending.is_sent)
         return delivery.outcome()
 
     # --- room --------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ class Pipeline:
         return self._room.count
 
     def has_room(self, body_bytes: int) -> bool:
-        """Tell whether one more send may go, by the bounds of pipelined sends."""
+        """Tell whether the limits of pipelined sends allow one more."""
         return self._room.has(body_bytes)
 
     async def wait_room(self, body_bytes: int) -> None:
-        """Wait until one more send may go, or none may any longer."""
+        """Wait until the limits allow one more send, or the pipeline closes."""
         while self.is_open and not self._room.has(body_bytes):
             await self._room.wait()
 
@@ -177,7 +177,7 @@ class Pipeline:
             self.check_open()
         self._pendings.add(pending)
         self._room.take(len(pending.outbound.body))
-        self._advance(pending, pending.started_at)
+        self._begin(pending)
 
     def is_alone(self) -> bool:
         """Tell whether no more than one send is under way."""
@@ -188,9 +188,9 @@ class Pipeline:
         timeout_s = self.config.send_timeout_s
         with trio.move_on_after(timeout_s):
             topic = await self._found(outbound.topic)
-            path = topic.ring.next(topic.paths) if queue is None else topic.path_to(queue)
+            path = self._policy.choose(topic, queue, None, self.now())
             if path.link is None:
-                raise no_master(self._asked, path.queue)
+                raise no_master(self._policy.asked, path.queue)
             channel = path.link.channel = await self._client.channel_to(path.address)
             header = self._header(outbound, path.queue, time.time_ns() // 1_000_000)
             try:
@@ -208,88 +208,80 @@ class Pipeline:
         raise RequestTimeoutError(f"topic {outbound.topic}", outbound.code.name, timeout_s)
 
     def abandon(self, pending: Pending) -> None:
-        """Whoever waited for a send has given up; the message may be stored all the same."""
-        if not pending.is_settled:
-            pending.is_settled = True
+        """Forget a send whose caller was cancelled; the message may still be stored."""
+        if not pending.is_complete:
+            pending.is_complete = True
             self._forget(pending)
             pending.release()
 
     def answered(self, pending: Pending, path: Path, result: SendResult) -> None:
         """The message of a send is stored."""
-        config = self.config
-        if config.avoids_slow_brokers:
-            now = self.now()
-            self._paths.faults.note(path.broker_name, now - pending.tried_at, now)
-        if (
-            config.retries_when_not_ok
-            and not result.is_ok
-            and pending.queue is None
-            and self._delivery_of(pending).stored_badly(result, not_ok(result, path.address))
-            and self._has_time(pending)
-        ):
-            self._advance(pending)
+        policy = self._policy
+        if policy.accepts_every_answer:
+            self._complete(pending, result)
+            return
+        now = self.now()
+        if policy.accepts(path.broker_name, result, took_s=now - pending.tried_at, now=now):
+            self._complete(pending, result)
         else:
-            self._settle(pending, result)
+            self._delivery_of(pending).not_ok(path, result)
+            self._advance(pending)
 
     def failed(self, pending: Pending, path: Path, error: ClientError) -> None:
         """An attempt has failed."""
-        if pending.is_settled:
+        if pending.is_complete:
             return
         pending.is_sent = False
-        name, broker_name = pending.outbound.topic, path.broker_name
-        if self.config.avoids_slow_brokers:
-            now = self.now()
-            took_s = now - pending.tried_at
-            note_failure(self._paths.faults, broker_name, error, took_s=took_s, now=now)
-        topic = self._paths.get(name)
-        delivery = self._delivery_of(pending)
-        then, asks_route = delivery.after_failure(
-            broker_name,
+        now = self.now()
+        self._delivery_of(pending).failed(
+            path,
             error,
-            self._client.routes.get(name),
-            has_time=self._has_time(pending),
-            has_other=topic is None or not topic.has_one_broker,
+            took_s=now - pending.tried_at,
+            now=now,
+            left_s=self._left_s(pending, now),
         )
-        line = self._refresh(name) if asks_route else None
-        if then is Then.GIVE_UP:
-            self._settle(pending, delivery.outcome())
-        elif then is Then.WAIT:
-            self._wait(pending)
-            self._named[name].note(broker_name, error)
-        elif then is Then.WAIT_ROUTE and line is not None:
-            line.add(pending)
-        else:
-            self._advance(pending)
+        self._advance(pending)
 
-    def _advance(self, pending: Pending, now: float | None = None) -> None:
-        """Make the next attempt, or get in line for what it needs.
+    def _begin(self, pending: Pending) -> None:
+        """Make the first attempt, without a `Delivery` if nothing is missing."""
+        now = pending.started_at
+        topic = self._paths.get(pending.outbound.topic)
+        if topic is not None:
+            pending.path = path = self._policy.choose(topic, pending.queue, None, now)
+            link = path.link
+            if link is not None:
+                channel = link.channel
+                if channel is None or channel.close_reason is not None:
+                    self._line_of(link).add(pending)
+                else:
+                    self._transmit(pending, path, channel, now)
+                return
+            self._delivery_of(pending).has_no_master(path, now, self._left_s(pending, now))
+        self._advance(pending)
 
-        `now` is the time, and that of the attempt, if it is known already.
-        """
-        name = pending.outbound.topic
-        topic = self._paths.get(name)
-        if topic is None:
-            self._look_up(name).add(pending)
+    def _advance(self, pending: Pending) -> None:
+        """Carry out the next step of a send."""
+        if pending.is_complete:
             return
-        delivery = pending.delivery
-        if pending.queue is not None:
-            path = topic.path_to(pending.queue)
-        elif self.config.avoids_slow_brokers:
-            path = topic.ring.next_available(
-                topic.paths, self._paths.faults, self.now() if now is None else now
-            )
+        now = self.now()
+        step = self._delivery_of(pending).next(now, self._left_s(pending, now))
+        if isinstance(step, Transmit):
+            pending.path = path = step.target
+            link = path.link
+            assert link is not None, "the machine found a master"
+            if link.is_open:
+                assert link.channel is not None
+                self._transmit(pending, path, link.channel)
+            else:
+                self._line_of(link).add(pending)
+        elif isinstance(step, Done):
+            self._complete(pending, step.outcome)
+        elif isinstance(step, AwaitMaster):
+            self._await_master(pending.outbound.topic, now + step.pause_s).add(pending)
+        elif isinstance(step, AwaitRoute):
+            self._await_route(pending.outbound.topic).add(pending)
         else:
-            path = topic.ring.next(topic.paths, delivery and delivery.last_broker)
-        pending.path = path
-        link = path.link
-        if link is None:
-            self.failed(pending, path, no_master(self._asked, path.queue))
-            return
-        channel = link.channel
-        if channel is None or channel.close_reason is not None:
-            self._line_of(link).add(pending)
-        else:
-            self._transmit(pending, path, channel, now)
+            self._look_up(pending.outbound.topic).add(pending)
 
     def _transmit(
         self, pending: Pending, path: Path, channel: Channel, now: float | None = None
@@ -314,8 +306,8 @@ class Pipeline:
                     pending,
                     pending.deadline - now,
                     now,
-                    # Others may send in this step, and a write for all of them is cheaper. Who
-                    # sends alone waits for nobody.
+                    # Others may send in this step, and one write for all of them is cheaper. A
+                    # single send is written at once.
                     len(self._pendings) == 1 and not self._wakings.count,
                 )
             else:
@@ -332,7 +324,7 @@ class Pipeline:
         except ClientError as exc:
             self.failed(pending, path, exc)
         except LocalProtocolError as exc:
-            self._settle(pending, IllegalMessageError(str(exc)))
+            self._complete(pending, IllegalMessageError(str(exc)))
 
     def _header(
         self, outbound: OutboundMessage, queue: MessageQueue, now_ms: int
@@ -348,30 +340,31 @@ class Pipeline:
     def _extra(self, header: SendMessageRequestV2, body: bytes) -> Mapping[str, str] | None:
         return self._client.runner.extra(header, None, body)
 
-    def _has_time(self, pending: Pending) -> bool:
-        return self._nursery is not None and self.now() < pending.deadline
+    def _left_s(self, pending: Pending, now: float) -> float:
+        """Return how long a send may still take: no time when the pipeline closes."""
+        return 0.0 if self._nursery is None else pending.deadline - now
 
-    def _delivery_of(self, pending: Pending) -> Delivery:
+    def _delivery_of(self, pending: Pending) -> Delivery[Path]:
         delivery = pending.delivery
         if delivery is None:
-            delivery = pending.delivery = Delivery.begun(
-                self.config, pending.outbound.topic, pending.queue
+            delivery = pending.delivery = Delivery(
+                self._policy, pending.outbound.topic, pending.queue, pending.timeout_s
             )
         return delivery
 
-    def _settle(self, pending: Pending, outcome: SendResult | RmqError) -> None:
-        if pending.is_settled:
+    def _complete(self, pending: Pending, outcome: SendResult | RmqError) -> None:
+        if pending.is_complete:
             return
-        pending.is_settled = True
+        pending.is_complete = True
         self._forget(pending)
         if self._tracer is not None:
             self._tracer.sent(pending.as_event(self.config.group, self.now(), outcome))
         try:
             pending.on_outcome(outcome)
         except Exception:
-            # The other sends must still be settled.
+            # The other sends must still be completed.
             logger.exception(
-                "what waited for a message to %s to be sent failed", pending.outbound.topic
+                "callback for the outcome of a send to %s raised", pending.outbound.topic
             )
         pending.release()
 
@@ -393,7 +386,7 @@ class Pipeline:
 
     async def route(self, name: str, timeout_s: float) -> TopicRoute:
         """Find out where a topic is, waiting for a master if it has none; raise `ClientError`."""
-        error: ClientError = lookup_timed_out(self._asked, name, timeout_s)
+        error: ClientError = lookup_timed_out(self._policy.asked, name, timeout_s)
         pauses = Pauses()
         with trio.move_on_after(timeout_s):
             while True:
@@ -408,7 +401,7 @@ class Pipeline:
         """Connect to all masters of a topic that can be reached; raise `ClientError`."""
         topic = await self._found(name)
         async with trio.open_nursery() as nursery:
-            for link in topic.links():
+            for link in links_of(topic):
                 if not link.is_open:
                     nursery.start_soon(self._try_to_connect, link)
 
@@ -426,46 +419,36 @@ class Pipeline:
             return topic
         route = await self._client.route_to_send(name, self.config.default_queues)
         if not route.writable:
-            raise nothing_writable(self._asked, name, route)
+            raise nothing_writable(self._policy.asked, name, route)
         return self._paths.take(route)
 
     def _look_up(self, name: str) -> Line:
-        """Return the line of those who wait for a route, which is being asked for."""
+        """Return the line of sends that wait for a route, which is being found."""
         line = self._lookups.get(name)
         if line is None:
-            assert self._nursery is not None, "sends go on while the pipeline is not closed"
             line = self._lookups[name] = Line()
-            self._nursery.start_soon(self._find_route, name, line)
+            self._run(self._find_route, name, line)
         return line
 
     async def _find_route(self, name: str, line: Line) -> None:
         error: ClientError | None = None
         try:
-            await line.wait_for(lambda: self._found(name), self._lookup_expired)
+            await line.wait_for(lambda: self._found(name), self._advance)
         except ClientError as exc:
             error = exc
         del self._lookups[name]
         for pending in line.take_all():
-            if error is None:
-                self._advance(pending)
-            elif isinstance(error, NoMasterError) and self._has_time(pending):
-                self._delivery_of(pending).found_nobody(error)
-                self._wait(pending)
-            else:
-                self._settle(pending, pending.delivery.outcome() if pending.delivery else error)
+            if error is not None:
+                self._delivery_of(pending).no_route(error)
+            self._advance(pending)
 
-    def _refresh(self, name: str) -> Line | None:
-        """Have a route asked for again; return who waits for it, None if it is fresh enough."""
-        line = self._lookups.get(name)
-        topic = self._paths.get(name)
-        if line is not None or topic is None or self._nursery is None:
-            return line
-        now = self.now()
-        if now - topic.refreshed_at < REFRESH_INTERVAL_S:
-            return None
-        topic.refreshed_at = now
-        line = self._lookups[name] = Line()
-        self._nursery.start_soon(self._refresh_route, name, line)
+    def _await_route(self, name: str) -> Line:
+        """Return the line of sends that wait for a route, which is being asked for again."""
+        line = self._refreshes.get(name)
+        if line is None:
+            line = self._refreshes[name] = Line()
+            self._policy.refreshing.add(name)
+            self._run(self._refresh_route, name, line)
         return line
 
     async def _refresh_route(self, name: str, line: Line) -> None:
@@ -473,15 +456,20 @@ class Pipeline:
             self._send_by(await self._client.refresh_route(name))
 
         try:
-            await line.wait_for(refresh, self._lookup_expired)
+            await line.wait_for(refresh, self._advance)
         except ClientError as exc:
             logger.warning("the route of %s could not be refreshed: %s", name, exc)
-        del self._lookups[name]
+        del self._refreshes[name]
+        self._policy.refreshing.discard(name)
         for pending in line.take_all():
             self._advance(pending)
 
+    def _run(self, task: Callable[[str, Line], Awaitable[object]], name: str, line: Line) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(task, name, line)
+
     async def _watch(self) -> None:
-        """Have the routes of sends asked for that get no answer, until cancelled."""
+        """Refresh routes of topics whose sends get no answer, until cancelled."""
         while True:
             await trio.sleep(SILENCE_S)
             latest = self.now() - SILENCE_S
@@ -490,50 +478,32 @@ class Pipeline:
                 for pending in self._pendings
                 if pending.is_sent and pending.tried_at <= latest
             }:
-                self._refresh(name)
-
-    def _lookup_expired(self, pending: Pending) -> None:
-        self._settle(
-            pending,
-            lookup_timed_out(self._asked, pending.outbound.topic, pending.timeout_s)
-            if pending.delivery is None
-            else pending.delivery.outcome(),
-        )
+                self._policy.refresh(name, self.now())
 
     # --- masters -----------------------------------------------------------------------------
 
-    def _wait(self, pending: Pending) -> None:
-        """Let a send wait until its topic has a master, or may have one again."""
-        name = pending.outbound.topic
+    def _await_master(self, name: str, until: float) -> Line:
+        """Return the line of sends that wait for a master; the route is asked for `until` then."""
         line = self._waits.get(name)
         if line is None:
             assert self._nursery is not None, "sends go on while the pipeline is not closed"
             line = self._waits[name] = Line()
-            self._named[name] = NamedMasters()
-            self._nursery.start_soon(self._wait_for_master, name, line)
-        line.add(pending)
+            self._nursery.start_soon(self._wait_for_master, name, line, until)
+        return line
 
-    async def _wait_for_master(self, name: str, line: Line) -> None:
-        asks_at = self.now() + self._pauses.next_s(name, self.now())
-        named = self._named[name]
-
+    async def _wait_for_master(self, name: str, line: Line, until: float) -> None:
         async def wait() -> None:
-            nonlocal asks_at
-            while True:
-                await trio.sleep_until(asks_at)
-                route = named.applied_to(await self._client.refresh_route(name))
-                self._send_by(route)
-                if route.writable or not route.awaits_master:
-                    return
-                asks_at = self.now() + self._pauses.next_s(name, self.now())
+            await trio.sleep_until(until)
+            await self._client.refresh_route(name)
 
         try:
-            await line.wait_for(wait, self._wait_expired)
+            await line.wait_for(wait, self._advance)
         except ClientError as exc:
             logger.warning("the route of %s could not be refreshed: %s", name, exc)
-            if (known := self._client.routes.get(name)) is not None:
-                self._send_by(named.applied_to(known))
-        del self._waits[name], self._named[name]
+        del self._waits[name]
+        route = self._policy.waits.end(name, self._client.routes.get(name))
+        if route is not None:
+            self._send_by(route)
         for pending in line.take_all():
             self._advance(pending)
 
@@ -547,13 +517,10 @@ class Pipeline:
         else:
             self._paths.change(route)
 
-    def _wait_expired(self, pending: Pending) -> None:
-        self._settle(pending, self._delivery_of(pending).outcome())
-
     # --- connections -------------------------------------------------------------------------
 
     def _line_of(self, link: Link) -> Line:
-        """Return the line of those who wait for a connection, which is being made."""
+        """Return the line of sends that wait for a connection, which is being made."""
         if link.line is None:
             assert self._nursery is not None, "sends go on while the pipeline is not closed"
             link.line = Line()

@@ -54,7 +54,7 @@ _PARTS_UNDER_WAY: Final = 4
 _SENDS_PER_STEP: Final = 64
 """A loop of pipelined sends lets other tasks run after so many."""
 _CLOSE_GRACE_S: Final = 1.0
-"""How much longer than a send may take leaving waits for sends under way."""
+"""Closing waits for sends in flight this much longer than their timeout."""
 
 
 @final
@@ -107,8 +107,8 @@ class Producer:
 
         To a queue in turn, or to `queue` and no other. While brokers have slaves but no master,
         such as during a promotion, it waits for one as long as it has time. Raises
-        `SendFailedError` with all attempts; `NoRouteError` and `NoNameserverError` if there was
-        nobody to send to; and `IllegalMessageError` for what no broker would take.
+        `SendFailedError` with all attempts; `NoRouteError` and `NoNameserverError` if no
+        broker was found; and `IllegalMessageError` for a message that no broker would take.
         """
         now_ms = time.time_ns() // 1_000_000
         outbound = self.prepared(message, now_ms)
@@ -182,7 +182,7 @@ class Producer:
         return pending
 
     async def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
-        """Send a message and return when it is with the kernel: nobody knows what becomes of it."""
+        """Send a message without a response; return when it is written to the socket."""
         self._pipeline.check_open()
         check_queue(message.topic, queue)
         now_ms = time.time_ns() // 1_000_000
@@ -213,9 +213,9 @@ class Producer:
                 outbound = prepare_batch(run, unique_keys=self._unique_keys, now_ms=now_ms)
                 waiting.append(self._start(outbound, now_ms, pending, queue, timeout_s, None))
                 if len(pendings) >= _PARTS_UNDER_WAY:
-                    await _settled(pendings[-_PARTS_UNDER_WAY])
+                    await _completed(pendings[-_PARTS_UNDER_WAY])
             for pending in pendings:
-                await _settled(pending)
+                await _completed(pending)
         finally:
             for each in waiting:
                 self._pipeline.abandon(each)
@@ -226,7 +226,7 @@ class Producer:
     async def request(
         self, message: Message, timeout_s: float = 3.0, *, queue: MessageQueue | None = None
     ) -> ReceivedMessage:
-        """Send a message and wait for the reply of whoever consumes it.
+        """Send a message and wait for the reply of its consumer.
 
         Raises `RequestTimeoutError` if none comes in time, and what `send` raises if the message
         could not be sent.
@@ -365,7 +365,7 @@ class Producer:
         return pending
 
 
-async def _settled(pending: PendingSend) -> None:
+async def _completed(pending: PendingSend) -> None:
     try:
         await pending.wait()
     except RmqError:

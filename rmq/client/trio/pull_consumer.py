@@ -249,13 +249,13 @@ class PullConsumer:
         return presence(self.group, MessageModel.CLUSTERING, ())
 
     def route_changed(self, route: TopicRoute) -> None:
-        """Calls find the new one by themselves."""
+        """Nothing to do: each call uses the route that is known then."""
 
     def members_changed(self) -> None:
-        """Nobody shares queues here."""
+        """Nothing to do: queues are not shared within the group."""
 
     def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """The application keeps its own place."""
+        """Nothing to do: the application keeps its own offsets."""
 
     def consumed_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
         return {}

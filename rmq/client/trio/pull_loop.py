@@ -1,11 +1,11 @@
 """Pulls one queue, again and again, as long as the consumer has it.
 
 A pull waits at the broker until there are messages. While too many messages of the queue are not
-finished, nothing is pulled; whoever finishes them wakes the loop. While one is far behind those
-that were pulled last, pulling slows down. A pull that fails is tried again after a second, so a
-broker that is away, or answers nonsense, costs little and is found again. A broker that has
-forgotten the consumer, after a restart or a lost connection, is told of it at once. (With 4.9.8 it
-hears of it with the next heartbeat, up to 30 s later.)
+finished, nothing is pulled; the loop is woken when some are. While one is far behind those that
+were pulled last, pulling slows down. A pull that fails is tried again after a second, so a broker
+that is away, or answers nonsense, costs little and is found again. A broker that has forgotten the
+consumer, after a restart or a lost connection, is told of it at once. (With 4.9.8 it hears of it
+with the next heartbeat, up to 30 s later.)
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ class PushConsumer:
         """Consume for the length of a block.
 
         Raises `NoNameserverError` if none answers at the start, and `ResponseError` if a broker
-        cannot filter as subscribed. A topic that nobody has yet is found when it is there.
+        cannot filter as subscribed. A topic that no broker has yet is found once it exists.
         """
         error: Exception | None = None
         try:

@@ -85,13 +85,13 @@ def changes(
 ) -> Change:
     """Return what to give up and what to take over.
 
-    `stuck` are held queues that are begun anew because nobody has pulled them for long.
+    `stuck` are held queues that are restarted because they were not pulled for long.
     """
     held_now = frozenset(held)
-    begun_anew = frozenset(stuck) & held_now & share
+    restarted = frozenset(stuck) & held_now & share
     return Change(
-        given_up=tuple(sorted((held_now - share) | begun_anew)),
-        taken_over=tuple(sorted((share - held_now) | begun_anew)),
+        given_up=tuple(sorted((held_now - share) | restarted)),
+        taken_over=tuple(sorted((share - held_now) | restarted)),
     )
 
 
@@ -130,7 +130,7 @@ class Rebalancer:
         """How many rounds there were."""
 
     def wake(self) -> None:
-        """Something has changed: the next round is due now."""
+        """Start the next round now: members, routes or subscriptions have changed."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -181,7 +181,7 @@ class Rebalancer:
         )
 
     async def _tell(self, topics: Sequence[str]) -> None:
-        """Let brokers know of the subscriptions anew, before they are pulled from."""
+        """Send the subscriptions to brokers again, before the first pull."""
         now_ms = time.time_ns() // 1_000_000
         for topic in topics:
             self._subscriptions.bump(topic, now_ms)
@@ -215,7 +215,7 @@ class Rebalancer:
         held = self._assignment.of_topic(topic)
         stuck = [it.queue for it in held if it.process.is_pull_overdue(now)]
         if stuck:
-            logger.warning("%s were not pulled for long and are begun anew", stuck)
+            logger.warning("%s were not pulled for long and are restarted", stuck)
         return changes((it.queue for it in held), share, stuck)
 
     async def _route(self, topic: str) -> TopicRoute | None:
@@ -243,7 +243,7 @@ class Rebalancer:
                     await client.beat()
                 members = await client.run(group_members(route, group))
         except ClientError as exc:
-            logger.warning("group %s: who is in it is not known: %s", group, exc)
+            logger.warning("group %s: cannot get its members: %s", group, exc)
             self._is_incomplete = True
             return None
         if members is None:
@@ -279,7 +279,7 @@ class Rebalancer:
                         continue
                 offset = await self._assignment.start_offset(queue)
             except ClientError as exc:
-                logger.warning("where to begin in %s is not known: %s", queue, exc)
+                logger.warning("cannot get the start offset of %s: %s", queue, exc)
                 self._is_incomplete = True
                 if not isinstance(exc, ResponseError | NoNameserverError):
                     # The broker's other queues would fail as well, each after its time.

@@ -102,7 +102,7 @@ class Requester:
     async def reply_queue(self, request: ReceivedMessage, topic: str) -> MessageQueue | None:
         """Return where to send a reply: to the broker that the request came from.
 
-        Whoever asked is known there for certain; None stands for any other broker.
+        That broker knows the client that asked. None: it is not in the route, any broker will do.
         """
         route = await self._pipeline.route(topic, self._pipeline.config.send_timeout_s)
         for queue in route.writable:
@@ -111,7 +111,7 @@ class Requester:
         return None
 
     async def _be_known(self, route: TopicRoute, timeout_s: float) -> None:
-        """Make sure that all masters of a topic can push replies to us."""
+        """Send heartbeats to masters of a topic that cannot push replies to this client yet."""
         with trio.move_on_after(timeout_s):
             await self._pipeline.connect(route.topic)
         open_channels = {
@@ -127,7 +127,7 @@ class Requester:
 
 
 def replies_of(client: Client) -> Replies:
-    """Return who waits for replies on a client; its producers share it."""
+    """Return the table of requests that wait for replies; producers of a client share it."""
     replies = client.broker_requests.on_reply
     if not isinstance(replies, Replies):
         replies = client.broker_requests.on_reply = Replies(now_ms=_now_ms)

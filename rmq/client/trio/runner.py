@@ -25,7 +25,7 @@ STREAM: Final = "0"
 
 @final
 class FlowRunner:
-    """Does what flows ask for, and signs it."""
+    """Carries out the steps of flows, and signs their requests."""
 
     def __init__(
         self,

@@ -1,17 +1,17 @@
 """How messages get to queues: the topics a producer sends to, their queues and the connections that
 lead there. Pure.
 
-A table of paths follows the routes: when a route changes, the paths of its topic are made anew, and
+A table of paths follows the routes: when a route changes, the paths of its topic are replaced, and
 connections that no path needs any longer are forgotten (the client keeps them).
 """
 
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
-from rmq.client.core.producing.delivery import TOPICS_MAX
 from rmq.client.core.producing.selection import BrokerFaults, QueueRing
+from rmq.client.core.producing.targets import TOPICS_MAX, TopicTargets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class Link:
         self.address = address
         self.channel: Channel | None = None
         self.line: Line | None = None
-        """Who waits for the connection, while it is being made."""
+        """The sends that wait for the connection while it is being made."""
 
     @property
     def is_open(self) -> bool:
@@ -52,45 +52,18 @@ class Path:
         self.link = link
         """None: the broker has no master now."""
         self.address = "" if link is None else link.address
+        """That of the master, empty if there is none."""
         self.template: FrameTemplate | None = None
-        """What writes messages to the queue."""
+        """Encodes the requests to this queue; made by the first send."""
 
 
-@final
-class TopicPaths:
-    """The paths of a topic."""
+TopicPaths: TypeAlias = TopicTargets[Path]
+"""The paths of a topic."""
 
-    __slots__ = (
-        "_by_queue",
-        "_link_to",
-        "has_one_broker",
-        "paths",
-        "refreshed_at",
-        "ring",
-        "route",
-    )
 
-    def __init__(self, route: TopicRoute, link_to: Callable[[str], Link], ring: QueueRing) -> None:
-        self.route = route
-        self.ring = ring
-        self._link_to = link_to
-        self.paths = tuple(self._path(queue) for queue in route.writable)
-        self._by_queue = {path.queue: path for path in self.paths}
-        self.has_one_broker = len({path.broker_name for path in self.paths}) < 2
-        self.refreshed_at = float("-inf")
-        """When its route was asked for again because a send had failed."""
-
-    def path_to(self, queue: MessageQueue) -> Path:
-        """Return the path to a queue of the caller's choice, whether it is writable or not."""
-        return self._by_queue.get(queue) or self._path(queue)
-
-    def links(self) -> set[Link]:
-        """Return the connections to all masters of the topic."""
-        return {path.link for path in self.paths if path.link is not None}
-
-    def _path(self, queue: MessageQueue) -> Path:
-        address = self.route.master_of(queue.broker_name)
-        return Path(queue, None if address is None else self._link_to(address))
+def links_of(topic: TopicPaths) -> set[Link]:
+    """Return the connections to all masters of a topic."""
+    return {path.link for path in topic.targets if path.link is not None}
 
 
 @final
@@ -116,11 +89,10 @@ class PathTable:
             del self._topics[next(iter(self._topics))]
         ring = QueueRing(secrets.randbelow(1 << 16)) if known is None else known.ring
         links_before = len(self._links)
-        topic = self._topics[route.topic] = TopicPaths(route, self._link_to, ring)
+        topic = self._topics[route.topic] = TopicTargets(route, ring, self._path_to)
         if len(self._links) > links_before:
             self._on_new_broker()
         if known is not None:
-            topic.refreshed_at = known.refreshed_at
             self._forget_unused()
         return topic
 
@@ -134,6 +106,9 @@ class PathTable:
             # The next send says so, or finds that it has changed again.
             del self._topics[route.topic]
 
+    def _path_to(self, queue: MessageQueue, address: str | None) -> Path:
+        return Path(queue, None if address is None else self._link_to(address))
+
     def _link_to(self, address: str) -> Link:
         link = self._links.get(address)
         if link is None:
@@ -141,7 +116,7 @@ class PathTable:
         return link
 
     def _forget_unused(self) -> None:
-        paths = [path for topic in self._topics.values() for path in topic.paths]
+        paths = [path for topic in self._topics.values() for path in topic.targets]
         used = {path.link for path in paths}
         for address, link in list(self._links.items()):
             if link not in used and link.line is None:

@@ -81,7 +81,7 @@ AGAIN_S: Final = 5.0
 
 @final
 class ConcurrentService:
-    """Settles calls of a listener that may run at the same time."""
+    """Applies the outcomes of listener calls that may run at the same time."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ RELOCK_S: Final = 3.0
 
 @final
 class OrderlyService:
-    """Settles calls of a listener that gets the messages of a queue in their order."""
+    """Applies the outcomes of calls of a listener that gets each queue's messages in order."""
 
     def __init__(
         self,

@@ -173,7 +173,7 @@ def running_info(
     now: float,
     now_ms: int,
 ) -> ConsumerRunningInfo:
-    """Return how a consumer is."""
+    """Return the running info of a consumer (307)."""
     return ConsumerRunningInfo(
         properties={
             **_settings(config, now_ms),
@@ -275,7 +275,7 @@ async def _call(listener: Listener, message: ReceivedMessage) -> tuple[CMResult,
 
 
 TASKS_MAX: Final = 500
-"""More are only counted."""
+"""Tasks shown with their stacks; further ones are only counted."""
 FRAMES_MAX: Final = 50
 
 

@@ -81,7 +81,7 @@ class TraceRole(enum.Enum):
 
 @final
 class MessageTracer:
-    """Takes notes of messages. Use `open_tracing` to get one that sends them."""
+    """Records events of messages and sends them as traces. Use `open_tracing` to get one."""
 
     def __init__(
         self, *, topic: str = TRACE_TOPIC, unique_keys: UniqueKeys, notes_max: int = NOTES_MAX
@@ -196,7 +196,7 @@ class MessageTracer:
                     nursery.start_soon(self._send, producer, batch, limiter, token)
                 if self._unreported:
                     logger.warning(
-                        "%d traces to %s were lost: too many at once, or nobody took them",
+                        "%d traces to %s were dropped: the buffer was full, or no broker took them",
                         self._unreported,
                         self.topic,
                     )
@@ -308,7 +308,7 @@ async def open_tracing(
         done = trio.Event()
 
         async def run() -> None:
-            # At the end of a block that is cancelled there is nobody left to wait for.
+            # At the end of a cancelled block there is nothing left to wait for.
             try:
                 await tracer.run(producer)
             finally:

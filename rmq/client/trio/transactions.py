@@ -91,11 +91,11 @@ class HalfMessage:
         self._is_decided = False
 
     async def commit(self) -> None:
-        """Let consumers have it."""
+        """Commit: consumers get the message."""
         await self.end(TransactionState.COMMIT)
 
     async def rollback(self) -> None:
-        """Drop it."""
+        """Roll back: the message is dropped."""
         await self.end(TransactionState.ROLLBACK)
 
     async def end(self, state: TransactionState, remark: str | None = None) -> None:
@@ -188,7 +188,7 @@ class TransactionProducer:
         return half
 
     async def end(self, half: HalfMessage, state: TransactionState, remark: str | None) -> None:
-        """Tell a broker what became of a transaction; never raises because of the broker."""
+        """Report the state of a transaction to its broker; log failures."""
         result = half.result
         broker_name = result.queue.broker_name
         master = self._client.routes.address_of(broker_name)
@@ -241,7 +241,7 @@ class TransactionProducer:
     def check_transaction(
         self, address: str, header: CheckTransactionStateRequest, half: StoredRecord
     ) -> None:
-        """A broker wants to know what became of a transaction (39)."""
+        """Take a broker's question about the state of a transaction (39)."""
         if self._nursery is None:
             return
         message = received(half, header.broker_name or self._broker_at(address))
@@ -333,7 +333,7 @@ class TransactionProducer:
 
 
 class _Question(NamedTuple):
-    """What a broker asked."""
+    """A broker's question about the state of a transaction."""
 
     address: str
     header: CheckTransactionStateRequest

@@ -398,7 +398,7 @@ async def test_one_message_may_go_whatever_its_size() -> None:
         assert (await other.wait()).is_ok
 
 
-async def test_what_is_settled_lets_go_of_its_message() -> None:
+async def test_a_complete_send_lets_go_of_its_message() -> None:
     """Connections remember their calls for a while, and with them what was called back."""
     async with odd_brokers() as it, open_producer(it.nameserver, "orders") as producer:
         message = Message(TOPIC, b"x" * 1000)

@@ -14,6 +14,7 @@ import trio
 
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message, SendResult, SendStatus
+from rmq.client.core.producing import delivery
 from rmq.client.core.producing.config import ProducerConfig
 from rmq.client.core.producing.delivery import BatchFailedError
 from rmq.client.trio import pipeline
@@ -287,7 +288,7 @@ async def test_while_a_broker_hangs_its_successor_is_looked_for_and_gets_what_co
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pipeline, "SILENCE_S", 0.01)
-    monkeypatch.setattr(pipeline, "REFRESH_INTERVAL_S", 0.01)
+    monkeypatch.setattr(delivery, "REFRESH_INTERVAL_S", 0.01)
     async with (
         odd_brokers() as it,
         odd_brokers() as promoted,
@@ -702,7 +703,7 @@ async def test_leaving_waits_for_sends_under_way_but_not_for_ever() -> None:
         assert all(isinstance(outcome, SendFailedError) for outcome in outcomes)
 
 
-async def test_a_cancelled_producer_settles_all_and_leaves_no_task_and_no_socket() -> None:
+async def test_a_cancelled_producer_completes_all_and_leaves_no_task_and_no_socket() -> None:
     async with odd_brokers() as it:
         it.on_send = answer_never
         outcomes: list[SendResult | RmqError] = []

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.client.core.producing.delivery import TOPICS_MAX
+from rmq.client.core.producing.targets import TOPICS_MAX
 from rmq.client.core.routes import TopicRoute
-from rmq.client.trio.send_paths import PathTable
+from rmq.client.trio.send_paths import PathTable, links_of
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import TopicRouteData
 from tests.client.producer_kit import route_data
@@ -35,18 +35,18 @@ def test_every_queue_has_a_path_and_every_master_one_connection() -> None:
     assert table.get("T") is None
     topic = table.take(route())
     assert table.get("T") is topic
-    assert [(path.broker_name, path.queue.queue_id, path.address) for path in topic.paths] == [
+    assert [(path.broker_name, path.queue.queue_id, path.address) for path in topic.targets] == [
         ("a", 0, "a:1"),
         ("a", 1, "a:1"),
         ("b", 0, "b:1"),
         ("b", 1, "b:1"),
     ]
-    assert len(topic.links()) == 2
-    assert not topic.has_one_broker
+    assert len(links_of(topic)) == 2
+    assert topic.has_other("a")
     assert news.count == 1
     # Another topic there shares the connections.
     other = table.take(route("U"))
-    assert other.links() == topic.links()
+    assert links_of(other) == links_of(topic)
     assert news.count == 1
     assert table.topics() == ("T", "U")
 
@@ -54,10 +54,10 @@ def test_every_queue_has_a_path_and_every_master_one_connection() -> None:
 def test_a_queue_of_the_callers_choice_has_a_path_even_if_it_is_not_in_the_route() -> None:
     topic = PathTable(News()).take(route())
     known = MessageQueue(topic="T", broker_name="a", queue_id=1)
-    assert topic.path_to(known) is topic.paths[1]
+    assert topic.target_to(known) is topic.targets[1]
     beyond = MessageQueue(topic="T", broker_name="b", queue_id=9)
-    assert topic.path_to(beyond).address == "b:1"
-    assert topic.path_to(MessageQueue(topic="T", broker_name="c", queue_id=0)).link is None
+    assert topic.target_to(beyond).address == "b:1"
+    assert topic.target_to(MessageQueue(topic="T", broker_name="c", queue_id=0)).link is None
 
 
 def test_an_ordered_topic_keeps_the_queues_of_a_broker_that_is_away() -> None:
@@ -66,25 +66,23 @@ def test_an_ordered_topic_keeps_the_queues_of_a_broker_that_is_away() -> None:
         order_topic_conf="a:2;b:1", queue_datas=data.queue_datas, broker_datas=data.broker_datas
     )
     topic = PathTable(News()).take(TopicRoute("T", ordered))
-    assert [path.address for path in topic.paths] == ["a:1", "a:1", ""]
-    assert topic.paths[2].link is None
+    assert [path.address for path in topic.targets] == ["a:1", "a:1", ""]
+    assert topic.targets[2].link is None
 
 
 def test_a_changed_route_keeps_the_turn_and_the_connections_that_stay() -> None:
     news = News()
     table = PathTable(news)
     before = table.take(route())
-    before.refreshed_at = 5.0
-    link = before.paths[0].link
+    link = before.targets[0].link
     table.change(route(masters={"a": "a:1", "c": "c:1"}))
     after = table.get("T")
     assert after is not None
     assert after.ring is before.ring
-    assert after.refreshed_at == 5.0
-    assert after.paths[0].link is link
+    assert after.targets[0].link is link
     assert news.count == 2
     # The connection to b is forgotten, and would be a new one.
-    assert {each.address for each in after.links()} == {"a:1", "c:1"}
+    assert {each.address for each in links_of(after)} == {"a:1", "c:1"}
     table.faults.note("b", 9.0, 0.0, failed=True)
     table.change(route(masters={"a": "a:1"}))
     assert table.faults.is_available("b", 0.0)

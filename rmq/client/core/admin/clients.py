@@ -1,7 +1,7 @@
 """Connected clients for admin tools: who consumes, who produces, and calls to consumers. Sans-IO.
 
 Consumers and producers send heartbeats to the brokers of their topics only, so all brokers that may
-know one are asked, and what they tell is put together. Nobody connected is an answer, not an error.
+know one are asked, and their answers are merged. No connected client is a result, not an error.
 """
 
 from __future__ import annotations

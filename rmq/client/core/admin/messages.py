@@ -1,8 +1,8 @@
 """Single messages for admin tools: by id, by key, by unique key, by offset. Sans-IO.
 
 Brokers find messages by hashes, and an address in an id may have another owner by now. So whatever
-is found is compared with what was asked for. "There is none" is only said when everybody who may
-have it was asked; when somebody did not answer, that is an error.
+is found is compared with what was asked for. A message counts as missing only
+when every broker that may have it has answered; one that did not is an error.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ def _view(broker: Address, message_id: str, offset: int) -> Flow[StoredRecord | 
 
 
 def _name_of(nameservers: Nameservers, address: str) -> Flow[str]:
-    """Return the name of the broker at an address, empty if nobody knows it."""
+    """Return the name of the broker at an address, empty if it is in no route."""
     try:
         info = yield from nameservers.cluster()
     except ClientError:

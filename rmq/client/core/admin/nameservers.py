@@ -74,7 +74,7 @@ def delete_kv(nameservers: Nameservers, namespace: str, key: str) -> Flow[None]:
 
 
 def list_kv(nameservers: Nameservers, namespace: str) -> Flow[dict[str, str]]:
-    """Return all values of a namespace; there are none in one that nobody knows."""
+    """Return all values of a namespace; an unknown namespace has none."""
     answer = yield from nameservers.ask(
         RequestCode.GET_KVLIST_BY_NAMESPACE, GetKvListByNamespaceRequest(namespace=namespace)
     )

@@ -40,7 +40,7 @@ class OffsetReset:
     offsets: dict[MessageQueue, int]
     offline: frozenset[str]
     """Names of brokers that no consumer of the group was connected to: the offset was written
-    there, and nobody had to be told.
+    there, and no consumer had to be notified.
     """
 
 

@@ -1,8 +1,8 @@
-"""Which brokers an admin call goes to, and what came of it at each of them. Sans-IO.
+"""Which brokers an admin call goes to, and how their results are merged. Sans-IO.
 
-A call for a cluster or a topic goes to one broker of every name: what changes something to the
-master, what only reads to a slave if the master does not answer. Whoever does not do its part is
-named: in the result of what reads, in the error of what changes.
+A call for a cluster or a topic goes to one broker of every name: changes to the master, reads to a
+slave if the master does not answer. Brokers that fail are named in the result of reads, and in the
+error of changes.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 For each queue of a consumer there are four places, in this order:
 
-    settled <= position <= first buffered message <= end
+    consumed <= position <= first buffered message <= end
 
-`settled` is what may be committed: the application has come back for more, so it is done with what
-it was given before. `position` is what it is given next. `end` is where the next pull begins. What
+`consumed` may be committed: the application has come back for more, so it has finished what it was
+given before. `position` is what it is given next. `end` is where the next pull begins. What
 is only buffered is never committed: if the process dies, it is pulled again.
 
 A pull is begun with `begin`, which returns a ticket, and ended with `finish` or `fail`. In between
@@ -42,25 +42,27 @@ M = TypeVar("M", bound=Pulled)
 
 @final
 class Run(Generic[M]):
-    """What one pull has brought."""
+    """The messages of one pull."""
 
     __slots__ = ("first", "messages", "next_offset", "stored_bytes")
 
     def __init__(self, messages: list[M], next_offset: int) -> None:
         self.messages = messages
         self.first = 0
-        """Those before it were taken."""
+        """Index of the first message that was not taken yet."""
         self.stored_bytes = sum(message.stored_bytes for message in messages)
-        """Of those that are left."""
+        """Size of the messages that were not taken yet."""
         self.next_offset = next_offset
         """Where to go on after the last message."""
 
 
 @final
 class QueueBuffer(Generic[M]):
-    """One queue."""
+    """The buffered messages and offsets of one queue."""
 
     __slots__ = (
+        "answered_end",
+        "consumed",
         "end",
         "is_paused",
         "is_pulling",
@@ -68,10 +70,8 @@ class QueueBuffer(Generic[M]):
         "is_waiting",
         "messages",
         "position",
-        "promised",
         "queue",
         "runs",
-        "settled",
         "stored_bytes",
         "turn",
     )
@@ -80,21 +80,21 @@ class QueueBuffer(Generic[M]):
         self.queue = queue
         self.turn = turn
         self.is_started = False
-        self.settled = self.position = self.end = 0
+        self.consumed = self.position = self.end = 0
         self.runs: deque[Run[M]] = deque()
         self.messages = 0
         self.stored_bytes = 0
         self.is_paused = False
         self.is_pulling = False
         self.is_waiting = False
-        self.promised: int | None = None
-        """Where the pull that was answered last, and is not ended yet, goes on."""
+        self.answered_end: int | None = None
+        """Next offset of a pull that was answered and is not finished yet."""
 
     def move(self, offset: int) -> None:
         self.is_started = True
         self.is_pulling = False
-        self.promised = None
-        self.settled = self.position = self.end = offset
+        self.answered_end = None
+        self.consumed = self.position = self.end = offset
 
     def clear(self) -> None:
         self.runs.clear()
@@ -167,7 +167,7 @@ class Ticket(NamedTuple):
     queue: MessageQueue
     offset: int
     turn: int
-    """Tells whether the queue was moved or lost since."""
+    """Number of the queue's generation: another one after a seek or a loss of the queue."""
 
 
 class BufferStatistics(NamedTuple):
@@ -188,7 +188,7 @@ class PullBuffer(Generic[M]):
         self._waiting: deque[QueueBuffer[M]] = deque()
         """Queues that may have something to take, in the order in which they are asked."""
         self._given: set[QueueBuffer[M]] = set()
-        """Queues whose position has moved since they were settled."""
+        """Queues whose position has moved since messages were marked consumed."""
         self._messages = 0
         self._turns = 0
 
@@ -206,7 +206,7 @@ class PullBuffer(Generic[M]):
         return BufferStatistics(len(self._buffers), self._messages, size)
 
     def add(self, queue: MessageQueue) -> None:
-        """Take a queue in. It is not pulled before `start` or `seek` has said from where."""
+        """Add a queue. It is not pulled before `start` or `seek` has set its offset."""
         if queue not in self._buffers:
             self._buffers[queue] = QueueBuffer(queue, self._next_turn())
 
@@ -247,7 +247,7 @@ class PullBuffer(Generic[M]):
         self._clear(buffer)
         buffer.turn = self._next_turn()
         buffer.is_pulling = False
-        buffer.promised = None
+        buffer.answered_end = None
         buffer.end = buffer.position
 
     def pause(self, queue: MessageQueue) -> None:
@@ -295,7 +295,7 @@ class PullBuffer(Generic[M]):
         return Ticket(queue, buffer.end, buffer.turn)
 
     def not_begun(self, ticket: Ticket) -> None:
-        """A pull that was to begin did not."""
+        """Undo `begin`: the pull was not sent."""
         buffer = self._buffers.get(ticket.queue)
         if buffer is not None and buffer.turn == ticket.turn:
             buffer.is_pulling = False
@@ -309,9 +309,9 @@ class PullBuffer(Generic[M]):
         if buffer is None or buffer.turn != ticket.turn:
             return False
         assert buffer.is_pulling, f"{ticket} is not under way"
-        assert buffer.promised is None, f"{ticket} overtook another pull"
+        assert buffer.answered_end is None, f"{ticket} overtook another pull"
         buffer.is_pulling = False
-        buffer.end = buffer.promised = next_offset
+        buffer.end = buffer.answered_end = next_offset
         return True
 
     def finish(self, ticket: Ticket, messages: Sequence[M], next_offset: int) -> bool:
@@ -342,12 +342,12 @@ class PullBuffer(Generic[M]):
             self._end_pull(buffer, ticket.offset)
 
     def _end_pull(self, buffer: QueueBuffer[M], next_offset: int) -> None:
-        if buffer.promised is None or buffer.promised != next_offset:
-            if buffer.promised is not None:
+        if buffer.answered_end is None or buffer.answered_end != next_offset:
+            if buffer.answered_end is not None:
                 buffer.turn = self._next_turn()
             buffer.is_pulling = False
             buffer.end = next_offset
-        buffer.promised = None
+        buffer.answered_end = None
 
     # --- the application ---------------------------------------------------------------------
 
@@ -389,10 +389,10 @@ class PullBuffer(Generic[M]):
             return message
         return None
 
-    def settle(self) -> None:
-        """The application is done with all that it was given."""
+    def mark_consumed(self) -> None:
+        """Mark all messages that were handed out as consumed."""
         for buffer in self._given:
-            buffer.settled = buffer.position
+            buffer.consumed = buffer.position
         self._given.clear()
 
     def position(self, queue: MessageQueue) -> int | None:
@@ -400,15 +400,15 @@ class PullBuffer(Generic[M]):
         buffer = self._buffer_of(queue)
         return buffer.position if buffer.is_started else None
 
-    def settled(self, queue: MessageQueue) -> int | None:
+    def consumed(self, queue: MessageQueue) -> int | None:
         """Return the offset that may be committed; None: not known yet."""
         buffer = self._buffer_of(queue)
-        return buffer.settled if buffer.is_started else None
+        return buffer.consumed if buffer.is_started else None
 
-    def all_settled(self) -> Iterator[tuple[MessageQueue, int]]:
+    def all_consumed(self) -> Iterator[tuple[MessageQueue, int]]:
         """Return what may be committed of each queue whose place is known."""
         return (
-            (buffer.queue, buffer.settled)
+            (buffer.queue, buffer.consumed)
             for buffer in list(self._buffers.values())
             if buffer.is_started
         )

@@ -104,7 +104,7 @@ class PushConsumerConfig:
     """Shared evenly by the queues of a topic, in place of `queue_bytes_max`."""
 
     rebalance_s: float = 20.0
-    """How often queues are dealt out anew, beside when brokers tell of a change."""
+    """How often queues are shared out again, besides when brokers tell of a change."""
     offset_commit_s: float = 5.0
     """How often offsets are stored."""
     offset_folder: Path | None = None
@@ -254,7 +254,7 @@ class LitePullConfig:
     """Likewise, by how far the first and the last of them are apart."""
 
     rebalance_s: float = 20.0
-    """How often queues are dealt out anew, beside when brokers tell of a change."""
+    """How often queues are shared out again, besides when brokers tell of a change."""
     offset_folder: Path | None = None
     """Where offsets of broadcasts are kept; None: `~/.rocketmq_offsets`, as stock clients do."""
 

@@ -54,8 +54,8 @@ class LocalOffsetFile:
 
         A file that cannot be understood, or is not there while the one before is, is replaced by
         the one before, with a warning. Raises `CorruptStoreError` if neither can be understood:
-        starting anew would skip or repeat messages, so that is for an operator to decide. Raises
-        `StorageError` if the files cannot be read.
+        starting without it would skip or repeat messages, so that is for an operator to decide.
+        Raises `StorageError` if the files cannot be read.
         """
         content, problem = self._read_one(self.path)
         if content is not None:

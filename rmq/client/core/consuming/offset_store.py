@@ -36,18 +36,18 @@ class OffsetTable:
         return self._offsets.get(queue)
 
     def update(self, queue: MessageQueue, offset: int) -> None:
-        """The consumer has come so far. Less than before changes nothing."""
+        """Raise the offset of a queue; a lower one is ignored."""
         assert offset >= 0, f"offset {offset} of {queue} is below 0"
         if offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
 
     def reset(self, queue: MessageQueue, offset: int) -> None:
-        """The consumer goes on here, be it further back."""
+        """Set the offset of a queue, also to a lower one."""
         assert offset >= 0, f"offset {offset} of {queue} is below 0"
         self._offsets[queue] = offset
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is somebody else's now."""
+        """Drop the offset of a queue that was given up."""
         self._offsets.pop(queue, None)
 
     def offsets(self, topic: str | None = None) -> dict[MessageQueue, int]:

@@ -1,8 +1,8 @@
 """The messages of one queue that a consumer has pulled and not finished yet. Pure.
 
-A message is waiting, then taken by whoever processes it, then removed when that is done. What the
-group has finished is everything below `commit_offset`, the smallest offset that is not. It never
-passes a message that is waiting or taken, whatever the order in which messages are finished.
+A message is waiting, then taken for processing, then removed when it is finished. The group has
+finished everything below `commit_offset`, the smallest unfinished offset, which never passes a
+message that is waiting or taken, whatever the order in which messages are finished.
 
     pulled = ProcessQueue(queue, start_offset, now)
     pulled.put(result.messages, result.next_offset)
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 LOCK_LIFE_S: Final = 30.0
 """A lock of a queue that was not renewed for so long counts as lost. (Brokers keep it for 60 s.)"""
 PULL_LIFE_S: Final = 120.0
-"""A queue that was not pulled for so long is dropped, and begun anew by a rebalance."""
+"""A queue that was not pulled for so long is dropped, and restarted by a rebalance."""
 _MIB: Final = 1024**2
 
 
 @final
 class ProcessQueue:
-    """See the module. After `drop`, nothing is taken in or given out any more."""
+    """Messages of one queue that were pulled and are not finished. Empty for good after `drop`."""
 
     def __init__(self, queue: MessageQueue, start_offset: int, now: float) -> None:
         self.queue = queue
@@ -53,7 +53,7 @@ class ProcessQueue:
         self._next_offset = start_offset
         # Everything unfinished, by offset.
         self._pending: dict[int, ReceivedMessage] = {}
-        # Their offsets, ascending. Ends that are finished are cut off when somebody looks.
+        # Their offsets, ascending. Finished ones at both ends are removed on access.
         self._offsets: deque[int] = deque()
         self._waiting: deque[ReceivedMessage] = deque()
         # When each taken message was, by offset.
@@ -168,7 +168,7 @@ class ProcessQueue:
         self.give_back([self._pending[offset] for offset in self._taken])
 
     def has(self, message: ReceivedMessage) -> bool:
-        """Whether a message is unfinished; False once it was removed, by whomever."""
+        """Return whether a message is unfinished: not removed yet."""
         return self._pending.get(message.queue_offset) is message
 
     def taken(self) -> list[ReceivedMessage]:
@@ -210,13 +210,13 @@ class ProcessQueue:
         self.count = self.stored_bytes = 0
 
     def is_pull_overdue(self, now: float) -> bool:
-        """Whether nobody has pulled for so long that something must be wrong."""
+        """Whether the last pull is so long ago that the pull loop must have failed."""
         return now - self.last_pull_at > PULL_LIFE_S
 
     # --- the lock of a queue that is consumed in order ---------------------------------------
 
     def lock(self, now: float) -> None:
-        """The broker has confirmed that the queue is this consumer's alone."""
+        """Note that the broker has confirmed the lock of the queue."""
         self._locked_at = now
 
     def unlock(self) -> None:
@@ -229,7 +229,7 @@ class ProcessQueue:
     # --- telling -----------------------------------------------------------------------------
 
     def info(self, *, now: float, now_ms: int, stored_offset: int) -> ProcessQueueInfo:
-        """Return how it is, as operators are told; `stored_offset` is what the group has."""
+        """Return the running info of the queue (307); `stored_offset` is the consumer offset."""
 
         def at_ms(time: float) -> int:
             return now_ms - round((now - time) * 1000)
@@ -274,5 +274,5 @@ def _offset_of(message: ReceivedMessage) -> int:
 
 
 def _ascend(offsets: Sequence[int]) -> bool:
-    """Whether each is above the one before it."""
+    """Return whether offsets are strictly increasing."""
     return all(map(int.__lt__, offsets, offsets[1:]))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmq.model.queues import MessageQueue
 
 BUSY_PAUSE_S: Final = 0.02
-"""How long a broker is left alone that says that it has too much to do."""
+"""Pause before the next pull from a broker that says that it is busy."""
 IDLE_PAUSE_S: Final = 0.05
 """How long a queue is left alone whose broker does not wait for messages although it may."""
 PUSH_IDLE_PAUSE_S: Final = 0.1

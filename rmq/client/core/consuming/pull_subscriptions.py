@@ -85,7 +85,7 @@ class PullSubscriptions:
 
     @property
     def told(self) -> tuple[SubscriptionData, ...]:
-        """What brokers hear of: queues that were assigned are nobody else's business."""
+        """The subscriptions in heartbeats. Assigned queues are not announced."""
         return () if self._subscribed is None else tuple(self._subscribed)
 
     def of(self, topic: str) -> SubscriptionData:

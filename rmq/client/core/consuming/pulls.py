@@ -148,7 +148,7 @@ def pull_request(
 
 
 class PullParts(NamedTuple):
-    """What a broker answered to a pull, before anybody looks at the messages."""
+    """The response to a pull, with records not decoded."""
 
     status: PullStatus
     header: PullMessageResponse
@@ -158,7 +158,7 @@ class PullParts(NamedTuple):
 
 
 def read_pull_parts(answer: Answer) -> PullParts:
-    """Take an answer apart; raise `ResponseError` or `BadAnswerError`."""
+    """Decode the header of a response to a pull; raise `ResponseError` or `BadAnswerError`."""
     status = _STATUS.get(answer.code)
     if status is None:
         raise answer.failure()
@@ -182,7 +182,7 @@ def read_pull_answer(
 ) -> PullResult:
     """Return what a broker answered to a pull; raise `ResponseError` or `BadAnswerError`.
 
-    `parts` are those of the answer, if somebody has taken it apart already.
+    `parts` are those of the response, if it was decoded already.
     """
     status, header, body = parts or read_pull_parts(answer)
     next_offset = header.next_begin_offset

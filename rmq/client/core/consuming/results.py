@@ -1,8 +1,8 @@
-"""What a listener says of the messages it was given. Pure.
+"""Results of listeners. Pure.
 
 A listener returns `None` or `ConsumeResult.SUCCESS` for done, `ConsumeResult.LATER` or
-`Later(level)` for again later. Anything else is a mistake in the listener; nobody knows what it did
-with the messages, so they are given to it again later.
+`Later(level)` for again later. Anything else is a mistake in the listener, which may not have
+finished the messages, so they are given to it again later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BROKER_DECIDES_LEVEL: Final = 0
 
 
 class ConsumeResult(enum.Enum):
-    """How it went."""
+    """Result of a call of the listener."""
 
     SUCCESS = "success"
     LATER = "later"
@@ -48,24 +48,24 @@ ListenerResult: TypeAlias = ConsumeResult | Later | None
 
 
 class Outcome(NamedTuple):
-    """What is to be done with the messages."""
+    """The decoded result of a call: finished, or delivered again after a delay."""
 
     is_success: bool
     delay_level: int = BROKER_DECIDES_LEVEL
-    """If it is no success."""
+    """Delay level of the redelivery, if it is no success."""
     nonsense: str | None = None
     """What was returned, if that is nothing a listener may return."""
 
 
 SUCCESS: Final = Outcome(is_success=True)
 FAILED: Final = Outcome(is_success=False)
-"""Also what a listener that raised comes to."""
+"""The outcome of a call that raised, too."""
 
 _CHARS_SHOWN_MAX: Final = 200
 
 
 def understood(returned: object) -> Outcome:
-    """Return what a listener meant."""
+    """Return the outcome that the return value of a listener stands for."""
     if returned is None or returned is ConsumeResult.SUCCESS:
         return SUCCESS
     if returned is ConsumeResult.LATER:

@@ -102,7 +102,7 @@ class SubscriptionSet:
         return topic != self._retry_topic and self._table.pop(topic, None) is not None
 
     def bump(self, topic: str, now_ms: int) -> None:
-        """The queues that a topic is read from have changed: brokers are to hear of it anew."""
+        """Raise the version of a topic whose queues have changed, so that brokers take it again."""
         known = self._table.get(topic)
         if known is not None:
             version = max(now_ms, known.sub_version + 1)

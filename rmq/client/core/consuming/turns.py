@@ -29,7 +29,7 @@ class QueueTurn(Generic[T]):
         """`calls_max` bounds its calls under way; None: only the bound of all does."""
         self.owner = owner
         self.calls = 0
-        """Under way now."""
+        """Calls in progress."""
         self.calls_max = calls_max
         self.is_offered = False
         self.on_idle: list[Callable[[], None]] = []
@@ -43,7 +43,7 @@ class FairTurns(Generic[T]):
     def __init__(self, calls_max: int) -> None:
         self.calls_max = calls_max
         self.calls = 0
-        """Under way now, of all queues, removed ones included."""
+        """Calls in progress, of all queues including removed ones."""
         self._known: set[QueueTurn[T]] = set()
         self._waiting: deque[QueueTurn[T]] = deque()
 
@@ -65,7 +65,7 @@ class FairTurns(Generic[T]):
             self._waiting.append(turn)
 
     def withdraw(self, turn: QueueTurn[T]) -> None:
-        """A queue wants no turn for now."""
+        """Remove a queue from those that wait for a turn."""
         if turn.is_offered:
             turn.is_offered = False
             self._waiting.remove(turn)
@@ -96,7 +96,7 @@ class FairTurns(Generic[T]):
         return None
 
     def end(self, turn: QueueTurn[T]) -> None:
-        """A call is over."""
+        """Note that a call has ended."""
         assert turn.calls > 0, f"a call ended that was not begun, {self.calls} are under way"
         turn.calls -= 1
         self.calls -= 1

@@ -1,4 +1,4 @@
-"""What a producer is told before it starts. Values only: they can be compared and pickled."""
+"""Settings of producers. Values only: they can be compared and pickled."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ProducerConfig:
     """The largest body, before compression; brokers have a limit of their own."""
     retries_when_not_ok: bool = False
     """Whether a message that is stored, but neither flushed nor replicated in time, is sent again
-    to another broker. It is there twice then."""
+    to another broker. It is stored twice then."""
     avoids_slow_brokers: bool = False
-    """Whether a broker that was slow or failed is left alone for a time that grows with that."""
+    """Whether sends avoid a broker that was slow or failed, the longer the slower it was."""
     default_queues: int = 4
     """How many queues a topic gets that the first send creates."""
     pending_max: int = 10_000

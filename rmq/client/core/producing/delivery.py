@@ -1,33 +1,41 @@
-"""Sending one message: attempts, retries and what is said when all fail. Sans-IO.
+"""The policy of sends: which queue, how many attempts, what is retried, when it ends. Sans-IO.
 
 A send has one timeout for all of its attempts. An attempt that fails is repeated on another broker
-where there is one, unless the broker said no in a way that no other would undo. A message that was
-sent to a queue of the caller's choice stays there: one attempt, as stock clients do.
+where there is one, unless the broker refused the message for a reason that holds everywhere. A
+message for a queue of the caller's choice stays there: one attempt, as stock clients do.
 
-A broker that is no master at the moment has stored nothing: that is no attempt that failed. If no
-other broker takes the message, a master is waited for as long as the send has time, also by
-messages for a queue of the caller's choice (`rmq.client.core.producing.master_waits`).
+A broker that is no master at the moment has stored nothing: that does not count as an attempt. If
+no other broker takes the message, the send waits for a master as long as it has time, also if it
+is for a queue of the caller's choice (`rmq.client.core.producing.master_waits`).
 
-`Delivery` keeps the account of one send, and its `after_failure` decides what follows a failed
-attempt: another one, a wait for a new route or for a master, or the end. Three drivers carry that
-out: `Sends.send` for one message as a flow, `rmq.client.trio.pipeline` and
-`rmq.client.blocking.sending` for thousands at a time.
+`Delivery` is the state machine of one send. A driver calls `next`, which returns the next step,
+carries it out, and reports how it ended:
+
+| step | what the driver does | what it reports |
+| --- | --- | --- |
+| `Transmit` | sends the message to a target | `failed`, or `not_ok` unless it is accepted |
+| `FindRoute` | asks nameservers for the route | `no_route`, if there is none |
+| `AwaitRoute` | asks for the route again, or waits while that is done | - |
+| `AwaitMaster` | pauses, asks for the route, calls `MasterWaits.end` | - |
+| `Done` | hands out the outcome | - |
+
+`SendPolicy` has what all sends of a producer share. The machine is only needed once something is
+missing or has failed: the first attempt of a send whose route is known takes its target from
+`SendPolicy.choose`, and its answer ends it if `SendPolicy.accepts` says so.
+
+Three drivers carry steps out: `rmq.client.core.producing.single_sends` for one message as a flow,
+`rmq.client.trio.pipeline` and `rmq.client.blocking.sending` for thousands at a time.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeAlias, TypeVar, final
 
-from rmq.client.core.flows import Ask, Flow, Pause, Tell
-from rmq.client.core.producing.master_waits import (
-    NamedMasters,
-    NoMasterError,
-    Pauses,
-    may_get_master,
-)
-from rmq.client.core.producing.outbound import read_send_answer, send_request
-from rmq.client.core.producing.selection import BrokerFaults, QueueRing
+from rmq.client.core.producing.master_waits import MasterWaits, NoMasterError, may_get_master
+from rmq.client.core.producing.selection import BrokerFaults
+from rmq.client.core.producing.targets import TOPICS_MAX, Target
 from rmq.errors import (
     BadAnswerError,
     ClientClosedError,
@@ -47,12 +55,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmq.client.core.messages import Message, SendResult
-    from rmq.client.core.nameservers import Nameservers
     from rmq.client.core.producing.config import ProducerConfig
-    from rmq.client.core.producing.outbound import OutboundMessage
+    from rmq.client.core.producing.targets import TopicTargets
     from rmq.client.core.routes import RouteTable, TopicRoute
     from rmq.model.queues import MessageQueue
-    from rmq.remoting.headers import SendMessageRequestV2
+
+T = TypeVar("T", bound=Target)
 
 RETRIED_CODES: Final = frozenset(
     (
@@ -64,7 +72,7 @@ RETRIED_CODES: Final = frozenset(
         int(ResponseCode.NOT_IN_CURRENT_UNIT),
     )
 )
-"""A no of one broker that may be a yes of another."""
+"""Refusals that another broker may not share; such sends are retried."""
 
 _MOVED_CODES: Final = frozenset(
     (
@@ -73,12 +81,10 @@ _MOVED_CODES: Final = frozenset(
         int(ResponseCode.NO_PERMISSION),
     )
 )
-"""A no of a broker whose place in the route may be another's by now."""
+"""Refusals after which the topic's route is asked for: the broker's role may have changed."""
 
-TOPICS_MAX: Final = 4096
-"""Topics a producer keeps the turn of."""
 REFRESH_INTERVAL_S: Final = 1.0
-"""However many sends fail, a topic's route is not asked for more often."""
+"""However many sends fail, the route of a topic is not asked for more often because of them."""
 
 
 def is_retried(error: ClientError) -> bool:
@@ -95,135 +101,358 @@ def says_broker_is_gone(error: ClientError) -> bool:
     return isinstance(error, ConnectFailedError | ConnectionLostError | NoRouteError)
 
 
-class Then(enum.Enum):
-    """What follows a failed attempt."""
-
-    GIVE_UP = enum.auto()
-    RETRY = enum.auto()
-    """Try again at once, on another broker where there is one."""
-    WAIT = enum.auto()
-    """Wait for a master, and try again."""
-    WAIT_ROUTE = enum.auto()
-    """Wait until the route was asked for, and try again: there is no other broker to go to. If it
-    was asked for within the last `REFRESH_INTERVAL_S`, try again at once."""
-
-
-class Next(NamedTuple):
-    """What a driver has to do after a failed attempt."""
-
-    then: Then
-    asks_route: bool
-    """Whether to have the route asked for. Nothing but WAIT_ROUTE waits for it."""
+# --- steps ---------------------------------------------------------------------------------------
 
 
 @final
-class Delivery:
-    """The account of one send: what was tried, what came of it, and whether to go on."""
+@dataclass(frozen=True, slots=True)
+class Transmit(Generic[T]):
+    """Send the message to a queue; its broker has a master."""
+
+    target: T
+    timeout_s: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FindRoute:
+    """Find the route of the topic, which may be one that this send creates."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AwaitRoute:
+    """Go on when nameservers have answered or failed: the only broker seems to be gone."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AwaitMaster:
+    """Ask nameservers for the route after a pause: the topic has no master now."""
+
+    pause_s: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The send is over."""
+
+    outcome: SendResult | RmqError
+
+
+Step: TypeAlias = Transmit[T] | FindRoute | AwaitRoute | AwaitMaster | Done
+
+_FIND_ROUTE: Final = FindRoute()
+_AWAIT_ROUTE: Final = AwaitRoute()
+
+
+# --- the policy ----------------------------------------------------------------------------------
+
+
+@final
+class SendPolicy(Generic[T]):
+    """What all sends of one producer share."""
 
     __slots__ = (
-        "_nobody",
+        "_avoids_slow_brokers",
+        "_on_stale",
+        "_refreshed_at",
+        "accepts_every_answer",
+        "asked",
+        "config",
+        "faults",
+        "refreshing",
+        "routes",
+        "targets_of",
+        "waits",
+    )
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        *,
+        routes: RouteTable,
+        nameservers: Sequence[str],
+        targets_of: Callable[[str], TopicTargets[T] | None],
+        on_stale: Callable[[str], object],
+        faults: BrokerFaults | None = None,
+    ) -> None:
+        """`targets_of` returns the targets of a topic, None if none of its queues is writable.
+
+        `on_stale` is called with a topic whose route is to be asked for in the background.
+        """
+        self.config = config
+        self.routes = routes
+        self.asked = ";".join(nameservers)
+        """The addresses of all nameservers, for errors."""
+        self.targets_of = targets_of
+        self.faults = BrokerFaults() if faults is None else faults
+        self.waits = MasterWaits(TOPICS_MAX)
+        self.refreshing: set[str] = set()
+        """Topics whose routes are asked for again just now. Drivers that have several sends under
+        way keep it."""
+        self.accepts_every_answer = not (config.avoids_slow_brokers or config.retries_when_not_ok)
+        """Whether `accepts` has nothing to decide."""
+        self._avoids_slow_brokers = config.avoids_slow_brokers
+        self._on_stale = on_stale
+        self._refreshed_at: dict[str, float] = {}
+
+    def choose(
+        self, topic: TopicTargets[T], queue: MessageQueue | None, avoided: str | None, now: float
+    ) -> T:
+        """Return where an attempt goes: to `queue` if the caller chose one, or the next in turn.
+
+        `avoided` is the broker that failed last.
+        """
+        if queue is not None:
+            return topic.target_to(queue)
+        if self._avoids_slow_brokers:
+            return topic.ring.next_available(topic.targets, self.faults, now)
+        return topic.ring.next(topic.targets, avoided)
+
+    def accepts(self, broker_name: str, result: SendResult, *, took_s: float, now: float) -> bool:
+        """Take in an answer and how long it took; tell whether it ends the send.
+
+        A message that is stored, but not flushed or replicated in time, is sent again if the
+        producer is configured so.
+        """
+        if self._avoids_slow_brokers:
+            self.faults.note(broker_name, took_s, now)
+        return result.is_ok or not self.config.retries_when_not_ok
+
+    def note_failure(
+        self, broker_name: str, error: ClientError, *, took_s: float, now: float
+    ) -> None:
+        """Have sends avoid a broker for a while because an attempt has failed."""
+        if not self._avoids_slow_brokers:
+            return
+        if may_get_master(error, broker_name, None):
+            self.faults.note_refused(broker_name, now)
+        else:
+            self.faults.note(broker_name, took_s, now, failed=True)
+
+    def begin_refresh(self, topic: str, now: float) -> bool:
+        """Tell whether to ask for a route again now, for a send has failed or got no answer.
+
+        That is so at most once in `REFRESH_INTERVAL_S`, and not while it is asked for already.
+        """
+        if topic in self.refreshing:
+            return False
+        refreshed_at = self._refreshed_at
+        if now - refreshed_at.get(topic, -REFRESH_INTERVAL_S) < REFRESH_INTERVAL_S:
+            return False
+        refreshed_at.pop(topic, None)
+        if len(refreshed_at) >= TOPICS_MAX:
+            del refreshed_at[next(iter(refreshed_at))]
+        refreshed_at[topic] = now
+        return True
+
+    def refresh(self, topic: str, now: float) -> None:
+        """Have a route asked for in the background, unless it was just now."""
+        if self.begin_refresh(topic, now):
+            self._on_stale(topic)
+
+
+class _State(enum.Enum):
+    """What the next step of a send is for."""
+
+    NEW = enum.auto()
+    """Nothing is known yet but the message."""
+    ATTEMPT = enum.auto()
+    """Try again at once, on another broker where there is one."""
+    ROUTE = enum.auto()
+    """Wait until the route was asked for, then try again: there is no other broker."""
+    MASTER = enum.auto()
+    """Wait for a master, then try again."""
+    OVER = enum.auto()
+
+
+@final
+class Delivery(Generic[T]):
+    """The state machine of one send.
+
+    Times are arguments: `now` by a clock that never stops, `left_s` is how long the send may still
+    take.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_kept",
+        "_last_target",
+        "_may_be_stored",
+        "_no_route",
+        "_policy",
+        "_queue",
+        "_refusals",
         "_refused_by",
-        "_stays",
+        "_state",
+        "_timeout_s",
         "_tries_left",
-        "attempts",
-        "kept",
-        "may_be_stored",
         "topic",
     )
 
-    def __init__(self, topic: str, *, retries: int, stays: bool = False) -> None:
-        """`stays`: to one queue only, however often that fails."""
+    def __init__(
+        self, policy: SendPolicy[T], topic: str, queue: MessageQueue | None, timeout_s: float
+    ) -> None:
+        """`queue` is one of the caller's choice; `timeout_s` is that of the whole send."""
         self.topic = topic
-        self.attempts: list[tuple[str, ClientError]] = []
-        """What failed. Of brokers that were no masters, the last time counts."""
-        self.kept: SendResult | None = None
-        """A message that is stored, but not as well as it should be: better than none."""
-        self.may_be_stored = False
-        """Whether a broker may have got it and said nothing."""
-        self._stays = stays
-        self._tries_left = 1 + (0 if stays else retries)
+        self._policy = policy
+        self._queue = queue
+        self._timeout_s = timeout_s
+        self._state = _State.NEW
+        self._tries_left = 1 + (policy.config.retries if queue is None else 0)
+        self._attempts: list[tuple[str, ClientError]] = []
+        """What failed. Of brokers that were no masters, only the last failure is kept."""
+        self._kept: SendResult | None = None
+        """A message that is stored, but not flushed or replicated in time: better than none."""
+        self._may_be_stored = False
+        """Whether a broker may have stored it without an answer."""
+        self._no_route: RmqError | None = None
+        """Why the topic could not be found."""
         self._refused_by: set[str] = set()
-        """Brokers that were found to be no masters since a master was waited for last."""
-        self._nobody: NoMasterError | None = None
+        """Brokers that were found to be no masters since the last wait for a master."""
+        self._refusals: list[tuple[str, ClientError]] = []
+        """What they answered."""
+        self._last_target: T | None = None
+        """Where the last attempt went."""
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def next(self, now: float, left_s: float) -> Step[T]:
+        """Return what to do now; call it again when that is done."""
+        while True:
+            if self._state is _State.OVER or left_s <= 0:
+                self._state = _State.OVER
+                return Done(self.outcome())
+            if self._state is _State.MASTER:
+                return self._await_master(now, left_s)
+            if self._state is _State.ROUTE:
+                self._state = _State.ATTEMPT
+                return _AWAIT_ROUTE
+            targets = self._policy.targets_of(self.topic)
+            if targets is not None:
+                target = self._policy.choose(targets, self._queue, self._last_broker, now)
+            elif self._state is _State.NEW:
+                return _FIND_ROUTE
+            elif self._awaits_master():
+                return self._await_master(now, left_s)
+            elif self._last_target is not None:
+                # The topic takes no messages by its route: the broker has the last word.
+                target = self._last_target
+            else:
+                self._state = _State.OVER
+                continue
+            self._state = _State.ATTEMPT
+            if target.address:
+                return Transmit(target, left_s)
+            self.has_no_master(target, now, left_s)
+
+    def _await_master(self, now: float, left_s: float) -> AwaitMaster:
+        waits = self._policy.waits
+        pause_s = waits.join(self.topic, now)
+        for broker_name, error in self._refusals:
+            waits.note(self.topic, broker_name, error)
+        self._refusals.clear()
+        self._state = _State.ATTEMPT
+        return AwaitMaster(min(pause_s, left_s))
+
+    def _awaits_master(self) -> bool:
+        route = self._policy.routes.get(self.topic)
+        return route is not None and route.awaits_master
 
     @property
-    def last_broker(self) -> str | None:
-        """The broker that failed last."""
-        return self.attempts[-1][0] if self.attempts else None
+    def _last_broker(self) -> str | None:
+        return self._attempts[-1][0] if self._attempts else None
 
-    @classmethod
-    def begun(cls, config: ProducerConfig, topic: str, queue: MessageQueue | None) -> Delivery:
-        """Return the account of a send to a queue in turn, or to one of the caller's choice."""
-        return cls(topic, retries=config.retries, stays=queue is not None)
+    # --- events ----------------------------------------------------------------------------------
 
-    def after_failure(
-        self,
-        broker_name: str,
-        error: ClientError,
-        route: TopicRoute | None,
-        *,
-        has_time: bool,
-        has_other: bool,
-    ) -> Next:
-        """Take in a failed attempt by a route, if it is still known; tell what follows.
+    def no_route(self, error: RmqError) -> None:
+        """Take in that no route was found."""
+        self._no_route = error
+        self._state = _State.MASTER if isinstance(error, NoMasterError) else _State.OVER
 
-        `has_other`: whether the topic has another broker to try.
-        """
-        then = self.failed(broker_name, error, route)
-        if not has_time:
-            then = Then.GIVE_UP
-        if then is Then.WAIT:
-            # Routes are asked for in pauses then.
-            return Next(then, asks_route=False)
-        # Also at the end: the next message finds the broker where it is then.
-        asks_route = says_broker_is_gone(error)
-        if then is Then.RETRY and asks_route and not has_other:
-            then = Then.WAIT_ROUTE
-        return Next(then, asks_route)
+    def has_no_master(self, target: T, now: float, left_s: float) -> None:
+        """Take in that the broker of the target that was chosen has no master now."""
+        error = no_master(self._policy.asked, target.queue)
+        self.failed(target, error, took_s=0.0, now=now, left_s=left_s)
 
-    def failed(self, broker_name: str, error: ClientError, route: TopicRoute | None) -> Then:
-        """Take in a failed attempt by a route, if it is still known; tell what follows."""
+    def not_ok(self, target: T, result: SendResult) -> None:
+        """Take in an answer that `SendPolicy.accepts` does not accept."""
+        self._kept = result
+        self._last_target = target
+        self._attempts.append((target.broker_name, _not_ok(result, target.address)))
+        self._tries_left -= 1
+        self._state = _State.ATTEMPT if self._tries_left > 0 else _State.OVER
+
+    def failed(
+        self, target: T, error: ClientError, *, took_s: float, now: float, left_s: float
+    ) -> None:
+        """Take in that an attempt has failed after `took_s`."""
+        policy = self._policy
+        broker_name = target.broker_name
+        self._last_target = target
+        policy.note_failure(broker_name, error, took_s=took_s, now=now)
+        state = self._after(broker_name, error)
+        if left_s <= 0:
+            state = _State.OVER
+        # While a send waits for a master, the route is asked for anyway.
+        if state is not _State.MASTER and says_broker_is_gone(error):
+            targets = policy.targets_of(self.topic)
+            has_other = targets is not None and targets.has_other(broker_name)
+            if state is _State.ATTEMPT and not has_other:
+                if self.topic in policy.refreshing or policy.begin_refresh(self.topic, now):
+                    state = _State.ROUTE
+            else:
+                # Also at the end: the next message finds the broker where it is then.
+                policy.refresh(self.topic, now)
+        self._state = state
+
+    def _after(self, broker_name: str, error: ClientError) -> _State:
+        """Take in a failed attempt; return what follows if there is time."""
+        route = self._policy.routes.get(self.topic)
         if may_get_master(error, broker_name, route):
             return self._refused(broker_name, error, route)
         if isinstance(error, RequestTimeoutError | ConnectionLostError | BadAnswerError):
-            self.may_be_stored = True
-        self.attempts.append((broker_name, error))
+            self._may_be_stored = True
+        self._attempts.append((broker_name, error))
         self._tries_left -= 1
-        return Then.RETRY if self._tries_left > 0 and is_retried(error) else Then.GIVE_UP
+        return _State.ATTEMPT if self._tries_left > 0 and is_retried(error) else _State.OVER
 
-    def _refused(self, broker_name: str, error: ClientError, route: TopicRoute | None) -> Then:
+    def _refused(self, broker_name: str, error: ClientError, route: TopicRoute | None) -> _State:
         """Take in that a broker is no master now, which does not count as one of the tries."""
-        for known in self.attempts:
+        for known in self._attempts:
             if known[0] == broker_name and may_get_master(known[1], broker_name, route):
-                self.attempts.remove(known)
+                self._attempts.remove(known)
                 break
-        self.attempts.append((broker_name, error))
+        self._attempts.append((broker_name, error))
+        self._refusals.append((broker_name, error))
         has_been_asked = broker_name in self._refused_by
         self._refused_by.add(broker_name)
-        others = frozenset() if self._stays or route is None else route.writable_names
+        others = frozenset() if self._queue is not None or route is None else route.writable_names
         if has_been_asked or others <= self._refused_by:
             self._refused_by.clear()
-            return Then.WAIT
-        return Then.RETRY
+            return _State.MASTER
+        return _State.ATTEMPT
 
-    def found_nobody(self, error: NoMasterError) -> None:
-        """Take in that no broker of the topic is a master now."""
-        self._nobody = error
+    def closed(self, target: T, error: ClientClosedError, *, is_sent: bool) -> None:
+        """Take in that the producer closes; `is_sent`: the message is on its way to a target."""
+        self._attempts.append((target.broker_name, error))
+        self._may_be_stored |= is_sent
+        self._state = _State.OVER
 
-    def stored_badly(self, result: SendResult, error: ClientError) -> bool:
-        """Take in an answer that is not good enough; tell whether to try again."""
-        self.kept = result
-        self.attempts.append((result.queue.broker_name, error))
-        self._tries_left -= 1
-        return self._tries_left > 0
+    def outcome(self) -> SendResult | RmqError:
+        """Return the result, or the error that says what was tried."""
+        if self._kept is not None:
+            return self._kept
+        if self._attempts:
+            return SendFailedError(self.topic, self._attempts, may_be_stored=self._may_be_stored)
+        if self._no_route is not None:
+            return self._no_route
+        return lookup_timed_out(self._policy.asked, self.topic, self._timeout_s)
 
-    def outcome(self) -> SendResult | SendFailedError | NoMasterError:
-        """Return what there is at the end."""
-        if self.kept is not None:
-            return self.kept
-        if self._nobody is not None and not self.attempts:
-            return self._nobody
-        return SendFailedError(self.topic, self.attempts, may_be_stored=self.may_be_stored)
+
+# --- batches -------------------------------------------------------------------------------------
 
 
 class BatchFailedError(SendFailedError):
@@ -234,7 +463,7 @@ class BatchFailedError(SendFailedError):
         runs: Sequence[Sequence[Message]],
         outcomes: Sequence[SendResult | RmqError | None],
     ) -> None:
-        """`outcomes` has what became of each run of messages."""
+        """`outcomes` has the result or error of each run of messages."""
         errors = [each for each in outcomes if isinstance(each, RmqError)]
         attempts: list[tuple[str, ClientError]] = []
         for error in errors:
@@ -252,14 +481,14 @@ class BatchFailedError(SendFailedError):
         self.results = [
             each for each in outcomes if each is not None and not isinstance(each, RmqError)
         ]
-        """What was acknowledged."""
+        """Results of the acknowledged parts."""
         self.unacknowledged = [
             message
             for run, outcome in zip(runs, outcomes, strict=True)
             if outcome is None or isinstance(outcome, RmqError)
             for message in run
         ]
-        """The messages of the parts that were not."""
+        """The messages of all other parts."""
 
 
 def batch_results(
@@ -279,39 +508,32 @@ def batch_results(
     raise BatchFailedError(runs, outcomes)
 
 
+# --- errors --------------------------------------------------------------------------------------
+
+
 def check_queue(topic: str, queue: MessageQueue | None) -> None:
-    """Raise `IllegalMessageError` if a queue that was chosen is none of the message's topic."""
+    """Raise `IllegalMessageError` if a chosen queue belongs to another topic."""
     if queue is not None and queue.topic != topic:
         raise IllegalMessageError(f"a message for topic {topic} and a queue of topic {queue.topic}")
 
 
-def not_ok(result: SendResult, address: str) -> ClientError:
-    """Return as an error that a message is stored, but not as well as it should be."""
+def _not_ok(result: SendResult, address: str) -> ClientError:
+    """Return as an error that a message is stored, but not flushed or replicated in time."""
     return ClientError(address, f"{address} answered {result.status.value}")
 
 
-def note_failure(
-    faults: BrokerFaults, broker_name: str, error: ClientError, *, took_s: float, now: float
-) -> None:
-    """Have a broker left alone for a while because an attempt has failed."""
-    if may_get_master(error, broker_name, None):
-        faults.note_refused(broker_name, now)
-    else:
-        faults.note(broker_name, took_s, now, failed=True)
-
-
 def lookup_timed_out(asked: str, topic: str, timeout_s: float) -> RequestTimeoutError:
-    """Return what to say of a send whose time was over before any broker was found."""
+    """Return the error of a send that timed out before the route was found."""
     return RequestTimeoutError(asked, f"asking where topic {topic} is", timeout_s)
 
 
 def no_master(address: str, queue: MessageQueue) -> NoRouteError:
-    """Return what to say of a queue whose broker has no master now."""
+    """Return the error of a queue whose broker has no master now."""
     return NoRouteError(address, queue.topic, f"broker {queue.broker_name} has no master now")
 
 
 def nothing_writable(address: str, topic: str, route: TopicRoute | None = None) -> NoRouteError:
-    """Return what to say of a topic that takes no messages now: that it waits for a master, say."""
+    """Return the error of a topic without a writable queue; it tells whether a master may come."""
     error = NoMasterError if route is not None and route.awaits_master else NoRouteError
     return error(
         address,
@@ -319,205 +541,3 @@ def nothing_writable(address: str, topic: str, route: TopicRoute | None = None) 
         "none of its queues takes messages now",
         hint="do its masters run, and may the topic be written to?",
     )
-
-
-@final
-class Sends:
-    """Sends messages one by one, each as a flow. For clients without a loop."""
-
-    def __init__(
-        self,
-        config: ProducerConfig,
-        *,
-        routes: RouteTable,
-        nameservers: Nameservers,
-        now: Callable[[], float],
-        now_ms: Callable[[], int],
-        first: int = 0,
-        on_stale: Callable[[str], object] | None = None,
-    ) -> None:
-        """`now` is a clock for durations, `now_ms` the time of day.
-
-        `first` spreads producers over queues. `on_stale` is told of a topic whose route may be
-        another by now, when a send need not wait for it.
-        """
-        self.config = config
-        self.faults = BrokerFaults()
-        self._routes = routes
-        self._nameservers = nameservers
-        self._now = now
-        self._now_ms = now_ms
-        self._first = first
-        self._on_stale = on_stale
-        self._rings: dict[str, QueueRing] = {}
-        self._silent: set[str] = set()
-        """Topics whose last send got no answer: a broker that hangs may have been replaced."""
-        self._asked = ";".join(nameservers.addresses)
-
-    def route(self, topic: str, timeout_s: float | None = None) -> Flow[TopicRoute]:
-        """Return the route of a topic to send to.
-
-        If its brokers have no master now, one is waited for. Raises `NoRouteError` or
-        `NoNameserverError`.
-        """
-        deadline = self._now() + (self.config.send_timeout_s if timeout_s is None else timeout_s)
-        pauses = Pauses()
-        while True:
-            try:
-                return (yield from self._find_route(topic))
-            except NoMasterError:
-                if (left_s := deadline - self._now()) <= 0:
-                    raise
-                yield from _rest(pauses.next_s(self._now()), left_s)
-
-    def _find_route(self, topic: str) -> Flow[TopicRoute]:
-        known = self._routes.get(topic)
-        if known is not None and known.writable:
-            if topic not in self._silent:
-                return known
-            self._silent.discard(topic)
-            route = yield from self._fresh_route(known)
-        else:
-            route = yield from self._nameservers.route_to_send(topic, self.config.default_queues)
-            self._routes.put(route)
-        if not route.writable:
-            raise nothing_writable(self._asked, topic, route)
-        return route
-
-    def send(
-        self,
-        outbound: OutboundMessage,
-        *,
-        queue: MessageQueue | None = None,
-        timeout_s: float | None = None,
-    ) -> Flow[SendResult]:
-        """Send a message to a queue in turn, or to that of the caller's choice.
-
-        Raises `SendFailedError`, or `NoRouteError` and `NoNameserverError` if it never came to an
-        attempt.
-        """
-        config = self.config
-        whole_s = config.send_timeout_s if timeout_s is None else timeout_s
-        deadline = self._now() + whole_s
-        delivery = Delivery.begun(config, outbound.topic, queue)
-        route = yield from self.route(outbound.topic, whole_s)
-        if self._now() >= deadline:
-            raise lookup_timed_out(self._asked, outbound.topic, whole_s)
-        pauses, named = Pauses(), NamedMasters()
-        then = Then.RETRY
-        while then is not Then.GIVE_UP and (left_s := deadline - self._now()) > 0:
-            if then is Then.WAIT:
-                yield from _rest(pauses.next_s(self._now()), left_s)
-                route = named.applied_to((yield from self._fresh_route(route)))
-                then = Then.RETRY if route.writable or queue is not None else Then.WAIT
-                continue
-            chosen = queue or self._choose(route, delivery.last_broker)
-            broker_name = chosen.broker_name
-            address = route.master_of(broker_name)
-            try:
-                if address is None:
-                    raise no_master(self._asked, chosen)
-                result = yield from self._attempt(outbound, chosen, address, left_s)
-            except ClientError as exc:
-                then, asks_route = delivery.after_failure(
-                    broker_name,
-                    exc,
-                    route,
-                    has_time=self._now() < deadline,
-                    has_other=_has_other(route, broker_name),
-                )
-                named.note(broker_name, exc)
-                if isinstance(exc, RequestTimeoutError) and len(self._silent) < TOPICS_MAX:
-                    self._silent.add(route.topic)
-                if then is Then.WAIT_ROUTE:
-                    route = yield from self._fresh_route(route)
-                    then = Then.RETRY if route.writable else Then.WAIT
-                elif asks_route:
-                    self._stale(route.topic)
-            else:
-                if result.is_ok or not config.retries_when_not_ok or queue is not None:
-                    return result
-                goes_on = delivery.stored_badly(result, not_ok(result, address or ""))
-                then = Then.RETRY if goes_on else Then.GIVE_UP
-        outcome = delivery.outcome()
-        if isinstance(outcome, RmqError):
-            raise outcome
-        return outcome
-
-    def send_oneway(
-        self, outbound: OutboundMessage, *, queue: MessageQueue | None = None
-    ) -> Flow[None]:
-        """Send a message without an answer: whether it is stored is not known."""
-        route = yield from self.route(outbound.topic)
-        chosen = queue or self._choose(route, None)
-        address = route.master_of(chosen.broker_name)
-        if address is None:
-            raise no_master(self._asked, chosen)
-        yield Tell(address, outbound.code, self._header(outbound, chosen), outbound.body)
-
-    def _attempt(
-        self, outbound: OutboundMessage, queue: MessageQueue, address: str, timeout_s: float
-    ) -> Flow[SendResult]:
-        started = self._now()
-        header = self._header(outbound, queue)
-        try:
-            answer = yield Ask(address, outbound.code, header, outbound.body, timeout_s)
-            assert answer is not None
-            result = read_send_answer(
-                answer.command, address=address, queue=queue, outbound=outbound
-            )
-        except ClientError as exc:
-            if self.config.avoids_slow_brokers:
-                now = self._now()
-                note_failure(self.faults, queue.broker_name, exc, took_s=now - started, now=now)
-            raise
-        if self.config.avoids_slow_brokers:
-            now = self._now()
-            self.faults.note(queue.broker_name, now - started, now)
-        return result
-
-    def _header(self, outbound: OutboundMessage, queue: MessageQueue) -> SendMessageRequestV2:
-        return send_request(
-            outbound,
-            group=self.config.group,
-            queue=queue,
-            now_ms=self._now_ms(),
-            default_queues=self.config.default_queues,
-        )
-
-    def _choose(self, route: TopicRoute, failed: str | None) -> MessageQueue:
-        ring = self._rings.get(route.topic)
-        if ring is None:
-            if len(self._rings) >= TOPICS_MAX:
-                del self._rings[next(iter(self._rings))]
-            ring = self._rings[route.topic] = QueueRing(self._first)
-        if self.config.avoids_slow_brokers:
-            return ring.next_available(route.writable, self.faults, self._now())
-        return ring.next(route.writable, failed)
-
-    def _stale(self, topic: str) -> None:
-        if self._on_stale is not None:
-            self._on_stale(topic)
-
-    def _fresh_route(self, old: TopicRoute) -> Flow[TopicRoute]:
-        """Return a new route, or the old one if there is none: a broker may be back by now.
-
-        One without a master is returned if there are slaves, one of which may become the master.
-        """
-        try:
-            route = yield from self._nameservers.route(old.topic)
-        except ClientError:
-            return old
-        self._routes.put(route)
-        return route if route.writable or route.awaits_master else old
-
-
-def _rest(pause_s: float, left_s: float) -> Flow[None]:
-    """Pause, and no longer than there is time."""
-    if pause_s > 0:
-        yield Pause(min(pause_s, left_s))
-
-
-def _has_other(route: TopicRoute, broker_name: str) -> bool:
-    """Tell whether a route has another broker to try."""
-    return any(queue.broker_name != broker_name for queue in route.writable)

@@ -1,4 +1,4 @@
-"""Sends that wait for a master: when a broker is none at the moment, and how often it is asked.
+"""Waiting for a master: when a send has to, and how often nameservers are asked meanwhile.
 
 While a slave is promoted, its broker name has no master for a moment: the old one answers
 SERVICE_NOT_AVAILABLE (14), nameservers list slaves only, or no process listens at the address.
@@ -38,7 +38,7 @@ class NoMasterError(NoRouteError):
 
 
 class NotMasterError(ResponseError):
-    """A broker takes no messages now, and says who does."""
+    """A broker refused a message because it is no master, and named the master."""
 
     def __init__(self, peer: str, what: str, code: int, remark: str | None, master: str) -> None:
         super().__init__(peer, what, code, remark)
@@ -46,7 +46,7 @@ class NotMasterError(ResponseError):
 
 
 def refusal(address: str, what: str, answer: Command) -> ResponseError:
-    """Return as an error that a broker did not take a message."""
+    """Return the error for a response that refuses a message."""
     if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
         master = answer.ext_fields.get(MASTER_FIELD)
         if master:
@@ -78,7 +78,7 @@ class NamedMasters:
         self._refusals: dict[str, NotMasterError] = {}
 
     def note(self, broker_name: str, error: ClientError) -> None:
-        """Take in how an attempt has failed."""
+        """Note a failed attempt; the master counts if the error names one."""
         if isinstance(error, NotMasterError):
             self._refusals[broker_name] = error
 
@@ -117,20 +117,47 @@ class Pauses:
 
 
 @final
-class TopicPauses:
-    """The pauses of all topics of a producer."""
+class MasterWaits:
+    """The topics of a producer whose sends wait for a master.
 
-    __slots__ = ("_pauses", "_topics_max")
+    All sends of a topic share one wait: nameservers are asked for its route once, when the wait
+    ends. A send that finds no master then either begins the next wait, which takes longer.
+    """
+
+    __slots__ = ("_pauses", "_topics_max", "_waits")
 
     def __init__(self, topics_max: int) -> None:
+        """Of so many topics the length of the last wait is kept."""
         self._topics_max = topics_max
         self._pauses: dict[str, Pauses] = {}
+        self._waits: dict[str, tuple[float, NamedMasters]] = {}
+        """When each wait ends, and the masters that were named meanwhile."""
 
-    def next_s(self, topic: str, now: float) -> float:
-        """Return how long to wait for a master of a topic."""
+    def join(self, topic: str, now: float) -> float:
+        """Begin to wait for a master of a topic, or join a wait; return how long it takes."""
+        wait = self._waits.get(topic)
+        if wait is not None:
+            return max(0.0, wait[0] - now)
+        pause_s = self._pauses_of(topic).next_s(now)
+        self._waits[topic] = now + pause_s, NamedMasters()
+        return pause_s
+
+    def note(self, topic: str, broker_name: str, error: ClientError) -> None:
+        """Take in how an attempt has failed of a send that waits."""
+        self._waits[topic][1].note(broker_name, error)
+
+    def end(self, topic: str, route: TopicRoute | None) -> TopicRoute | None:
+        """End a wait; return the route with the masters that were named, if they are to be tried.
+
+        `route` is what nameservers told last, None if nothing is known.
+        """
+        wait = self._waits.pop(topic, None)
+        return route if wait is None or route is None else wait[1].applied_to(route)
+
+    def _pauses_of(self, topic: str) -> Pauses:
         pauses = self._pauses.get(topic)
         if pauses is None:
             if len(self._pauses) >= self._topics_max:
                 del self._pauses[next(iter(self._pauses))]
             pauses = self._pauses[topic] = Pauses()
-        return pauses.next_s(now)
+        return pauses

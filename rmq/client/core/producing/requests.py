@@ -1,9 +1,9 @@
 """Requests and replies between applications: messages that are answered. Pure.
 
 A request is an ordinary message that says who asks (`REPLY_TO_CLIENT`) and which question it is
-(`CORRELATION_ID`). Whoever consumes it sends a reply to the reply topic of the cluster, naming
-both; the broker pushes it to the client that asked (326). `Replies` hands it to whoever waits for
-it. Replies that nobody waits for any longer are dropped.
+(`CORRELATION_ID`). Its consumer sends a reply with both to the reply topic of the cluster; the
+broker pushes it to the client that asked (326), where `Replies` hands it to the waiting request.
+Late replies are dropped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _find_correlation_id: Final = PropertyFinder(CORRELATION_ID)
 _NO_HOST: Final = pack_host("0.0.0.0", 0)
 
 
-# --- whoever asks ----------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------
 
 
 def request_properties(client_id: str, timeout_s: float) -> dict[str, str]:
@@ -59,7 +59,7 @@ def request_properties(client_id: str, timeout_s: float) -> dict[str, str]:
 
 @final
 class Replies:
-    """Who of a client waits for which reply. Called with what a broker pushes."""
+    """The requests of a client that wait for replies. Called with each pushed reply."""
 
     def __init__(self, *, now_ms: Callable[[], int], requests_max: int = REQUESTS_MAX) -> None:
         self._now_ms = now_ms
@@ -70,7 +70,7 @@ class Replies:
         return len(self._waiting)
 
     def expect(self, correlation_id: str, on_reply: Callable[[ReceivedMessage], None]) -> None:
-        """Have the reply to a request handed over; raise `TooManyRequestsError`."""
+        """Register a callback for the reply to a request; raise `TooManyRequestsError`."""
         if len(self._waiting) >= self._requests_max:
             raise TooManyRequestsError(
                 "the cluster",
@@ -81,7 +81,7 @@ class Replies:
         self._waiting[correlation_id] = on_reply
 
     def give_up(self, correlation_id: str) -> None:
-        """Nobody waits any longer; a reply that still comes is dropped."""
+        """Stop waiting for a reply; a late one is dropped."""
         self._waiting.pop(correlation_id, None)
 
     def __call__(self, header: PushReplyMessageRequest, body: bytes) -> None:
@@ -133,7 +133,7 @@ def _host(address: str | None) -> bytes:
         return _NO_HOST
 
 
-# --- whoever answers -------------------------------------------------------------------------
+# --- replies ---------------------------------------------------------------------------------
 
 
 def reply_to(

@@ -24,7 +24,7 @@ Selector: TypeAlias = Callable[[Sequence[MessageQueue], "Message", ShardingKey],
 """Chooses one of the queues; it must choose the same for the same key."""
 
 _ISOLATION_MS: Final = 30_000
-"""A failure counts as an answer after so long."""
+"""A failure counts like an answer that took this long."""
 _LEFT_ALONE_MS: Final = (
     (15_000, 600_000),
     (3_000, 180_000),
@@ -32,10 +32,10 @@ _LEFT_ALONE_MS: Final = (
     (1_000, 60_000),
     (550, 30_000),
 )
-"""An answer after so long, and how long the broker is left alone for it."""
+"""Pairs: an answer took at least this long; the broker is avoided for this long."""
 
 _REFUSED_S: Final = 0.5
-"""How long a broker is left alone that is no master at the moment."""
+"""How long a broker is avoided that is no master at the moment."""
 
 
 # --- in turn ---------------------------------------------------------------------------------
@@ -76,9 +76,9 @@ class QueueRing:
         return queue
 
     def next_available(self, queues: Sequence[Q], faults: BrokerFaults, now: float) -> Q:
-        """Return the next queue of a broker that is not left alone just now.
+        """Return the next queue of a broker that is not avoided now.
 
-        If all are, one of the better half of them gets it nevertheless.
+        If all are avoided, it is a queue of one of the faster half of them.
         """
         count = len(queues)
         position = self._position = (self._position + 1) % count
@@ -117,16 +117,16 @@ class BrokerFaults:
         )
 
     def note_refused(self, broker_name: str, now: float) -> None:
-        """Take in that a broker was no master: its name may have one again in a moment."""
+        """Note that a broker was no master; avoid it briefly, as its name may soon have one."""
         self._faults[broker_name] = _Fault(broker_name, 0.0, now + _REFUSED_S)
 
     def is_available(self, broker_name: str, now: float) -> bool:
-        """Tell whether a broker is not left alone just now."""
+        """Tell whether a broker is not avoided now."""
         fault = self._faults.get(broker_name)
         return fault is None or now >= fault.available_at
 
     def least_bad(self, now: float) -> str | None:
-        """Return one of the better half of the brokers known, another each time."""
+        """Return one of the faster half of all noted brokers, another each time."""
         ranked = sorted(
             self._faults.values(),
             key=lambda fault: (now < fault.available_at, fault.took_ms, fault.available_at),
@@ -142,7 +142,7 @@ class BrokerFaults:
 
 
 def left_alone_ms(took_ms: float) -> int:
-    """Return how long a broker is left alone that took so long to answer."""
+    """Return how long to avoid a broker that took `took_ms` to answer."""
     for limit_ms, alone_ms in _LEFT_ALONE_MS:
         if took_ms >= limit_ms:
             return alone_ms

@@ -1,26 +1,35 @@
-"""One send as a flow: which queue, how many attempts, what is retried, and what is said at last."""
+"""The state machine of one send, stepped without a network: each rule, and what holds always."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rmq.client.core.messages import Message, SendStatus
-from rmq.client.core.nameservers import Nameservers
+from rmq.client.core.messages import SendResult, SendStatus
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.core.producing.delivery import BatchFailedError, Sends, is_retried
-from rmq.client.core.producing.outbound import prepare
-from rmq.client.core.producing.unique_keys import UniqueKeys
-from rmq.client.core.routes import RouteTable
+from rmq.client.core.producing.delivery import (
+    REFRESH_INTERVAL_S,
+    AwaitMaster,
+    AwaitRoute,
+    Delivery,
+    Done,
+    FindRoute,
+    SendPolicy,
+    Transmit,
+    nothing_writable,
+)
+from rmq.client.core.producing.master_waits import NotMasterError
+from rmq.client.core.producing.targets import TOPICS_MAX, QueueTarget, TargetTable
+from rmq.client.core.routes import TopicRoute
 from rmq.errors import (
     BadAnswerError,
     ClientClosedError,
     ClientError,
-    ConfigError,
     ConnectFailedError,
     ConnectionLostError,
-    IllegalMessageError,
     NoNameserverError,
     NoRouteError,
     RequestTimeoutError,
@@ -29,558 +38,603 @@ from rmq.errors import (
 )
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
-from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.header import Header
-from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
-from tests.client.flow_kit import Script, reply, routes_of
+from rmq.remoting.codes import ResponseCode
+from tests.client.flow_kit import routes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
-    from rmq.client.core.flows import Ask, Flow
-    from rmq.client.core.messages import SendResult
-    from rmq.client.core.producing.outbound import OutboundMessage
-    from tests.client.flow_kit import Reply
+    from rmq.client.core.producing.delivery import Step
 
-TWO: Final = {"a": {0: "a:1"}, "b": {0: "b:1"}}
-ONE: Final = {"a": {0: "a:1"}}
-LONE_SLAVE: Final = {"a": {1: "a:2"}}
-PROMOTED: Final = {"a": {0: "a:2", 1: "a:1"}}
+    Brokers = Mapping[str, Mapping[int, str]]
+
+TIMEOUT_S: Final = 3.0
+TWO: Final[Brokers] = {"a": {0: "a:1"}, "b": {0: "b:1"}}
+ONE: Final[Brokers] = {"a": {0: "a:1"}}
+PAIR: Final[Brokers] = {"a": {0: "a:1", 1: "a:2"}}
+LONE_SLAVE: Final[Brokers] = {"a": {1: "a:2"}}
+QUEUE: Final = MessageQueue(topic="T", broker_name="a", queue_id=1)
+
 LOST: Final = ConnectionLostError("a:1", "reset")
 REFUSED: Final = ConnectFailedError("a:1", "refused")
+SILENT: Final = RequestTimeoutError("a:1", "SEND", 1.0)
+BROKEN: Final = ResponseError("a:1", "SEND", ResponseCode.SYSTEM_ERROR, "broken")
+ILLEGAL: Final = ResponseError("a:1", "SEND", ResponseCode.MESSAGE_ILLEGAL, "no")
+NO_MASTER: Final = ResponseError("a:1", "SEND", ResponseCode.SERVICE_NOT_AVAILABLE, "a slave")
 
 
-class Clock:
-    """Time that passes when it is told to."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def run(self, script: Script, flow: Flow[SendResult]) -> SendResult:
-        """Run a flow whose pauses take their time."""
-        script.on_pause = self._pass
-        return script.run(flow)
-
-    def _pass(self, seconds: float) -> None:
-        self.now_s += seconds
+def named(address: str) -> NotMasterError:
+    """A refusal of a former master that names the new one."""
+    return NotMasterError("a:1", "SEND", ResponseCode.SERVICE_NOT_AVAILABLE, None, address)
 
 
-def stored(code: int = ResponseCode.SUCCESS, queue_id: int = 0) -> Reply:
-    return reply(
-        SendMessageResponse(
-            msg_id="0A00000100002A9F0000000000000400", queue_id=queue_id, queue_offset=3
+def route_of(brokers: Brokers, *, perm: int = 6) -> TopicRoute:
+    return TopicRoute(
+        "T",
+        TopicRouteData(
+            queue_datas=tuple(
+                QueueData(broker_name=name, read_queue_nums=2, write_queue_nums=2, perm=perm)
+                for name in brokers
+            ),
+            broker_datas=tuple(
+                BrokerData(cluster="c", broker_name=name, broker_addrs=dict(addresses))
+                for name, addresses in brokers.items()
+            ),
         ),
-        code=code,
     )
 
 
-def route_of(brokers: dict[str, dict[int, str]], *, perm: int = 6) -> Reply:
-    body = TopicRouteData(
-        queue_datas=tuple(
-            QueueData(broker_name=name, read_queue_nums=8, write_queue_nums=8, perm=perm)
-            for name in brokers
-        ),
-        broker_datas=tuple(
-            BrokerData(cluster="c", broker_name=name, broker_addrs=dict(addresses))
-            for name, addresses in brokers.items()
-        ),
-    ).encode()
-    return reply(body=body)
+class Producer:
+    """The sends of one producer, with a clock and a table of routes that a test changes."""
 
-
-NO_TOPIC: Final = reply(code=ResponseCode.TOPIC_NOT_EXIST)
-NO_MASTER: Final = reply(code=ResponseCode.SERVICE_NOT_AVAILABLE, remark="a slave")
-
-
-def sends(
-    brokers: dict[str, dict[int, str]] | None = None,
-    *,
-    clock: Clock | None = None,
-    first: int = -1,
-    on_stale: Callable[[str], object] | None = None,
-    **settings: object,
-) -> Sends:
-    config = ProducerConfig(group="g", **settings)  # type: ignore[arg-type]
-    routes = RouteTable() if brokers is None else routes_of("T", brokers)
-    return Sends(
-        config,
-        routes=routes,
-        nameservers=Nameservers(["n:1"]),
-        now=clock or Clock(),
-        now_ms=lambda: 1_700_000_000_000,
-        first=first,
-        on_stale=on_stale,
-    )
-
-
-def outbound() -> OutboundMessage:
-    return prepare(
-        Message("T", b"hello"),
-        unique_keys=UniqueKeys(bytes(4), 1, 2),
-        now_ms=1,
-        compress_above=4096,
-        compress_level=5,
-        bytes_max=4096,
-    )
-
-
-def header_of(ask: Ask) -> SendMessageRequestV2:
-    assert isinstance(ask.header, SendMessageRequestV2)
-    return ask.header
-
-
-# --- well ------------------------------------------------------------------------------------
-
-
-def test_a_message_goes_to_the_next_queue() -> None:
-    it = sends(TWO)
-    for number in range(8):
-        script = Script(stored(queue_id=number % 4))
-        result = script.run(it.send(outbound()))
-        (ask,) = script.asks
-        broker = "ab"[number // 4]
-        assert (ask.address, ask.code, ask.body) == (
-            f"{broker}:1",
-            RequestCode.SEND_MESSAGE_V2,
-            b"hello",
+    def __init__(self, brokers: Brokers | None, **settings: object) -> None:
+        self.now = 100.0
+        self.routes = routes_of("T", {name: dict(at) for name, at in (brokers or {}).items()})
+        if brokers is None:
+            self.routes.forget("T")
+        self.table = TargetTable(self.routes, lambda: -1)
+        self.refreshes: list[str] = []
+        self.policy: SendPolicy[QueueTarget] = SendPolicy(
+            ProducerConfig(group="g", **settings),  # type: ignore[arg-type]
+            routes=self.routes,
+            nameservers=("n:1", "n:2"),
+            targets_of=self.table.get,
+            on_stale=self.refreshes.append,
         )
-        header = header_of(ask)
-        assert (header.queue_id, header.broker_name) == (number % 4, broker)
-        assert (header.producer_group, header.default_topic_queue_nums) == ("g", 4)
-        assert result.queue == MessageQueue(topic="T", broker_name=broker, queue_id=number % 4)
+
+    def begin(self, queue: MessageQueue | None = None) -> Send:
+        return Send(self, queue)
+
+    def told(self, brokers: Brokers, *, perm: int = 6) -> None:
+        """Nameservers tell a route."""
+        self.routes.put(route_of(brokers, perm=perm))
+
+    def end_wait(self) -> None:
+        """The route was asked for in a wait for a master."""
+        route = self.policy.waits.end("T", self.routes.get("T"))
+        assert route is not None
+        self.table.use(route)
 
 
-def test_a_topic_that_nobody_has_yet_is_sent_to_where_it_will_be_made() -> None:
-    it = sends()
-    script = Script(NO_TOPIC, route_of(ONE), stored())
-    assert script.run(it.send(outbound())).is_ok
-    assert [ask.code for ask in script.asks] == [
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.SEND_MESSAGE_V2,
-    ]
-    # Its route is known from now on.
-    again = Script(stored())
-    assert again.run(it.send(outbound())).is_ok
-    assert len(again.asks) == 1
+class Send:
+    """One send, whose time goes by with the producer's clock."""
+
+    def __init__(self, producer: Producer, queue: MessageQueue | None) -> None:
+        self.producer = producer
+        self.machine: Delivery[QueueTarget] = Delivery(producer.policy, "T", queue, TIMEOUT_S)
+        self.deadline = producer.now + TIMEOUT_S
+        self.target = QueueTarget(QUEUE, "a", "a:1")
+        """Where the last attempt went."""
+
+    @property
+    def left_s(self) -> float:
+        return self.deadline - self.producer.now
+
+    def next(self) -> Step[QueueTarget]:
+        return self.machine.next(self.producer.now, self.left_s)
+
+    def address(self) -> str:
+        """Return where the next step sends to."""
+        step = self.next()
+        assert isinstance(step, Transmit), step
+        self.target = step.target
+        return step.target.address
+
+    def fail(self, error: ClientError, took_s: float = 0.0) -> None:
+        self.producer.now += took_s
+        self.machine.failed(
+            self.target, error, took_s=took_s, now=self.producer.now, left_s=self.left_s
+        )
+
+    def outcome(self) -> object:
+        step = self.next()
+        assert isinstance(step, Done), step
+        return step.outcome
+
+    def error(self) -> SendFailedError:
+        outcome = self.outcome()
+        assert isinstance(outcome, SendFailedError), outcome
+        return outcome
+
+
+def result(status: SendStatus = SendStatus.OK) -> SendResult:
+    return SendResult(
+        status=status, message_id="m", offset_message_id="o", queue=QUEUE, queue_offset=3
+    )
+
+
+# --- the first step --------------------------------------------------------------------------
+
+
+def test_the_first_step_of_a_known_topic_is_an_attempt_with_all_the_time() -> None:
+    step = Producer(TWO).begin().next()
+    queue = MessageQueue(topic="T", broker_name="a", queue_id=0)
+    assert step == Transmit(QueueTarget(queue, "a", "a:1"), TIMEOUT_S)
+
+
+@pytest.mark.parametrize("queue", [None, QUEUE], ids=["in turn", "chosen"])
+@pytest.mark.parametrize("avoids", [False, True])
+def test_the_short_cut_of_drivers_chooses_what_the_machine_chooses(
+    queue: MessageQueue | None, *, avoids: bool
+) -> None:
+    by_machine, by_hand = (Producer(TWO, avoids_slow_brokers=avoids) for _ in range(2))
+    for producer in (by_machine, by_hand):
+        producer.policy.faults.note("b", 9.0, producer.now, failed=True)
+    for _ in range(9):
+        step = by_machine.begin(queue).next()
+        topic = by_hand.table.get("T")
+        assert topic is not None
+        chosen = by_hand.policy.choose(topic, queue, None, by_hand.now)
+        assert step == Transmit(chosen, TIMEOUT_S)
+
+
+def test_a_topic_that_is_not_known_is_found_first() -> None:
+    producer = Producer(None)
+    send = producer.begin()
+    assert send.next() == FindRoute()
+    producer.told(ONE)
+    assert send.address() == "a:1"
 
 
 @pytest.mark.parametrize(
-    "status",
-    [
-        SendStatus.FLUSH_DISK_TIMEOUT,
-        SendStatus.FLUSH_SLAVE_TIMEOUT,
-        SendStatus.SLAVE_NOT_AVAILABLE,
-    ],
+    "error",
+    [NoNameserverError("T", {"n:1": "refused"}), NoRouteError("n:1", "T", "no broker has it")],
 )
-def test_stored_but_not_as_well_as_it_should_be_is_a_result(status: SendStatus) -> None:
-    code = ResponseCode[status.name]
-    script = Script(stored(code))
-    result = script.run(sends(TWO).send(outbound()))
-    assert (result.status, result.is_ok) == (status, False)
+def test_a_topic_that_is_not_found_ends_the_send(error: ClientError) -> None:
+    send = Producer(None).begin()
+    assert send.next() == FindRoute()
+    send.machine.no_route(error)
+    assert send.outcome() is error
 
 
-def test_a_one_way_send_is_told_and_not_asked() -> None:
-    script = Script()
-    script.run(sends(TWO).send_oneway(outbound()))
-    (tell,) = script.tells
-    assert (tell.address, tell.body) == ("a:1", b"hello")
+def test_time_that_is_over_before_a_route_was_found_is_told() -> None:
+    producer = Producer(None)
+    send = producer.begin()
+    send.next()
+    producer.told(ONE)
+    producer.now += TIMEOUT_S
+    error = send.outcome()
+    assert isinstance(error, RequestTimeoutError)
+    assert "asking where topic T is to n:1;n:2" in str(error)
 
 
 # --- retries ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [
-        REFUSED,
-        LOST,
-        reply(code=ResponseCode.SYSTEM_ERROR),
-        reply(code=ResponseCode.SERVICE_NOT_AVAILABLE),
-        reply(code=ResponseCode.NO_PERMISSION),
-        reply(code=ResponseCode.TOPIC_NOT_EXIST),
-        reply(code=204),
-        reply(code=205),
-        pytest.param(reply(), id="garbage"),
-    ],
-)
-def test_a_failure_is_retried_on_another_broker(failure: Reply | ClientError) -> None:
-    script = Script(failure, stored())
-    assert script.run(sends(TWO).send(outbound())).is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "b:1"]
+@pytest.mark.parametrize("error", [LOST, REFUSED, SILENT, BROKEN, BadAnswerError("a:1", "S", "?")])
+def test_a_failure_is_retried_on_another_broker_as_often_as_configured(error: ClientError) -> None:
+    for retries in range(4):
+        send = Producer(TWO, retries=retries).begin()
+        addresses = []
+        for _ in range(1 + retries):
+            addresses.append(send.address())
+            send.fail(error)
+        assert addresses == ["a:1", "b:1", "a:1", "b:1"][: 1 + retries]
+        assert list(send.error().attempts) == [(address[0], error) for address in addresses]
+
+
+def test_a_refusal_that_holds_everywhere_is_not_retried() -> None:
+    for error in (ILLEGAL, ClientClosedError("producer g")):
+        send = Producer(TWO).begin()
+        send.address()
+        send.fail(error)
+        assert list(send.error().attempts) == [("a", error)]
+
+
+def test_a_chosen_queue_has_one_attempt() -> None:
+    send = Producer(TWO).begin(QUEUE)
+    assert send.address() == "a:1"
+    assert send.target.queue == QUEUE
+    send.fail(BROKEN)
+    assert len(send.error().attempts) == 1
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.MESSAGE_ILLEGAL,
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-    ],
+    ("error", "may_be_stored"),
+    [(LOST, True), (SILENT, True), (BadAnswerError("a:1", "S", "?"), True), (BROKEN, False)],
 )
-def test_a_no_that_others_would_repeat_is_not_retried(code: int) -> None:
-    script = Script(reply(code=code, remark="no"))
-    with pytest.raises(SendFailedError, match=r"1 attempt,.*stored nowhere.*no") as caught:
-        script.run(sends(TWO).send(outbound()))
-    ((broker, error),) = caught.value.attempts
-    assert broker == "a"
-    assert isinstance(error, ResponseError)
-    assert error.code == code
-    assert not caught.value.may_be_stored
+def test_without_an_answer_a_message_may_be_stored(
+    error: ClientError, *, may_be_stored: bool
+) -> None:
+    send = Producer(TWO, retries=0).begin()
+    send.address()
+    send.fail(error)
+    assert send.error().may_be_stored is may_be_stored
 
 
-def test_three_attempts_are_made_and_all_are_told() -> None:
-    script = Script(LOST, ConnectFailedError("b:1", "refused"), reply(code=1, remark="broken"))
-    with pytest.raises(
-        SendFailedError, match="3 attempts, it may be stored all the same"
-    ) as caught:
-        script.run(sends(TWO).send(outbound()))
-    script.assert_done()
-    assert [broker for broker, _ in caught.value.attempts] == ["a", "b", "a"]
-    assert caught.value.may_be_stored
-    assert caught.value.topic == "T"
-    assert caught.value.peer == "a:1"
+def test_attempts_share_the_time_and_none_begins_after_it() -> None:
+    send = Producer(TWO, retries=9).begin()
+    for left_s in (3.0, 2.0, 1.0):
+        step = send.next()
+        assert isinstance(step, Transmit)
+        assert step.timeout_s == pytest.approx(left_s)
+        send.target = step.target
+        send.fail(BROKEN, took_s=1.0)
+    assert len(send.error().attempts) == 3
 
 
-def test_retries_can_be_switched_off() -> None:
-    with pytest.raises(SendFailedError, match="1 attempt,"):
-        Script(LOST).run(sends(TWO, retries=0).send(outbound()))
+def test_a_queue_whose_broker_has_no_master_is_a_failed_attempt() -> None:
+    producer = Producer(ONE)
+    send = producer.begin(MessageQueue(topic="T", broker_name="gone", queue_id=0))
+    ((name, error),) = send.error().attempts
+    assert name == "gone"
+    assert isinstance(error, NoRouteError)
+    assert producer.refreshes == ["T"]
 
 
-def test_a_queue_of_the_callers_choice_is_not_left() -> None:
-    queue = MessageQueue(topic="T", broker_name="b", queue_id=1)
-    script = Script(LOST)
-    with pytest.raises(SendFailedError, match="1 attempt,"):
-        script.run(sends(TWO).send(outbound(), queue=queue))
-    (ask,) = script.asks
-    assert (ask.address, header_of(ask).queue_id) == ("b:1", 1)
+def test_a_topic_that_takes_no_messages_any_longer_is_tried_where_it_was() -> None:
+    producer = Producer(ONE)
+    send = producer.begin()
+    send.address()
+    send.fail(LOST)
+    assert send.next() == AwaitRoute()
+    producer.told(ONE, perm=4)
+    assert send.address() == "a:1"
+    assert producer.begin().next() == FindRoute(), "the next send has to find it"
 
 
-def test_a_queue_whose_broker_is_away_is_said_to_be() -> None:
-    queue = MessageQueue(topic="T", broker_name="gone", queue_id=1)
-    with pytest.raises(SendFailedError, match=r"gone: .*has no master now") as caught:
-        Script().run(sends(TWO).send(outbound(), queue=queue))
-    assert not caught.value.may_be_stored
-    with pytest.raises(NoRouteError, match="has no master now"):
-        Script().run(sends(TWO).send_oneway(outbound(), queue=queue))
+def test_that_holds_also_if_the_first_attempt_was_made_without_the_machine() -> None:
+    producer = Producer(ONE)
+    topic = producer.table.get("T")
+    assert topic is not None
+    send = producer.begin()
+    send.target = producer.policy.choose(topic, None, None, producer.now)
+    producer.told(ONE, perm=4)
+    send.fail(BROKEN)
+    assert send.address() == "a:1"
 
 
-def test_an_only_broker_that_is_gone_is_looked_for_again() -> None:
-    script = Script(LOST, route_of({"a": {0: "a:2"}}), stored())
-    assert script.run(sends(ONE).send(outbound())).is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:2"]
+def test_closing_ends_a_send_and_tells_whether_it_was_on_its_way() -> None:
+    for is_sent in (False, True):
+        send = Producer(TWO).begin()
+        send.address()
+        closed = ClientClosedError("producer g")
+        send.machine.closed(send.target, closed, is_sent=is_sent)
+        error = send.error()
+        assert (list(error.attempts), error.may_be_stored) == ([("a", closed)], is_sent)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [NO_TOPIC, ConnectFailedError("n:1", "refused"), route_of(ONE, perm=4)],
-    ids=["no-topic", "no-nameserver", "not-writable"],
-)
-def test_if_it_is_not_found_it_is_tried_where_it_was(answer: Reply | ClientError) -> None:
-    script = Script(LOST, answer, stored())
-    assert script.run(sends(ONE).send(outbound())).is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:1"]
+# --- routes that may have changed ------------------------------------------------------------
 
 
-def test_not_good_enough_may_be_retried() -> None:
-    script = Script(stored(ResponseCode.FLUSH_SLAVE_TIMEOUT), stored())
-    result = script.run(sends(TWO, retries_when_not_ok=True).send(outbound()))
-    assert result.is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "b:1"]
+def test_with_another_broker_the_route_is_asked_for_in_the_background() -> None:
+    producer = Producer(TWO)
+    send = producer.begin()
+    send.address()
+    send.fail(LOST)
+    assert producer.refreshes == ["T"]
+    assert send.address() == "b:1"
 
 
-def test_not_good_enough_is_better_than_nothing() -> None:
-    script = Script(stored(ResponseCode.FLUSH_SLAVE_TIMEOUT), LOST, reply(code=1))
-    result = script.run(sends(TWO, retries_when_not_ok=True).send(outbound()))
-    assert result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
-    script.assert_done()
+def test_without_another_broker_a_send_waits_for_the_route() -> None:
+    producer = Producer(ONE)
+    send = producer.begin()
+    send.address()
+    send.fail(LOST)
+    assert send.next() == AwaitRoute()
+    assert producer.refreshes == [], "the driver asks for it, for the send waits"
+    producer.told({"a": {0: "a:9"}})
+    assert send.address() == "a:9"
 
 
-def test_a_broker_that_failed_is_left_alone_for_its_time() -> None:
-    clock = Clock()
-    it = sends(TWO, clock=clock, avoids_slow_brokers=True)
-    Script(REFUSED, stored()).run(it.send(outbound()))
-    for _ in range(8):
-        script = Script(stored())
-        script.run(it.send(outbound()))
-        assert script.asks[0].address == "b:1"
-    clock.now_s = 600.0
-    addresses = set()
-    for _ in range(8):
-        script = Script(stored())
-        script.run(it.send(outbound()))
-        addresses.add(script.asks[0].address)
-    assert addresses == {"a:1", "b:1"}
+def test_a_refusal_that_says_nothing_of_the_route_does_not_ask_for_it() -> None:
+    producer = Producer(ONE)
+    send = producer.begin()
+    send.address()
+    send.fail(BROKEN)
+    assert send.address() == "a:1"
+    assert producer.refreshes == []
+
+
+def test_the_last_failure_asks_for_the_route_for_those_who_come_next() -> None:
+    producer = Producer(ONE, retries=0)
+    send = producer.begin()
+    send.address()
+    send.fail(LOST)
+    assert producer.refreshes == ["T"]
+    send.error()
+
+
+def test_a_route_is_asked_for_once_in_a_second_however_many_sends_fail() -> None:
+    producer = Producer(TWO, retries=0)
+    asked = []
+    for _ in range(25):
+        send = producer.begin()
+        send.address()
+        send.fail(LOST, took_s=0.1)
+        asked.append(len(producer.refreshes))
+    assert asked[-1] == 3
+    # A send with nowhere else to go tries again at once then, and joins one that is under way.
+    lone = Producer(ONE)
+    first, second, third = lone.begin(), lone.begin(), lone.begin()
+    for send in (first, second, third):
+        send.address()
+    first.fail(LOST)
+    assert first.next() == AwaitRoute()
+    second.fail(LOST)
+    assert second.address() == "a:1"
+    lone.policy.refreshing.add("T")
+    third.fail(LOST)
+    assert third.next() == AwaitRoute()
+
+
+def test_the_topics_of_which_that_is_kept_are_bounded() -> None:
+    policy = Producer(ONE).policy
+    for number in range(TOPICS_MAX + 1):
+        assert policy.begin_refresh(f"T{number}", 1.0)
+    assert policy.begin_refresh("T0", 1.0), "the oldest is forgotten"
+    assert not policy.begin_refresh(f"T{TOPICS_MAX}", 1.0)
+    assert policy.begin_refresh(f"T{TOPICS_MAX}", 1.0 + REFRESH_INTERVAL_S)
 
 
 # --- waiting for a master --------------------------------------------------------------------
 
 
-def test_a_broker_that_is_no_master_any_longer_is_waited_for() -> None:
-    clock = Clock()
-    script = Script(NO_MASTER, route_of(ONE), NO_MASTER, route_of(PROMOTED), stored())
-    assert clock.run(script, sends(ONE, clock=clock).send(outbound())).is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:1", "n:1", "a:2"]
-    assert script.pauses == [0.05], "the route is asked for at once, then after a pause"
+def test_a_broker_that_is_no_master_costs_no_try_and_others_are_tried_first() -> None:
+    producer = Producer(TWO, retries=0)
+    send = producer.begin()
+    for address in ("a:1", "b:1"):
+        assert send.address() == address
+        send.fail(NO_MASTER)
+    assert send.next() == AwaitMaster(0.0)
+    producer.end_wait()
+    send.address()
+    send.fail(BROKEN)
+    assert len(send.error().attempts) == 3
 
 
-def test_a_master_is_waited_for_longer_each_time_and_no_longer_than_the_send_may_take() -> None:
-    clock = Clock()
-    script = Script(*[each for _ in range(20) for each in (NO_MASTER, route_of(ONE))])
-    with pytest.raises(SendFailedError, match=r"stored nowhere: a: .*code 14") as caught:
-        clock.run(script, sends(ONE, clock=clock, retries=0).send(outbound()))
-    assert script.pauses[:6] == [0.05, 0.1, 0.2, 0.4, 0.5, 0.5]
-    assert sum(script.pauses) == pytest.approx(3.0)
-    assert len(caught.value.attempts) == 1, "one after the other at the same broker counts once"
-    assert not caught.value.may_be_stored
+def test_pauses_grow_and_end_with_the_send() -> None:
+    producer = Producer(ONE, retries=0)
+    send = producer.begin()
+    pauses = []
+    while isinstance(step := send.next(), Transmit):
+        send.target = step.target
+        send.fail(NO_MASTER)
+        if isinstance(step := send.next(), Done):
+            break
+        assert isinstance(step, AwaitMaster)
+        pauses.append(step.pause_s)
+        producer.now += step.pause_s
+        producer.end_wait()
+    assert pauses[:7] == [0.0, 0.05, 0.1, 0.2, 0.4, 0.5, 0.5]
+    assert sum(pauses) == pytest.approx(TIMEOUT_S)
+    assert len(send.error().attempts) == 1, "the same broker is told of once"
+    assert producer.refreshes == [], "the route is asked for after each pause anyway"
 
 
-def test_a_queue_of_the_callers_choice_waits_for_its_master() -> None:
-    queue = MessageQueue(topic="T", broker_name="a", queue_id=1)
-    clock = Clock()
-    script = Script(NO_MASTER, route_of(PROMOTED | {"b": {0: "b:1"}}), stored())
-    it = sends(TWO, clock=clock)
-    assert clock.run(script, it.send(outbound(), queue=queue)).is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:2"]
-    assert [header_of(ask).queue_id for ask in script.asks[::2]] == [1, 1]
+def test_sends_of_a_topic_share_one_wait() -> None:
+    producer = Producer(ONE)
+    sends = [producer.begin() for _ in range(3)]
+    for send in sends:
+        send.address()
+        send.fail(NO_MASTER)
+    assert [send.next() for send in sends] == [AwaitMaster(0.0)] * 3
+    producer.end_wait()
+    for send in sends:
+        send.address()
+        send.fail(NO_MASTER)
+    assert sends[0].next() == AwaitMaster(0.05)
+    producer.now += 0.03
+    step = sends[1].next()
+    assert isinstance(step, AwaitMaster)
+    assert step.pause_s == pytest.approx(0.02)
 
 
-def test_a_name_with_slaves_only_is_waited_for_and_none_of_them_is_sent_to() -> None:
-    clock = Clock()
-    routes = [route_of(LONE_SLAVE)] * 3
-    script = Script(*routes, route_of(PROMOTED), stored())
-    assert clock.run(script, sends(clock=clock).send(outbound())).is_ok
-    assert [ask.address for ask in script.asks] == ["n:1"] * 4 + ["a:2"]
-    # Also when it was known before, and the master is gone meanwhile.
-    for failure in (REFUSED, LOST):
-        script = Script(failure, *routes, route_of(PROMOTED), stored())
-        assert clock.run(script, sends(ONE, clock=clock).send(outbound())).is_ok
-        assert [ask.address for ask in script.asks] == ["a:1"] + ["n:1"] * 4 + ["a:2"]
+def test_a_name_with_slaves_only_is_waited_for() -> None:
+    producer = Producer(None)
+    send = producer.begin()
+    assert send.next() == FindRoute()
+    producer.told(LONE_SLAVE)
+    error = nothing_writable("n:1", "T", producer.routes.get("T"))
+    send.machine.no_route(error)
+    for pause_s in (0.0, 0.05):
+        assert send.next() == AwaitMaster(pause_s)
+        producer.now += pause_s
+        producer.end_wait()
+    producer.told({"a": {0: "a:2"}})
+    assert send.address() == "a:2"
+    # And if there is none in time, that is what is told.
+    late = producer.begin()
+    late.machine.no_route(error)
+    producer.now += TIMEOUT_S
+    assert late.outcome() is error
 
 
-def test_a_master_that_refuses_connections_is_waited_for_if_it_has_a_slave() -> None:
-    clock = Clock()
-    known = {"a": {0: "a:1", 1: "a:2"}}
-    again = [each for _ in range(5) for each in (REFUSED, route_of(known))]
-    script = Script(*again, REFUSED, route_of(PROMOTED), stored())
-    assert clock.run(script, sends(known, clock=clock).send(outbound())).is_ok
+def test_a_master_that_cannot_be_reached_is_waited_for_if_it_has_a_slave() -> None:
+    for brokers, waits in ((PAIR, True), (ONE, False)):
+        send = Producer(brokers).begin()
+        send.address()
+        send.fail(REFUSED)
+        assert isinstance(send.next(), AwaitMaster if waits else AwaitRoute)
 
 
-def test_a_topic_that_gets_no_master_in_time_is_said_to_have_none() -> None:
-    clock = Clock()
-    with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
-        clock.run(Script(*[route_of(LONE_SLAVE)] * 20), sends(clock=clock).send(outbound()))
-    assert clock.now_s == pytest.approx(3.0)
+def test_a_chosen_queue_waits_for_its_master_whoever_else_has_one() -> None:
+    producer = Producer(TWO)
+    send = producer.begin(QUEUE)
+    send.address()
+    send.fail(NO_MASTER)
+    assert send.next() == AwaitMaster(0.0)
+    producer.told({"a": {0: "a:2"}, "b": {0: "b:1"}})
+    producer.end_wait()
+    assert send.address() == "a:2"
 
 
-def test_a_message_in_doubt_is_not_sent_again_to_its_queue() -> None:
-    queue = MessageQueue(topic="T", broker_name="a", queue_id=1)
-    script = Script(LOST)
-    with pytest.raises(SendFailedError, match="may be stored"):
-        script.run(sends({"a": {0: "a:1", 1: "a:2"}}).send(outbound(), queue=queue))
+def test_a_named_master_is_tried_once_if_nameservers_list_it_as_a_slave() -> None:
+    producer = Producer(PAIR)
+    send = producer.begin()
+    send.address()
+    send.fail(named("a:2"))
+    send.next()
+    producer.end_wait()
+    assert send.address() == "a:2"
+    send.fail(NO_MASTER)
+    send.next()
+    producer.end_wait()
+    assert send.address() == "a:1", "the one that is listed counts again"
+    send.fail(named("evil:1"))
+    send.next()
+    producer.end_wait()
+    assert send.address() == "a:1"
 
 
-class Names(Header, frozen=True, kw_only=True):
-    """What a broker adds to a refusal if it knows the master."""
+def test_masters_that_several_brokers_named_are_all_tried() -> None:
+    producer = Producer({"a": {0: "a:1", 1: "a:2"}, "b": {0: "b:1", 1: "b:2"}})
+    send = producer.begin()
+    assert send.address() == "a:1"
+    send.fail(named("a:2"))
+    assert send.address() == "b:1"
+    error = NotMasterError("b:1", "SEND", ResponseCode.SERVICE_NOT_AVAILABLE, None, "b:2")
+    send.fail(error)
+    assert isinstance(send.next(), AwaitMaster)
+    producer.end_wait()
+    assert send.address() == "a:2"
+    send.fail(NO_MASTER)
+    assert send.address() == "b:2"
 
-    master_addr: str
+
+# --- answers ---------------------------------------------------------------------------------
 
 
-def no_master_but(address: str) -> Reply:
-    """A broker refuses a message and names the master."""
-    return reply(Names(master_addr=address), code=ResponseCode.SERVICE_NOT_AVAILABLE)
+@pytest.mark.parametrize("status", SendStatus)
+def test_every_answer_ends_a_send_unless_it_is_configured_otherwise(status: SendStatus) -> None:
+    for settings in ({}, {"avoids_slow_brokers": True}):
+        policy = Producer(TWO, **settings).policy
+        assert policy.accepts("a", result(status), took_s=0.1, now=1.0)
+        assert policy.accepts_every_answer is (not settings)
+    strict = Producer(TWO, retries_when_not_ok=True).policy
+    assert not strict.accepts_every_answer
+    is_accepted = strict.accepts("a", result(status), took_s=0.1, now=1.0)
+    assert is_accepted is (status is SendStatus.OK)
 
 
-PAIR: Final = {"a": {0: "a:1", 1: "a:2"}}
+def test_a_message_that_is_stored_but_not_replicated_is_sent_again_and_kept() -> None:
+    producer = Producer(TWO, retries_when_not_ok=True)
+    kept = result(SendStatus.FLUSH_SLAVE_TIMEOUT)
+    send = producer.begin()
+    assert send.address() == "a:1"
+    send.machine.not_ok(send.target, kept)
+    assert send.address() == "b:1"
+    send.fail(ILLEGAL)
+    assert send.outcome() is kept
+    # A chosen queue has one attempt, also then; and so has a send without time.
+    for send, left_s in ((producer.begin(QUEUE), TIMEOUT_S), (producer.begin(), 0.0)):
+        send.address()
+        send.machine.not_ok(send.target, kept)
+        assert send.machine.next(producer.now, left_s) == Done(kept)
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        pytest.param(route_of(PAIR), id="it still lists the old one"),
-        pytest.param(route_of({"a": {1: "a:2", 2: "a:1"}}), id="it lists slaves only"),
-        pytest.param(ConnectionLostError("n:1", "reset"), id="it does not answer"),
-    ],
+# --- brokers to avoid ------------------------------------------------------------------------
+
+
+def test_failures_and_slow_answers_are_noted_only_on_demand() -> None:
+    for avoids in (False, True):
+        producer = Producer(TWO, avoids_slow_brokers=avoids)
+        faults = producer.policy.faults
+        send = producer.begin()
+        send.address()
+        send.fail(LOST)
+        assert faults.is_available("a", producer.now) is not avoids
+        producer.policy.accepts("b", result(), took_s=5.0, now=producer.now)
+        assert faults.is_available("b", producer.now) is not avoids
+
+
+def test_a_broker_that_is_no_master_is_avoided_for_a_moment_only() -> None:
+    producer = Producer(TWO, avoids_slow_brokers=True)
+    send = producer.begin()
+    send.address()
+    send.fail(NO_MASTER)
+    faults = producer.policy.faults
+    assert not faults.is_available("a", producer.now)
+    assert faults.is_available("a", producer.now + 0.6)
+
+
+# --- always ----------------------------------------------------------------------------------
+
+ROUTES: Final = st.sampled_from([ONE, TWO, PAIR, LONE_SLAVE])
+ERRORS: Final = st.sampled_from([LOST, REFUSED, SILENT, BROKEN, ILLEGAL, NO_MASTER, named("a:2")])
+
+
+@given(
+    brokers=st.none() | ROUTES,
+    queue=st.sampled_from([None, QUEUE]),
+    retries=st.integers(0, 3),
+    avoids=st.booleans(),
+    is_strict=st.booleans(),
+    data=st.data(),
 )
-@pytest.mark.parametrize("queue_id", [None, 1], ids=["any queue", "a queue"])
-def test_a_master_that_was_named_is_tried_if_the_nameserver_does_not_know_it_yet(
-    told: Reply | ClientError, queue_id: int | None
+def test_every_send_ends_in_time_and_with_bounded_tries(
+    brokers: Brokers | None,
+    queue: MessageQueue | None,
+    retries: int,
+    data: st.DataObject,
+    *,
+    avoids: bool,
+    is_strict: bool,
 ) -> None:
-    clock = Clock()
-    script = Script(no_master_but("a:2"), told, stored())
-    queue = None
-    if queue_id is not None:
-        queue = MessageQueue(topic="T", broker_name="a", queue_id=queue_id)
-    assert clock.run(script, sends(PAIR, clock=clock).send(outbound(), queue=queue)).is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:2"]
-    assert script.pauses == []
-
-
-def test_an_address_that_no_nameserver_has_told_is_not_dialled() -> None:
-    clock = Clock()
-    for stranger in ("evil:1", "b:2"):
-        known = PAIR | {"b": {0: "b:1", 1: "b:2"}}
-        script = Script(no_master_but(stranger), route_of(known), stored())
-        it = sends(known, clock=clock)
-        queue = MessageQueue(topic="T", broker_name="a", queue_id=1)
-        assert clock.run(script, it.send(outbound(), queue=queue)).is_ok
-        assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:1"]
-
-
-def test_the_master_that_a_nameserver_lists_counts_more_than_one_that_was_named() -> None:
-    clock = Clock()
-    script = Script(no_master_but("a:2"), route_of({"a": {0: "a:3", 1: "a:2"}}), stored())
-    assert clock.run(script, sends(PAIR, clock=clock).send(outbound())).is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "n:1", "a:3"]
-
-
-def test_a_master_that_was_named_is_tried_once_for_each_refusal() -> None:
-    clock = Clock()
-    told = route_of(PAIR)
-    script = Script(
-        *(no_master_but("a:2"), told, no_master_but("a:1"), told) * 4,
-        *(NO_MASTER, told) * 20,
+    producer = Producer(
+        brokers, retries=retries, avoids_slow_brokers=avoids, retries_when_not_ok=is_strict
     )
-    with pytest.raises(SendFailedError, match="stored nowhere"):
-        clock.run(script, sends(PAIR, clock=clock).send(outbound()))
-    addresses = [ask.address for ask in script.asks if ask.address != "n:1"]
-    assert addresses[:9] == ["a:1", "a:2"] * 4 + ["a:1"]
-    assert set(addresses[8:]) == {"a:1"}
-    assert sum(script.pauses) == pytest.approx(3.0)
-
-
-def test_other_brokers_are_tried_before_a_master_is_waited_for() -> None:
-    clock = Clock()
-    stale: list[str] = []
-    it = sends(TWO, clock=clock, on_stale=stale.append)
-    script = Script(NO_MASTER, stored())
-    assert clock.run(script, it.send(outbound())).is_ok
-    assert [ask.address for ask in script.asks] == ["a:1", "b:1"]
-    assert stale == ["T"], "its route is asked for in the background"
-    script = Script(NO_MASTER, NO_MASTER, route_of(TWO), stored())
-    assert clock.run(script, it.send(outbound())).is_ok
-    assert sorted(ask.address for ask in script.asks[:2]) == ["a:1", "b:1"]
-
-
-def test_a_name_that_gets_another_master_is_not_left_alone_as_one_that_failed() -> None:
-    clock = Clock()
-    it = sends(TWO, clock=clock, avoids_slow_brokers=True)
-    assert clock.run(Script(NO_MASTER, stored()), it.send(outbound())).is_ok
-    clock.now_s += 0.6
-    addresses = set()
-    for _ in range(8):
-        script = Script(stored())
-        clock.run(script, it.send(outbound()))
-        addresses.add(script.asks[0].address)
-    assert addresses == {"a:1", "b:1"}
-
-
-def test_after_a_send_without_an_answer_the_route_is_asked_for_before_the_next() -> None:
-    for told, address in (
-        (route_of(PROMOTED), "a:2"),
-        (ConnectionLostError("n:1", "reset"), "a:1"),
-        (route_of({"a": {0: "a:3"}}), "a:3"),
-    ):
-        it = sends(PAIR, retries=0)
-        with pytest.raises(SendFailedError, match="no answer within"):
-            Script(RequestTimeoutError("a:1", "SEND", 3.0)).run(it.send(outbound()))
-        script = Script(told, stored(), stored())
-        assert script.run(it.send(outbound())).is_ok
-        assert script.run(it.send(outbound())).is_ok
-        assert [ask.address for ask in script.asks] == ["n:1", address, address]
-
-
-def test_after_a_send_without_an_answer_a_name_without_a_master_is_waited_for() -> None:
-    clock = Clock()
-    it = sends(PAIR, clock=clock, retries=0)
-    with pytest.raises(SendFailedError, match="no answer within"):
-        clock.run(Script(RequestTimeoutError("a:1", "SEND", 3.0)), it.send(outbound()))
-    script = Script(route_of(LONE_SLAVE), route_of(LONE_SLAVE), route_of(PROMOTED), stored())
-    assert clock.run(script, it.send(outbound())).is_ok
-    assert [ask.address for ask in script.asks] == ["n:1"] * 3 + ["a:2"]
-
-
-# --- time ------------------------------------------------------------------------------------
-
-
-def test_all_attempts_share_one_timeout() -> None:
-    clock = Clock()
-
-    def late(ask: Ask) -> Reply:
-        clock.now_s += 2.0
-        return reply(code=ResponseCode.SYSTEM_ERROR)
-
-    script = Script(late, stored())
-    script.run(sends(TWO, clock=clock).send(outbound()))
-    assert [ask.timeout_s for ask in script.asks] == [3.0, 1.0]
-
-
-def test_no_attempt_is_made_when_the_time_is_over() -> None:
-    clock = Clock()
-
-    def too_late(ask: Ask) -> Reply:
-        clock.now_s += 3.0
-        return reply(code=ResponseCode.SYSTEM_ERROR)
-
-    with pytest.raises(SendFailedError, match="1 attempt,"):
-        Script(too_late).run(sends(TWO, clock=clock).send(outbound()))
-
-
-def test_time_that_went_by_while_nameservers_were_asked_counts() -> None:
-    clock = Clock()
-
-    def too_late(ask: Ask) -> Reply:
-        clock.now_s += 1.5
-        return route_of(ONE)
-
-    with pytest.raises(RequestTimeoutError, match="where topic T is to n:1"):
-        Script(too_late).run(sends(clock=clock).send(outbound(), timeout_s=1.0))
-
-
-# --- nobody there ----------------------------------------------------------------------------
-
-
-def test_nobody_to_send_to_is_said_as_such() -> None:
-    with pytest.raises(NoNameserverError):
-        Script(REFUSED).run(sends().send(outbound()))
-    with pytest.raises(NoRouteError, match="no broker has it"):
-        Script(NO_TOPIC, NO_TOPIC).run(sends().send(outbound()))
-    with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
-        Script(route_of(ONE, perm=4)).run(sends().send(outbound()))
-
-
-def test_what_is_closed_is_not_retried() -> None:
-    assert not is_retried(ClientClosedError("producer g"))
-    assert is_retried(BadAnswerError("a:1", "SEND", "nonsense"))
-
-
-def test_a_large_batch_says_which_part_failed() -> None:
-    runs = [[Message("T", b"1")], [Message("T", b"2"), Message("T", b"3")], [Message("T", b"4")]]
-    result = Script(stored()).run(sends(ONE).send(outbound()))
-    failed = SendFailedError("T", [("a", LOST)], may_be_stored=True)
-    error = BatchFailedError(runs, [result, failed, NoRouteError("n:1", "T", "gone")])
-    assert error.results == [result]
-    assert [message.body for message in error.unacknowledged] == [b"2", b"3", b"4"]
-    assert error.may_be_stored
-    assert isinstance(error, SendFailedError)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"send_timeout_s": 0},
-        {"retries": -1},
-        {"compress_level": 10},
-        {"compress_above": 0},
-        {"pending_max": 0},
-        {"default_queues": 0},
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(ConfigError):
-        ProducerConfig(group="g", **settings)  # type: ignore[arg-type]
-    with pytest.raises(IllegalMessageError):
-        ProducerConfig(group="no good")
+    send = producer.begin(queue)
+    tries_max = 1 + (retries if queue is None else 0)
+    tries = 0
+    for _ in range(200):
+        step = send.next()
+        if isinstance(step, Done):
+            break
+        assert send.left_s > 0, "nothing begins after the deadline"
+        if isinstance(step, Transmit):
+            assert step.target.address
+            assert 0 < step.timeout_s <= send.left_s
+            assert queue is None or step.target.queue == queue
+            send.target = step.target
+            if is_strict and data.draw(st.booleans()):
+                tries += 1
+                send.machine.not_ok(step.target, result(SendStatus.FLUSH_DISK_TIMEOUT))
+            else:
+                error = data.draw(ERRORS)
+                route = producer.routes.get("T")
+                assert route is not None
+                costs_none = isinstance(error, ResponseError) and error.code == 14
+                if not costs_none and not (error is REFUSED and route.has_slave(step.target[1])):
+                    tries += 1
+                send.fail(error, took_s=data.draw(st.sampled_from([0.0, 0.01, 1.0, 5.0])))
+            assert tries <= tries_max
+        elif isinstance(step, AwaitMaster):
+            assert 0 <= step.pause_s <= send.left_s
+            producer.now += step.pause_s
+            if data.draw(st.booleans()):
+                producer.told(data.draw(ROUTES))
+            producer.end_wait()
+        else:
+            producer.now += data.draw(st.sampled_from([0.0, 0.1]))
+            if isinstance(step, FindRoute) and data.draw(st.booleans()):
+                send.machine.no_route(NoNameserverError("T", {"n:1": "refused"}))
+            else:
+                producer.told(data.draw(ROUTES))
+                route = producer.routes.get("T")
+                assert route is not None
+                if isinstance(step, FindRoute) and not route.writable:
+                    send.machine.no_route(nothing_writable("n:1", "T", route))
+    else:
+        pytest.fail("it did not end")
+    assert isinstance(send.next(), Done), "and it stays so"

@@ -53,8 +53,8 @@ def test_a_queue_is_not_pulled_before_it_is_known_from_where() -> None:
     buffer.add(queue())
     assert not buffer.may_pull(queue())
     assert buffer.position(queue()) is None
-    assert buffer.settled(queue()) is None
-    assert list(buffer.all_settled()) == []
+    assert buffer.consumed(queue()) is None
+    assert list(buffer.all_consumed()) == []
     turn = buffer.turn(queue())
     assert buffer.start(queue(), 7, turn)
     assert not buffer.start(queue(), 9, turn), "it has an offset already"
@@ -71,15 +71,15 @@ def test_a_seek_before_the_start_wins_over_the_start() -> None:
     assert buffer.position(queue()) == 3
 
 
-def test_what_was_given_is_settled_when_the_application_comes_back() -> None:
+def test_what_was_given_is_consumed_when_the_application_comes_back() -> None:
     buffer = started(0)
     pulled(buffer, 0, 0, 1, 2)
     assert offsets(buffer.take(2)) == [(0, 0), (0, 1)]
     assert buffer.position(queue()) == 2
-    assert buffer.settled(queue()) == 0, "it may still be at work on them"
-    buffer.settle()
-    assert buffer.settled(queue()) == 2, "what is only buffered is not settled"
-    assert list(buffer.all_settled()) == [(queue(), 2)]
+    assert buffer.consumed(queue()) == 0, "it may still be at work on them"
+    buffer.mark_consumed()
+    assert buffer.consumed(queue()) == 2, "what is only buffered is not consumed"
+    assert list(buffer.all_consumed()) == [(queue(), 2)]
 
 
 def test_queues_are_handed_out_by_turns() -> None:
@@ -111,8 +111,8 @@ def test_offsets_without_messages_are_passed_over_in_order() -> None:
     assert buffer.position(queue()) == 10, "12 comes first"
     assert offsets(buffer.take(9)) == [(0, 12)]
     assert buffer.position(queue()) == 40
-    buffer.settle()
-    assert buffer.settled(queue()) == 40
+    buffer.mark_consumed()
+    assert buffer.consumed(queue()) == 40
 
 
 def test_a_seek_throws_away_what_is_buffered_and_what_is_on_its_way() -> None:
@@ -123,7 +123,7 @@ def test_a_seek_throws_away_what_is_buffered_and_what_is_on_its_way() -> None:
     assert buffer.take(9) == []
     assert not buffer.finish(ticket, stored(0, 2, 3), 4)
     buffer.fail(ticket)
-    assert (buffer.position(queue()), buffer.settled(queue())) == (100, 100)
+    assert (buffer.position(queue()), buffer.consumed(queue())) == (100, 100)
     assert buffer.begin(queue()).offset == 100
     assert buffer.statistics() == BufferStatistics(1, 0, 0)
 
@@ -256,7 +256,7 @@ class BufferModel(RuleBasedStateMachine):
         self.buffer: PullBuffer[Stored] = PullBuffer(LIMITS)
         self.handed_out: dict[int, int] = {}
         """The least offset that may come next, by queue that is there."""
-        self.settled: dict[int, int] = {}
+        self.consumed: dict[int, int] = {}
         self.paused: set[int] = set()
         self.under_way: list[Ticket] = []
         self.answered: dict[MessageQueue, tuple[Ticket, int]] = {}
@@ -276,13 +276,13 @@ class BufferModel(RuleBasedStateMachine):
         begun = self.buffer.start(queue(number), offset, self.buffer.turn(queue(number)))
         assert begun == (not known)
         if begun:
-            self.handed_out[number] = self.settled[number] = offset
+            self.handed_out[number] = self.consumed[number] = offset
 
     @rule(number=NUMBERS)
     def drop(self, number: int) -> None:
         self.buffer.drop(queue(number))
         self.handed_out.pop(number, None)
-        self.settled.pop(number, None)
+        self.consumed.pop(number, None)
         self.paused.discard(number)
         self.lose(number)
 
@@ -291,7 +291,7 @@ class BufferModel(RuleBasedStateMachine):
     def seek(self, data: st.DataObject, offset: int) -> None:
         number = data.draw(st.sampled_from(sorted(self.handed_out)))
         self.buffer.seek(queue(number), offset)
-        self.handed_out[number] = self.settled[number] = offset
+        self.handed_out[number] = self.consumed[number] = offset
         self.lose(number)
 
     @precondition(lambda self: self.handed_out)
@@ -376,8 +376,8 @@ class BufferModel(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 9), by_one=st.booleans())
     def poll(self, count: int, by_one: bool) -> None:
-        self.buffer.settle()
-        self.settled = {number: self.position(number) for number in self.handed_out}
+        self.buffer.mark_consumed()
+        self.consumed = {number: self.position(number) for number in self.handed_out}
         if by_one:
             one = self.buffer.take_one()
             messages = [] if one is None else [one]
@@ -406,8 +406,8 @@ class BufferModel(RuleBasedStateMachine):
             position = self.position(number)
             assert position >= handed_out
             assert all(offset % 3 == 0 for offset in range(handed_out, position))
-        assert dict(self.buffer.all_settled()) == {
-            queue(number): offset for number, offset in self.settled.items()
+        assert dict(self.buffer.all_consumed()) == {
+            queue(number): offset for number, offset in self.consumed.items()
         }
 
     @invariant()

@@ -33,7 +33,7 @@ class Gate(Collector):
         await super().__call__(messages)
 
 
-async def settled(running: PushConsumer) -> int:
+async def unfinished_at_rest(running: PushConsumer) -> int:
     """Wait until nothing more is pulled; return how many messages are not finished."""
     before = -1
     while running.unfinished != before:
@@ -49,7 +49,7 @@ async def test_no_more_is_pulled_than_the_listener_can_be_behind(tmp_path: Path)
         gate = Gate()
         async with consumer(it, gate, queue_messages_max=100) as running:
             await until(lambda: running.unfinished > 100)
-            assert await settled(running) <= 100 + 32
+            assert await unfinished_at_rest(running) <= 100 + 32
             # One place is kept for the retry queue.
             assert running.calls == 19
             gate.opened.set()
@@ -67,7 +67,7 @@ async def test_large_messages_are_bounded_by_their_size(tmp_path: Path) -> None:
             it, gate, queue_bytes_max=100_000, pull_messages_max=2, close_wait_s=0
         ) as running:
             await until(lambda: running.unfinished > 9)
-            assert await settled(running) <= 12
+            assert await unfinished_at_rest(running) <= 12
             gate.opened.set()
             await gate.wait(*texts)
 
@@ -100,7 +100,7 @@ async def test_the_queues_of_a_topic_can_share_a_bound(tmp_path: Path) -> None:
             it, gate, topic_messages_max=80, pull_messages_max=5, close_wait_s=0
         ) as running:
             await until(lambda: running.unfinished > 80)
-            assert await settled(running) <= 80 + 4 * 5
+            assert await unfinished_at_rest(running) <= 80 + 4 * 5
             gate.opened.set()
             await gate.wait(*numbered(400))
 
