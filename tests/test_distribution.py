@@ -1,4 +1,4 @@
-"""What tests/distribution.py names exists, and is dealt out as it says."""
+"""What tests/distribution.py names exists, and is dealt out as it says; workers have own ports."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from tests.distribution import LONG, TOGETHER, deal_order, unit_of
 from tests.paths import ROOT
+from tests.port_shares import own_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +29,18 @@ def test_long_units_come_first_and_then_those_with_most_tests(
     long = [unit for unit in units if unit in LONG]
     assert units[: len(long)] == long == [unit for unit in LONG if unit in long]
     assert len(units) == len(set(units))
+
+
+def test_workers_and_those_that_replace_them_have_ports_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
+    shares = []
+    for number in range(5):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", f"gw{number}")
+        shares.append(set(own_share(range(30_000, 32_000))))
+    assert min(map(len, shares)) >= 100
+    assert sum(map(len, shares)) == len(set.union(*shares))
 
 
 def _units(items: Iterable[pytest.Item]) -> list[str]:
