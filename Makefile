@@ -4,7 +4,8 @@
 #   make install PYTHON=python3.12   a Python of your choice
 
 # Tests run in so many processes beside this one, a file's tests together; 0: one after the other.
-WORKERS ?= 2
+# One more than two cores: a good part of the tests waits for sockets, clocks and other processes.
+WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -16,25 +16,38 @@ if TYPE_CHECKING:
     import pytest
     from xdist.remote import Producer  # type: ignore[import-untyped]
 
-TOGETHER: Final = (
-    # All scenarios run at once, at the first of their tests.
-    "tests/e2e/test_cpp_client_",
-    # One session of Spark.
-    "tests/spark/",
-)
-"""What the files of a unit begin with; all others are units of their own."""
+SPARK: Final = "a session of Spark"
+CPP_CLIENTS: Final = "scenarios of the C++ client"
+
+TOGETHER: Final = {
+    # All run at once, at the first of their tests.
+    CPP_CLIENTS: ("tests/e2e/test_cpp_client_",),
+    # Only what uses the session: this unit takes longest, and other workers wait for its end.
+    SPARK: (
+        "tests/spark/files/test_source.py",
+        "tests/spark/pipelines/",
+        "tests/spark/sink/test_spark_sink.py",
+        "tests/spark/test_docs.py",
+        "tests/spark/test_secured.py",
+        "tests/spark/test_session.py",
+        "tests/spark/wire/test_spark.py",
+    ),
+}
+"""Units of several files, and what the names of these begin with; other files are units of their
+own, and their names are those of the units."""
 
 LONG: Final = (
-    "tests/spark/",
+    SPARK,
     "tests/cli/pipeline/test_demo.py",
     "tests/cli/dev/test_command.py",
     "tests/cli/consume/test_command.py",
     "tests/cli/test_produce.py",
     "tests/ha/test_simulation.py",
+    "tests/spark/test_own_process.py",
     "tests/store/test_truncation_crashes.py",
     "tests/store/model/test_store_model.py",
     "tests/cli/ha/test_pair.py",
-    "tests/e2e/test_cpp_client_",
+    CPP_CLIENTS,
     "tests/e2e/test_wire_replay.py",
     "tests/ha/processes/test_partitions.py",
     "tests/ha/processes/test_kills.py",
@@ -69,7 +82,7 @@ What depends on time stands behind what can wait: at the beginning Spark leaves 
 def unit_of(nodeid: str) -> str:
     """Return the unit that a test belongs to."""
     file = nodeid.partition("::")[0]
-    return next((start for start in TOGETHER if file.startswith(start)), file)
+    return next((unit for unit, starts in TOGETHER.items() if file.startswith(starts)), file)
 
 
 def deal_order(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -11,17 +11,12 @@ import argparse
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 import rmq
-from rmq.cli import broker, namesrv, produce
 from rmq.cli.common.exit_codes import ExitCode, exit_code_of
 from rmq.cli.common.logs import LEVELS, logging_to_stderr
-from rmq.cli.consume import command as consume
-from rmq.cli.dev import command as dev
-from rmq.cli.ha import command as ha
-from rmq.cli.pipeline import command as pipeline
-from rmq.cli.store import command as store
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:
@@ -29,22 +24,47 @@ if TYPE_CHECKING:
 
     from rmq.cli.common.command import Command
 
-COMMANDS: tuple[Command, ...] = (
-    dev.COMMAND,
-    namesrv.COMMAND,
-    broker.COMMAND,
-    produce.COMMAND,
-    consume.COMMAND,
-    ha.COMMAND,
-    store.COMMAND,
-    pipeline.COMMAND,
-)
-"""Every subcommand, in the order of `rmq --help`. A new one is a module and a line here."""
+MODULES: Final = {
+    "dev": "rmq.cli.dev.command",
+    "namesrv": "rmq.cli.namesrv",
+    "broker": "rmq.cli.broker",
+    "produce": "rmq.cli.produce",
+    "consume": "rmq.cli.consume.command",
+    "ha": "rmq.cli.ha.command",
+    "store": "rmq.cli.store.command",
+    "pipeline": "rmq.cli.pipeline.command",
+}
+"""Where every subcommand is, in the order of `rmq --help`. A new one is a module and a line here.
+
+A process loads only the one that it runs: a nameserver needs no broker, and starts sooner.
+"""
 
 
-def main(argv: Sequence[str] | None = None, *, commands: Sequence[Command] = COMMANDS) -> int:
-    """Run `rmq` with `argv` (by default the arguments of this process) and return its exit code."""
-    return _flush_stdout(_dispatch(build_parser(commands), argv))
+def main(argv: Sequence[str] | None = None, *, commands: Sequence[Command] | None = None) -> int:
+    """Run `rmq` with `argv` (by default the arguments of this process) and return its exit code.
+
+    `commands` are those it knows; by default those of `rmq`.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    known = load_commands(words) if commands is None else commands
+    return _flush_stdout(_dispatch(build_parser(known), words))
+
+
+def load_commands(words: Sequence[str]) -> list[Command]:
+    """Load the command that a line is for, or all if it does not begin with the name of one."""
+    remaining = iter(words)
+    for word in remaining:
+        if word == "--log-level":
+            next(remaining, None)
+        elif word != "--debug" and not word.startswith("--log-level="):
+            named = [word] if word in MODULES else MODULES
+            return [_load(name) for name in named]
+    return [_load(name) for name in MODULES]
+
+
+def _load(name: str) -> Command:
+    command: Command = import_module(MODULES[name]).COMMAND
+    return command
 
 
 def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
@@ -113,7 +133,7 @@ def _section(title: str, lines: Sequence[str]) -> str | None:
     return "\n  ".join([f"{title}:", *lines]) if lines else None
 
 
-def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     try:
         args = parser.parse_args(argv)
     except SystemExit as finished:  # argparse has printed the help, the version or what is wrong

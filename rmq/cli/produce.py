@@ -15,7 +15,7 @@ from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.line_input import LINE_BYTES_MAX, read_lines
 from rmq.cli.common.message_lines import decode_line
 from rmq.cli.common.progress import Progress
-from rmq.cli.ha.members import UsageError
+from rmq.cli.common.usage import UsageError
 from rmq.client.core.messages import DELAY_LEVEL_MAX, Message
 from rmq.client.trio.producer import open_producer
 from rmq.errors import IllegalMessageError, RmqError, TooManyRequestsError

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from rmq.cli import main
+from rmq.cli.app import MODULES, load_commands
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.errors import ConfigError, ConnectionLostError, ListenError, RmqError
@@ -58,6 +59,46 @@ def python(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Complet
         timeout=60,
         check=False,
     )
+
+
+# --- which commands there are ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param([], id="nothing"),
+        pytest.param(["--help"], id="help"),
+        pytest.param(["--help", "store"], id="help before a name"),
+        pytest.param(["--version"], id="version"),
+        pytest.param(["nosuch", "store"], id="unknown command"),
+        pytest.param(["--debug", "--log-level"], id="options only"),
+    ],
+)
+def test_a_line_that_names_no_command_knows_all_of_them(words: list[str]) -> None:
+    assert [command.name for command in load_commands(words)] == list(MODULES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["store", "dump", "broker"], id="at once"),
+        pytest.param(["--debug", "--log-level", "info", "store"], id="behind options"),
+        pytest.param(["--log-level=info", "store"], id="behind an option with its value"),
+    ],
+)
+def test_a_line_that_names_a_command_knows_only_that(words: list[str]) -> None:
+    assert [command.name for command in load_commands(words)] == ["store"]
+
+
+def test_a_process_loads_what_its_own_command_needs() -> None:
+    code = (
+        "import sys; from rmq.cli import main; main(['namesrv', '--help']);"
+        "sys.exit(', '.join({'rmq.broker', 'rmq.client', 'rmq.store'} & set(sys.modules)) or 0)"
+    )
+    done = python("-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "rmq namesrv --port 9877" in done.stdout
 
 
 # --- parsing --------------------------------------------------------------------------------
@@ -273,6 +314,7 @@ def test_an_error_out_of_a_nursery_is_reported_as_itself(
 SCRIPT = """
 import os, signal, sys, trio
 from rmq.cli import main
+from rmq.cli.app import MODULES, load_commands
 from rmq.cli.common.command import Command
 
 def interrupted(args):

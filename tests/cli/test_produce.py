@@ -22,7 +22,7 @@ from rmq.cli.common.client_options import add_client_arguments, client_config
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.line_input import LineSplitter, read_lines
 from rmq.cli.common.message_lines import decode_line
-from rmq.cli.ha.members import UsageError
+from rmq.cli.common.usage import UsageError
 from rmq.cli.produce import produce
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message

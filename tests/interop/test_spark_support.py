@@ -23,7 +23,8 @@ PROPERTIES = b"filling\x01" + b"." * 2000
 
 
 def _store(root: Path, body: bytes) -> Path:
-    store = StoreCore(StoreConfig(root=root, segment_bytes=1 << 16), now_ms=lambda: 1)
+    config = StoreConfig(root=root, segment_bytes=1 << 16, index_slots=50, index_entries=500)
+    store = StoreCore(config, now_ms=lambda: 1)
     for _ in range(20):
         store.append([NewMessage("Topic0", 0, body, PROPERTIES)])
     store.close()

@@ -42,6 +42,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         {
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
+            # To write and compile Java for a query, and to plan it anew at each shuffle, takes
+            # longer than these queries do: a quarter of all CPU time. The demo
+            # (tests/cli/pipeline) and test_own_process.py run with what users have.
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",

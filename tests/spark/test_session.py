@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-SCRIPT = """
-import sys
-from rmq.spark import open_session
-
-spark = open_session("quiet", "local[1]", {"spark.sql.session.timeZone": "Asia/Tokyo"}, quiet=True)
-shuffles = spark.conf.get("spark.sql.shuffle.partitions")
-print(spark.conf.get("spark.sql.session.timeZone"), shuffles, spark.range(7).count())
-"""
-
 
 def test_a_session_has_our_defaults(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
@@ -164,15 +155,3 @@ def test_a_python_that_was_chosen_counts(tmp_path: Path) -> None:
     environ = {}
     use_python(environ, {"spark.pyspark.python": "a", "spark.pyspark.driver.python": "b"}, python)
     assert environ == {"PYSPARK_PYTHON": "a", "PYSPARK_DRIVER_PYTHON": "b"}
-
-
-def test_nothing_but_results_is_printed(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "Asia/Tokyo 2 7\n", "")

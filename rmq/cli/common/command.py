@@ -1,6 +1,6 @@
 """What a subcommand of `rmq` is.
 
-A command module defines one constant, `COMMAND`, and is listed in `rmq.cli.app.COMMANDS`. It knows
+A command module defines one constant, `COMMAND`, and is listed in `rmq.cli.app.MODULES`. It knows
 its own arguments and how to run; the program around it knows global options, logging and exit
 codes.
 """

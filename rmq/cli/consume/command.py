@@ -15,9 +15,9 @@ from rmq.cli.common.client_options import add_client_arguments, client_config, r
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.message_lines import encode_line
+from rmq.cli.common.usage import UsageError
 from rmq.cli.consume.places import Place, Start
 from rmq.cli.consume.reading import Reading, Stop, Wanted
-from rmq.cli.ha.members import UsageError
 from rmq.client.core.admin.messages import TOOLS_GROUP
 from rmq.client.core.consuming.subscription_set import Sql
 from rmq.client.core.messages import check_group, check_topic

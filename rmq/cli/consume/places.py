@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmq.cli.ha.members import UsageError
+from rmq.cli.common.usage import UsageError
 from rmq.client.core.admin.groups import group_progress
 from rmq.client.core.admin.offsets import max_offset, min_offset
 from rmq.client.core.admin.targets import failed

@@ -11,10 +11,11 @@ import msgspec
 import trio
 
 from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.usage import UsageError
 from rmq.cli.ha import change as ha_change
 from rmq.cli.ha.client import open_ha_client
 from rmq.cli.ha.health import is_healthy
-from rmq.cli.ha.members import Target, UsageError, find_groups
+from rmq.cli.ha.members import Target, find_groups
 from rmq.cli.ha.status import status_json, status_text
 from rmq.cli.ha.text import offset_text, size_text
 from rmq.cli.ha.verify import Comparison, VerifyError, compare, find_pairs

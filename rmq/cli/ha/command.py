@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.logs import LEVELS
+from rmq.cli.common.usage import UsageError
 from rmq.cli.ha import actions as ha_actions
 from rmq.cli.ha.change import MODES
-from rmq.cli.ha.members import UsageError
 from rmq.errors import ConfigError
 from rmq.remoting.addresses import parse_address
 

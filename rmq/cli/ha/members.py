@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from rmq.cli.common.usage import UsageError
 from rmq.cli.ha.client import StockBrokerError
 from rmq.errors import ClientError, RmqError
 from rmq.ha.slave_status import SlaveState
@@ -32,10 +33,6 @@ FOLLOWING: Final = (SlaveState.STREAMING.value, SlaveState.CATCHING_UP.value)
 """The states of a slave that is connected to its master."""
 FENCED: Final = Refusal.FENCED.value
 """The state of a master that was deposed."""
-
-
-class UsageError(RmqError):
-    """The command line says too little, or contradicts itself."""
 
 
 class NotFoundError(RmqError):

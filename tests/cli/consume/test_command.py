@@ -15,11 +15,11 @@ import trio
 
 from rmq.cli.common.byte_output import OutputError, wait_reader_gone, write_out
 from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.usage import UsageError
 from rmq.cli.consume import reading as consume_reading
 from rmq.cli.consume.command import consume
 from rmq.cli.consume.places import Place, Start
 from rmq.cli.consume.reading import Wanted
-from rmq.cli.ha.members import UsageError
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.consuming.subscription_set import Sql
 from rmq.client.core.messages import Message

@@ -127,7 +127,9 @@ def test_a_folder_that_is_not_the_demos_is_left_alone(
 
 def test_the_damaged_copy_differs_in_one_bit(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    core = StoreCore(StoreConfig(root=store, segment_bytes=1 << 20))
+    core = StoreCore(
+        StoreConfig(root=store, segment_bytes=1 << 20, index_slots=50, index_entries=500)
+    )
     core.append([NewMessage("Orders", 0, b"order %d" % number) for number in range(500)])
     core.close()
     offset = copy_damaged(store, tmp_path / "copy")

@@ -11,47 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmq.cli import main
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.store.dump import json_line, record_fields, time_argument
 from rmq.model.record import StoredRecord, pack_host
+from tests.patching import patch
 from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from tests.cli.store.conftest import Run
     from tests.store.golden.stores import GoldenMessage
-
-    Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run `rmq store` and return exit code, output and errors."""
-
-    def run_store(*arguments: object) -> tuple[int, str, str]:
-        code = main(["store", *map(str, arguments)])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run_store
-
-
-@pytest.fixture
-def clean(tmp_path: Path) -> Path:
-    return golden.unpack(golden.CLEAN_MASTER, tmp_path)
-
-
-@pytest.fixture
-def crashed(tmp_path: Path) -> Path:
-    return golden.unpack(golden.CRASHED, tmp_path)
-
-
-def patch(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 # --- dump -------------------------------------------------------------------------------------

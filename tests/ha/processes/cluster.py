@@ -35,7 +35,7 @@ _PORTS: Final = own_share(range(30_000, 32_000))
 """Below those that systems dial from: a broker comes back to its port."""
 
 forks: Final = multiprocessing.get_context("forkserver")
-forks.set_forkserver_preload(["rmq.cli.app", "rmq.broker.broker", "rmq.nameserver.server"])
+forks.set_forkserver_preload(["rmq.cli.broker", "rmq.cli.namesrv"])
 
 
 def _run(arguments: list[str], log: Path, surroundings: Surroundings) -> None:

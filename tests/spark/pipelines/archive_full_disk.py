@@ -2,10 +2,12 @@
 
     python -m tests.spark.pipelines.archive_full_disk FOLDER STORE
 
-The process mounts a small file system at FOLDER, which nobody else sees, and archives into it the
-store that it makes at STORE: first with so little room left that the files of the run do not fit,
-then again with enough. It writes a JSON array of two objects: what each run said, and what it left.
-The exit code is `CANNOT_MOUNT` where the system does not allow the mount.
+The process mounts a small file system at FOLDER, which nobody else sees, opens a session of Spark
+and archives into the file system the store that it makes at STORE: first with so little room left
+that the files of the run do not fit, then again with enough. It writes a JSON object: `session` is
+what the session has of settings and can count; `runs` is what each run said, and what it left. To
+standard error it writes `SESSION_ENDS` when it is done with the session itself.
+The exit code is `CANNOT_MOUNT` where the system does not allow the mount; there are no runs then.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rmq.spark.pipelines.archive import PIPELINE
-from rmq.spark.session import open_session
+from rmq.spark.session import SHUFFLE, open_session
 from tests.spark.files.store_files import build_store
 from tests.spark.pipelines.pipeline_cluster import run_json
 from tests.store.kill.full_disk import CANNOT_MOUNT, DISK_BYTES, mount
@@ -27,6 +29,7 @@ MESSAGES: Final = 300
 BODY_BYTES: Final = 3_000
 """Of noise: 900 KB that no codec makes less."""
 BALLAST_BYTES: Final = DISK_BYTES["tmpfs"] - 500_000
+SESSION_ENDS: Final = "--- the session has told what it is ---"
 
 
 def archive(folder: Path, store: Path) -> dict[str, Any]:
@@ -47,27 +50,41 @@ def archive(folder: Path, store: Path) -> dict[str, Any]:
 
 def main() -> int:
     folder, store = map(Path, sys.argv[1:])
-    if not mount(folder, "tmpfs"):
-        return CANNOT_MOUNT
-    noise = random.Random(498)
-    bodies = [noise.randbytes(BODY_BYTES) for _ in range(MESSAGES)]
-    build_store(store, [message(body, topic="Noise") for body in bodies], segment_bytes=1 << 20)
-    ballast = folder / "ballast"
-    ballast.write_bytes(bytes(BALLAST_BYTES))
+    is_mounted = sys.platform == "linux" and mount(folder, "tmpfs")
     conf = {
         "spark.local.dir": str(store.parent),
-        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.session.timeZone": "Asia/Tokyo",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.driver.memory": "1g",
     }
     session = open_session("full disk", "local[1]", conf, quiet=True)
     try:
-        full = archive(folder, store)
-        ballast.unlink()
-        sys.stdout.write(json.dumps([full, archive(folder, store)]))
+        told: dict[str, Any] = {
+            "session": {
+                "time zone": session.conf.get("spark.sql.session.timeZone"),
+                "shuffle partitions": session.conf.get(SHUFFLE),
+                "rows": session.range(7).count(),
+            }
+        }
+        sys.stderr.write(f"{SESSION_ENDS}\n")
+        if is_mounted:
+            told["runs"] = fill_and_free(folder, store)
     finally:
         session.stop()
-    return 0
+    sys.stdout.write(json.dumps(told))
+    return 0 if is_mounted else CANNOT_MOUNT
+
+
+def fill_and_free(folder: Path, store: Path) -> list[dict[str, Any]]:
+    """Archive a store to a disk without and with enough room."""
+    noise = random.Random(498)
+    bodies = [noise.randbytes(BODY_BYTES) for _ in range(MESSAGES)]
+    build_store(store, [message(body, topic="Noise") for body in bodies], segment_bytes=1 << 20)
+    ballast = folder / "ballast"
+    ballast.write_bytes(bytes(BALLAST_BYTES))
+    full = archive(folder, store)
+    ballast.unlink()
+    return [full, archive(folder, store)]
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from rmq.spark.pipelines.arguments import amount, moment_ms, names, natural, pos
 from rmq.spark.pipelines.duplicates import PIPELINE, make_verdict
 from rmq.spark.pipelines.verdict import Outcome
 from rmq.spark.schema import spark_schema
+from tests.patching import patch
 from tests.spark.pipelines.pipeline_cluster import run_json
-from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store, patch, write_store
+from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store, write_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,9 @@ from rmq.spark.jobs.report.lag import by_group, skews
 from rmq.spark.jobs.report.sources import cluster_progress, store_progress
 from rmq.spark.jobs.report.store_topics import topic_queues
 from rmq.store.reader import Reader
+from tests.patching import patch
 from tests.spark.pipelines.pipeline_cluster import pipeline_cluster
-from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store, patch
+from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store
 from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:

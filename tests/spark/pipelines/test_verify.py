@@ -22,6 +22,7 @@ from rmq.store.layout import FILLER_SIZE, QUEUE_ENTRY
 from rmq.store.reader import Reader
 from rmq.store.reader import queue as reader_queue
 from rmq.store.verify import Verifier
+from tests.patching import patch
 from tests.spark.pipelines.verify_kit import (
     QUEUE_SEGMENT_BYTES,
     SEGMENT_BYTES,
@@ -30,7 +31,6 @@ from tests.spark.pipelines.verify_kit import (
     in_parts,
     one_by_one,
     open_store,
-    patch,
     reader_of,
     sample_messages,
     texts,

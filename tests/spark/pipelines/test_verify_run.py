@@ -23,13 +23,13 @@ from rmq.spark.pipelines.verify import PIPELINE
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
 from rmq.store.reader import Reader
+from tests.patching import patch
 from tests.spark.pipelines.verify_kit import (
     INDEX_ENTRIES,
     INDEX_SLOTS,
     START_MS,
     files_below,
     open_store,
-    patch,
     write_store,
 )
 from tests.store.golden import stores as golden

@@ -126,12 +126,6 @@ def texts(check: StoreCheck) -> list[str]:
     return sorted(map(str, check.found.findings))
 
 
-def patch(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
-
-
 def files_below(root: Path, *folders: str) -> list[Path]:
     """Return the files in some folders of a store."""
     return sorted(

@@ -13,18 +13,13 @@ from rmq.errors import CorruptStoreError, StorageError
 from rmq.model.offsets import PhysicalOffset
 from rmq.store.layout import QUEUE_ENTRY
 from rmq.store.reader import Reader
+from tests.patching import patch
 from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SECOND = f"{golden.SEGMENT_BYTES:020d}"
-
-
-def patch(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 def segment_at(root: Path, offset: int) -> tuple[Path, int]:

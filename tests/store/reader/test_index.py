@@ -17,6 +17,7 @@ from rmq.store.layout import (
 )
 from rmq.store.reader import Reader
 from rmq.store.reader.index import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry
+from tests.patching import patch
 from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
@@ -169,12 +170,6 @@ def test_one_damaged_entry_does_not_hide_the_division(tmp_path: Path) -> None:
 
 
 # --- damage -----------------------------------------------------------------------------------
-
-
-def patch(path: Path, position: int, data: bytes) -> None:
-    content = bytearray(path.read_bytes())
-    content[position : position + len(data)] = data
-    path.write_bytes(content)
 
 
 def newest_entry_of(root: Path, key_hash: int) -> int:

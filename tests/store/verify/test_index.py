@@ -22,6 +22,7 @@ from rmq.store.layout import (
 from rmq.store.reader import Reader
 from rmq.store.verify import verify
 from rmq.store.verify.finding import Finding, Kind, Severity
+from tests.patching import patch
 from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
@@ -39,12 +40,6 @@ def root(tmp_path: Path) -> Path:
 
 def index_files(root: Path) -> list[Path]:
     return sorted((root / "index").iterdir())
-
-
-def patch(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 def entry_at(number: int) -> int:

@@ -14,8 +14,9 @@ from rmq.store.layout import QUEUE_ENTRY
 from rmq.store.reader import Reader
 from rmq.store.verify import Verifier, verify
 from rmq.store.verify.finding import Finding, Kind, Severity
+from tests.patching import patch
 from tests.store.golden import stores as golden
-from tests.store.verify.test_index import patch, record_at
+from tests.store.verify.test_index import record_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,6 +16,7 @@ from rmq.store.layout import FILLER_SIZE, QUEUE_ENTRY
 from rmq.store.reader import Reader
 from rmq.store.verify import Progress, Verifier, verify
 from rmq.store.verify.finding import Finding, Kind, Severity
+from tests.patching import patch
 from tests.store.golden import stores as golden
 
 if TYPE_CHECKING:
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
 RECORDS: Final = golden.records(golden.CRASHED)
 SECOND: Final = f"{golden.SEGMENT_BYTES:020d}"
 MIDDLE: Final = RECORDS[900].physical_offset
-
-
-def patch(path: Path, position: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(data)
 
 
 def damage(root: Path, offset: int, data: bytes) -> Path:
