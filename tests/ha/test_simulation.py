@@ -98,6 +98,7 @@ def test_no_rule_is_broken(first: int) -> None:
         48904,
         50246,
         53155,
+        58687,
         91081,
         96456,
         98557,

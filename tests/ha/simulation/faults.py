@@ -562,6 +562,10 @@ class Faults:
         if world.current.is_master and world.current.epoch < latest:
             # Without nameservers nobody told it which epochs there are: it has to catch up.
             world.current.give_up(world.clock.now)
+        elif master is not None and master.keeper.is_fenced:
+            # By the record of an epoch that was withdrawn, and whose broker died before it had
+            # taken the record back.
+            world.current.give_up(world.clock.now)
         if not world.current.is_master:
             self._promote(world.current, "promotion at the end", accepts_loss=True)
             return
