@@ -123,7 +123,7 @@ def test_nothing_is_overdue_where_decisions_may_be_unread(
     assert (found.half_messages, found.overdue) == (0, ())
     (unknown,) = found.unknown
     assert unknown == (
-        "whether transactions of queue 0 were decided: there are more than 2 messages to look at in"
+        "whether transactions of queue 0 were decided: there are more than 2 messages to read in"
         f" {topic}"
     )
 
