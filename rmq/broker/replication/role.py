@@ -751,7 +751,7 @@ class Replication:
         if not is_fenced:
             self.master.apply_record()
             if self.records is not None:
-                self.records.look_again()
+                self.records.check_again()
 
     def config_changed(self, old: BrokerConfig, new: BrokerConfig) -> None:
         """Apply settings that were changed while the broker runs."""

@@ -308,8 +308,18 @@ def test_a_hand_over_needs_no_record(kept: KeptRecords) -> None:
             [],
             id="it has followed a master of the next epoch since",
         ),
-        pytest.param(replace(HANDED_OVER, end=600), all_have(ASYNC), [], id="its log has grown"),
-        pytest.param(replace(HANDED_OVER, end=400), all_have(ASYNC), [], id="it lacks the end"),
+        pytest.param(
+            replace(HANDED_OVER, end=PhysicalOffset(600)),
+            all_have(ASYNC),
+            [],
+            id="its log has grown",
+        ),
+        pytest.param(
+            replace(HANDED_OVER, end=PhysicalOffset(400)),
+            all_have(ASYNC),
+            [],
+            id="it lacks the end",
+        ),
         pytest.param(
             HANDED_OVER,
             all_have(msgspec.structs.replace(ASYNC, epoch=4)),
