@@ -45,7 +45,7 @@ RmqError
 |  |- NoNameserverError          none of the nameservers answered: attempts
 |  |- NoRouteError               no broker serves the topic: topic
 |  |  `- NoMasterError           [client] brokers have the topic, none of them is master now
-|  |- SendFailedError            a message was not stored, or nobody knows: topic, attempts
+|  |- SendFailedError            a message was not stored, or that is not known: topic, attempts
 |  |  `- BatchFailedError        [client] parts of a batch were not acknowledged
 |  |- NotAssignedError           a queue is not (any longer) this consumer's: topic, queue_id
 |  |- OffsetOutOfRangeError      a queue has no message at an offset: asked, first, last
@@ -325,7 +325,7 @@ class SendFailedError(ClientError):
         `may_be_stored`: at least one broker was sent the message and did not say no.
         """
         tried = "; ".join(f"{broker}: {error}" for broker, error in attempts)
-        doubt = "it may be stored all the same" if may_be_stored else "it is stored nowhere"
+        doubt = "it may be stored nevertheless" if may_be_stored else "it is stored nowhere"
         super().__init__(
             attempts[-1][1].peer if attempts else "",
             f"a message for {topic} was not acknowledged after {len(attempts)}"

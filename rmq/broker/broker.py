@@ -55,6 +55,7 @@ from rmq.broker.replication.metadata_sync import MetadataSync
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.role import Replication
 from rmq.broker.replication.role_change import RoleChange
+from rmq.broker.rounds import Rounds
 from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.stats.broker import BrokerStats
 from rmq.broker.tables.saved import Tables
@@ -201,6 +202,7 @@ class Broker:
         self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
         self.tables = tables
         self._now_ms = now_ms
+        self._rounds = Rounds()
         self._stop = trio.Event()
         self._was_told_to_stop = False
         self._truncation: Truncation | None = None
@@ -247,7 +249,7 @@ class Broker:
             self.stats,
             origin,
             parting=self._parting,
-            in_round=lambda: self.server.in_round or self.vip_server.in_round,
+            in_round=self._rounds.in_round,
         )
         self._client = RemotingClient(
             config.client,
@@ -265,15 +267,12 @@ class Broker:
             store,
             self.acknowledger,
             self.registration,
-            self.metadata,
             self.master_tasks,
             identity,
-            self.stats.store,
             peers,
+            self._rounds,
             request_reopen=self._reopen_soon,
             now_ms=now_ms,
-            in_round=lambda: self.server.in_round or self.vip_server.in_round,
-            in_one_round=self._in_one_round,
         )
         self.role_change = RoleChange(
             live,
@@ -296,6 +295,7 @@ class Broker:
             listeners=[self],
             on_round=self._end_round,
         )
+        self._rounds.begin(self.server, self.vip_server)
         self._connect()
 
     def _connect(self) -> None:
@@ -307,7 +307,7 @@ class Broker:
             StoreListener(
                 appended=self.replication.pump.appended,
                 dispatched=self._message_arrived,
-                copied=self.replication.copied,
+                copied=self._copied,
                 needed_from=self.replication.needed_from,
             )
         )
@@ -524,10 +524,6 @@ class Broker:
     def connection_idle(self, channel: Channel) -> None:
         self.housekeeping.connection_idle(channel)
 
-    def _in_one_round(self, act: Callable[[], None]) -> None:
-        """Call `act` as a round of both ports: the responses it makes are written together."""
-        self.vip_server.in_one_round(lambda: self.server.in_one_round(act))
-
     def _end_round(self) -> None:
         """Called after a round of requests: replicates and answers pulls that it has woken."""
         self.replication.pump.end_round()
@@ -537,6 +533,13 @@ class Broker:
         if message.topic == SCHEDULE_TOPIC:
             self.delay.message_arrived(message.tags_code)
         self.pulls.message_arrived(message)
+
+    def _copied(self, count: int, size: int) -> None:
+        """Records were read back from the log: a slave's count as stored, as on a stock slave; a
+        master's were counted when they were sent.
+        """
+        if self.replication.slave is not None:
+            self.stats.store.put(count, size)
 
     def _topic_changed(self, topic: TopicConfig | None) -> None:
         self.tables.topics_writer.mark()

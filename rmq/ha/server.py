@@ -262,7 +262,7 @@ class HaServer:
         link = MasterLink(self.master, host, peer, nonce=secrets.token_bytes(NONCE_BYTES), now=now)
         connection = _Connection(sock, link, host)
         self._connections.append(connection)
-        self._look_again(connection)
+        self._check_again(connection)
         try:
             with connection.scope:
                 await self._talk(connection)
@@ -308,14 +308,14 @@ class HaServer:
             if config.tls_required:
                 return self._refused("it speaks plain, and TLS is required (haTlsMode)")
             connection.channel = PlainChannel(
-                sock, link, reader, self._limiter, partial(self._look_again, connection)
+                sock, link, reader, self._limiter, partial(self._check_again, connection)
             )
             return None
         context = config.tls_context() if config.tls_context is not None else None
         if context is None:
             return self._refused("it speaks TLS, and this master does not (haTlsMode)")
         channel = TlsChannel(
-            sock, context, link, reader, self._limiter, partial(self._look_again, connection)
+            sock, context, link, reader, self._limiter, partial(self._check_again, connection)
         )
         failure = await channel.handshake()
         if failure is not None:
@@ -372,7 +372,7 @@ class HaServer:
         if channel is not None:
             channel.push(now)
             if channel.is_idle:
-                self._look_again(connection)
+                self._check_again(connection)
 
     # --- consequences of reports --------------------------------------------------------------
 
@@ -436,7 +436,7 @@ class HaServer:
 
     # --- time --------------------------------------------------------------------------------
 
-    def _look_again(self, connection: _Connection) -> None:
+    def _check_again(self, connection: _Connection) -> None:
         """Wake `_tick` in time for a connection that has nothing to do until then."""
         next_tick = connection.link.next_tick
         if next_tick < self._tick_scope.deadline:

@@ -184,7 +184,7 @@ async def test_a_demoted_master_can_be_promoted_again(tmp_path: Path) -> None:
         assert await it.send(master, 10) == [OK] * 10
         answer = await _demote(it, master)
         assert answer.code == ResponseCode.NO_PERMISSION
-        assert "nobody would take messages" in (answer.remark or "")
+        assert "no broker would take messages" in (answer.remark or "")
         assert await it.send(master, 0) == []
         answer = await _demote(it, master, force=True)
         assert answer.code == OK, answer.remark

@@ -36,7 +36,7 @@ class MasterTasks:
         parting: Parting,
     ) -> None:
         self._store = store
-        self._metadata = metadata
+        self.metadata = metadata
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
@@ -54,7 +54,7 @@ class MasterTasks:
 
     def take_over(self) -> None:
         """Prepare a former slave to be master; its log is fully dispatched by now."""
-        self._metadata.take_reached()
+        self.metadata.take_reached()
         self._offsets.clamp(self._store.queues.end_of)
         self._name_unknown_topics()
         self._parting.begin()

@@ -50,10 +50,9 @@ if TYPE_CHECKING:
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.registration.registration import Registered, Registration
     from rmq.broker.replication.master_tasks import MasterTasks
-    from rmq.broker.replication.metadata_sync import MetadataSync
     from rmq.broker.replication.peers import Peers
+    from rmq.broker.rounds import Rounds
     from rmq.broker.sending.acknowledgement import Acknowledger
-    from rmq.broker.stats.store import StoreStats
     from rmq.ha.identity import HaIdentity
     from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.store import MessageStore
@@ -92,19 +91,16 @@ class Replication:
         store: MessageStore,
         acknowledger: Acknowledger,
         registration: Registration,
-        metadata: MetadataSync,
         master_tasks: MasterTasks,
         identity: HaIdentity,
-        store_stats: StoreStats,
         peers: Peers,
+        rounds: Rounds,
         *,
         request_reopen: Callable[[int | None, str], None],
         now_ms: Callable[[], int],
-        in_round: Callable[[], bool],
-        in_one_round: Callable[[Callable[[], None]], None],
     ) -> None:
         self.log = StoreLog(store)
-        self.pump = Pump(acknowledger, in_round)
+        self.pump = Pump(acknowledger, rounds.in_round)
         """Decides when slaves are sent what was appended."""
         self.identity = identity
         self.master: Master[ReplicationWait] | None = None
@@ -112,7 +108,7 @@ class Replication:
         self.slave: SlaveRunner | None = None
         self.records: RecordKeeping | None = None
         """As a master."""
-        self.metadata = metadata
+        self.metadata = master_tasks.metadata
         self.fenced: str | None = None
         """Why this master may not write: another one has taken over."""
         self.ha_address: str | None = None
@@ -127,7 +123,6 @@ class Replication:
         self._acknowledger = acknowledger
         self._registration = registration
         self._master_tasks = master_tasks
-        self._store_stats = store_stats
         self._peers = peers
         self._hidden_from: PhysicalOffset | None = None
         """A former master hides messages from this offset on (hideUnreplicated)."""
@@ -145,7 +140,7 @@ class Replication:
         """The mode at the last check; None while a master starts."""
         self._request_reopen = request_reopen
         self._now_ms = now_ms
-        self._in_one_round = in_one_round
+        self._rounds = rounds
         self._role_changed = trio.Event()
         self._role_taken = trio.Event()
         self._prepare: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
@@ -320,7 +315,7 @@ class Replication:
                 in_sync_changed=self._in_sync_changed,
                 recorded=records.told,
                 visible_moved=self._store.visible_bound_moved if hides else None,
-                in_one_round=self._in_one_round,
+                in_one_round=self._rounds.in_one_round,
             )
         )
         if hides:
@@ -581,13 +576,6 @@ class Replication:
                 task_status.started()
         finally:
             self.slave = None
-
-    def copied(self, count: int, size: int) -> None:
-        """Records were read back from the log (`StoreListener`): a slave's count as stored, as on a
-        stock slave; a master's were counted when they were sent.
-        """
-        if self.slave is not None:
-            self._store_stats.put(count, size)
 
     def _slave_settings(self, config: BrokerConfig) -> SlaveSettings:
         return SlaveSettings(

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from rmq.broker.registration.registration import Registration
     from rmq.broker.replication.peers import Member, Peers
     from rmq.broker.replication.role import Replication
-    from rmq.ha.protocol.promotion import Verdict
+    from rmq.ha.protocol.promotion import PromotionVerdict
     from rmq.model.in_sync_record import InSyncRecord
     from rmq.store.store import MessageStore
 
@@ -175,7 +175,7 @@ class RoleChange:
         replication, config = self._replication, self._live.current
         hand_over = None
         if stepped_down is not None:
-            hand_over = HandOver(stepped_down.epoch, stepped_down.end)
+            hand_over = HandOver(stepped_down.epoch, PhysicalOffset(stepped_down.end))
             # The old master knows the mode that was ordered last, recorded or not.
             mode = mode or stepped_down.mode or None
         if not self._candidate(hand_over).is_handed_over:
@@ -208,8 +208,8 @@ class RoleChange:
                 raise
             _refuse(
                 f"the master at {previous} has stepped down, and this slave cannot take its place:"
-                f" {exc}; nobody takes messages now: promote the broker at {previous}, or this one"
-                " when that is repaired"
+                f" {exc}; no broker takes messages now: promote the broker at {previous}, or this"
+                " one when that is repaired"
             )
         finally:
             self._store.set_refused(Refusal.HANDING_OVER, False)
@@ -274,7 +274,7 @@ class RoleChange:
         _check_last_epoch(knowledge)
         if knowledge.latest_epoch > own and not accept_loss:
             _refuse(
-                f"messages that were acknowledged may be lost: somebody knows of a master of epoch"
+                f"messages that were acknowledged may be lost: there was a master of epoch"
                 f" {knowledge.latest_epoch}, this slave has followed only one of {own}"
             )
 
@@ -403,7 +403,7 @@ class RoleChange:
             is_sync = view.is_sync
         if is_sync is None:
             _refuse(
-                "nobody knows whether its master was sync or async: say which it is to be"
+                "it is not known whether its master was sync or async: say which it is to be"
                 " (--mode sync or --mode async)"
             )
         return BrokerRole.SYNC_MASTER if is_sync else BrokerRole.ASYNC_MASTER
@@ -529,7 +529,7 @@ class RoleChange:
 
     def _check_loss(
         self, knowledge: _Knowledge, hand_over: HandOver | None, *, accept_loss: bool
-    ) -> Verdict:
+    ) -> PromotionVerdict:
         """Raise if acknowledged messages may be missing here and loss is not accepted."""
         replication = self._replication
         others = list(knowledge.others)
@@ -573,9 +573,9 @@ class RoleChange:
                 return await self._give_up_pending()
             if not force and not await self._has_another_master():
                 _refuse(
-                    f"no other master of {self._live.current.broker_name} is known, and nobody"
-                    " would take messages: promote a slave instead, which makes this broker one"
-                    " (rmq ha promote)"
+                    f"no other master of {self._live.current.broker_name} is known, and no"
+                    " broker would take messages: promote a slave instead, which makes this broker"
+                    " one (rmq ha promote)"
                 )
             if ha_master_address is not None and not self._live.current.namesrv_addrs:
                 # Without nameservers the address has to be saved for a restart. With nameservers, a
@@ -793,7 +793,7 @@ class RoleChange:
 
 def _check_last_epoch(knowledge: _Knowledge) -> None:
     if knowledge.latest_epoch >= EPOCH_MAX:
-        _refuse(f"somebody knows of a master of epoch {knowledge.latest_epoch}, the last")
+        _refuse(f"there was a master of epoch {knowledge.latest_epoch}, the last one possible")
 
 
 def _master_but(own: str | None, members: list[Member], epoch: int) -> Member | None:

@@ -154,7 +154,7 @@ class BlockingProducer:
 
         To a `queue` of the caller's choice there is one attempt. While brokers have slaves but no
         master, such as during a promotion, it waits for one as long as it has time. Raises
-        `SendFailedError`, which says whether the message may be stored all the same;
+        `SendFailedError`, which says whether the message may be stored nevertheless;
         `NoRouteError` and `NoNameserverError` if it never came to an attempt;
         `IllegalMessageError`.
         """

@@ -1,7 +1,7 @@
 """Reading a range of a queue, as fast as one process can.
 
 The next pulls are on their way before the messages of the last one are decoded, so the broker works
-while the reader does. Brokers give out so many messages per pull and no more; where everything is
+while the reader does. Brokers give out no more messages than this per pull; where everything is
 wanted this tells where the pulls after the next one begin. If that was wrong they are thrown away.
 A connection that is lost is made again, and reading goes on behind the last
 message that was handed out. A place that the queue has not, or no longer has, is an error: nothing

@@ -147,7 +147,7 @@ class Sending:
     def stream(
         self, messages: Iterable[Message], in_flight: int
     ) -> Iterator[SendResult | RmqError]:
-        """Send messages, at most `in_flight` at a time; yield what became of each, in order."""
+        """Send messages, at most `in_flight` at a time; yield the outcome of each, in order."""
         connections = self._client.connections
         generation = connections.generation
         in_flight = min(in_flight, self._config.pending_max)
@@ -384,5 +384,5 @@ class Sending:
 
 def _check_same_process(connections: Connections, generation: int) -> None:
     if connections.generation != generation:
-        # The parent sends these messages, and hears what becomes of them.
+        # The parent sends these messages, and gets their outcomes.
         raise ClientClosedError(f"the stream of sends ({FORKED}, it goes on in the parent)")

@@ -52,7 +52,7 @@ class ClientConfig:
     """How long a task busy-waits for a single answer before it sleeps; 0: not at all. A
     broker nearby answers sooner than a process is woken; where it does not help it is left out."""
     trace_topic: str | None = None
-    """Where to write what became of each message (`RMQ_SYS_TRACE_TOPIC`); None: nowhere."""
+    """Where to trace each message (`RMQ_SYS_TRACE_TOPIC`); None: nowhere."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "nameservers", parse_nameservers(self.nameservers))

@@ -1,4 +1,4 @@
-"""Messages as applications see them: what is sent, what comes of it, and what is received. Pure.
+"""Messages as applications see them: what is sent, its results, and what is received. Pure.
 
 Names and limits are those of RocketMQ 4.9.8. What a broker would refuse is refused here, before
 anything is sent. The states of transactions, and what a producer tells brokers of them, are here

@@ -111,7 +111,7 @@ class Nameservers:
 
 
 def with_queues(route: TopicRouteData, queues: int) -> TopicRouteData:
-    """Return a route with at most so many queues per broker."""
+    """Return a route with at most `queues` queues per broker."""
     return TopicRouteData(
         order_topic_conf=route.order_topic_conf,
         queue_datas=tuple(

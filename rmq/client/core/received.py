@@ -5,7 +5,7 @@ consumer needs is decoded at once. Properties, hosts and ids are worked out when
 and compressed bodies are inflated then.
 
 A record that is not sound ends the decoding with `BadRecordError`. A sound record whose body cannot
-be read (damaged, or compressed in a way that is not known here) is a message all the same: only its
+be read (damaged, or compressed in a way that is not known here) is a message nevertheless: only its
 `body` raises `UnreadableBodyError`. A listener that asks for it fails as with any other error: the
 message is retried and ends among the dead letters, while those behind it go on. (A 4.9.8 client
 drops such a message and all that came with it, without a word.)

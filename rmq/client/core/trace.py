@@ -1,6 +1,6 @@
 """Message traces: what clients write of each message they send or consume, as text. Pure.
 
-Producers and consumers tell a `Tracer` what became of each message. It is handed to them when they
+Producers and consumers tell a `Tracer` the outcome of each message. It is handed to them when they
 are opened; its methods are called in the event loop, on the path of every message: they take a note
 and return at once, and never raise. Whether an event is worth a trace (regions, brokers with
 tracing off, failed sends) is for the tracer to decide.
@@ -58,7 +58,7 @@ class ConsumeCode(enum.IntEnum):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A send is over, well or not. One-way sends are not told of: what became of them is not known.
+    """A send is over, well or not. One-way sends are not traced: their outcome is not known.
 
     A batch is one event: `message_id` holds all ids joined by commas, tag and keys are none.
     """
@@ -81,7 +81,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class TransactionEnded(msgspec.Struct, frozen=True):
-    """A producer told a broker what became of a transaction."""
+    """A producer told a broker the outcome of a transaction."""
 
     group: str
     topic: str
@@ -108,7 +108,7 @@ class Tracer(Protocol):
     def consuming(
         self, group: str, messages: Sequence[ReceivedMessage], *, started_at_ms: int
     ) -> str:
-        """A listener is about to get these; return an id that goes with what comes of it."""
+        """A listener is about to get these; return an id that connects this with the outcome."""
 
     def consumed(
         self,
@@ -180,7 +180,7 @@ class ConsumeEndTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A producer told what became of a transaction (`EndTransaction`)."""
+    """A producer told the outcome of a transaction (`EndTransaction`)."""
 
     time_ms: int
     region: str | None = DEFAULT_REGION
@@ -287,8 +287,8 @@ def _text(value: object) -> str:
 def decode_traces(data: bytes) -> list[Trace]:
     """Return the traces in the body of a trace message.
 
-    Kinds that are not known, and records that make no sense, are left out: the topic is open to
-    everybody.
+    Kinds that are not known, and records that make no sense, are left out: every client may
+    write to the topic.
     """
     traces: list[Trace] = []
     for record in data.decode("utf-8", "replace").split(RECORD):

@@ -189,7 +189,7 @@ class ListenerPool:
 
     async def _serve(self, worker: _Worker) -> None:
         """Call the listener for one batch after the other. Returns only if the scope is cancelled
-        and the call is over all the same.
+        and the call is over nevertheless.
         """
         turns, service, listener = self._turns, self._service, self._listener
         # The clock itself, asked directly: this is done twice for every batch.

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rmq.model.queues import MessageQueue
 
 MESSAGES_PER_TURN: Final = 64
-"""So many messages are iterated over before other tasks get their turn."""
+"""How many messages are iterated over before other tasks run."""
 
 
 @final
@@ -146,7 +146,7 @@ class LitePullConsumer:
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Hand out no messages of these queues until `resume`; raise `NotAssignedError`.
 
-        What was read ahead of them is kept. (A stock consumer hands it out all the same.)
+        What was read ahead of them is kept. (A stock consumer hands it out nevertheless.)
         """
         self._check_open()
         queues = tuple(queues)

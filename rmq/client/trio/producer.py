@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _PARTS_UNDER_WAY: Final = 4
 """Parts of a large batch that are sent at a time."""
 _SENDS_PER_STEP: Final = 64
-"""A loop of pipelined sends lets other tasks run after so many."""
+"""A loop of pipelined sends lets other tasks run after this many."""
 _CLOSE_GRACE_S: Final = 1.0
 """Closing waits for sends in flight this much longer than their timeout."""
 

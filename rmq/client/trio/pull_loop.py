@@ -47,7 +47,7 @@ INTRODUCE_S: Final = 5.0
 subscribe to different topics make brokers forget each other's again and again."""
 _FORGOTTEN: Final = (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST)
 _SAME_COMPLAINTS: Final = 60
-"""A failure that repeats itself is logged once in so many times."""
+"""A failure that repeats itself is logged once in this many times."""
 
 
 @final

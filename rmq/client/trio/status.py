@@ -44,7 +44,7 @@ SAMPLE_S: Final = 10.0
 """How often counters are looked at for the figures of the last minute."""
 _SAMPLES: Final = 7
 _SAMPLES_PER_LONG_ONE: Final = 60
-"""One in so many samples is kept for the figures of the last hour."""
+"""One in this many samples is kept for the figures of the last hour."""
 
 
 class _Counts(NamedTuple):

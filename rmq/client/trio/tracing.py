@@ -113,7 +113,7 @@ class MessageTracer:
     def consuming(
         self, group: str, messages: Sequence[ReceivedMessage], *, started_at_ms: int
     ) -> str:
-        """Note that a listener gets messages; return the id that goes with what comes of it."""
+        """Note that a listener gets messages; return the id that connects this with the outcome."""
         request_id = self._unique_keys.next(started_at_ms)
         traces = tuple(
             ConsumeStartTrace(
@@ -142,7 +142,7 @@ class MessageTracer:
         took_ms: int,
         code: ConsumeCode,
     ) -> None:
-        """Note what came of it. The time is shared by the messages, as in 4.9.8."""
+        """Note the outcome. The time is shared by the messages, as in 4.9.8."""
         traces = tuple(
             ConsumeEndTrace(
                 request_id=request_id,

@@ -4,7 +4,7 @@
         result = await producer.send(message, book_order)
 
 A half message is stored first, which no consumer sees. Then the local transaction runs, and the
-broker is told what became of it. That telling is one-way and may be lost with either side, so a
+broker is told the outcome. That telling is one-way and may be lost with either side, so a
 broker asks about half messages that stay undecided; `check` has to know the answer, from a
 database say. It may be asked by any member of the group.
 """
@@ -55,9 +55,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Check: TypeAlias = Callable[[ReceivedMessage], Awaitable[TransactionState] | TransactionState]
-"""Says what became of the transaction of a half message."""
+"""Returns the state of the transaction of a half message."""
 Execute: TypeAlias = Callable[[Message, SendResult], Awaitable[TransactionState] | TransactionState]
-"""Runs the local transaction of a half message, and says what became of it."""
+"""Runs the local transaction of a half message, and returns its state."""
 
 CHECKS_MAX: Final = 2000
 """Questions of brokers that wait for an answer; further ones are dropped and asked again later."""
@@ -67,7 +67,7 @@ CHECK_TIMEOUT_S: Final = 60.0
 
 
 class TransactionResult(msgspec.Struct, frozen=True):
-    """What became of a transaction."""
+    """The outcome of a transaction."""
 
     send: SendResult
     """Of the half message."""

@@ -43,7 +43,7 @@ class HandOver(NamedTuple):
     """What a master answered that stepped down in favour of the candidate."""
 
     epoch: int
-    end: int
+    end: PhysicalOffset
     """Where its log ended when it stopped writing."""
 
 
@@ -105,7 +105,7 @@ class KeptRecords:
         return sum(record is not None and record.order >= order for record in records)
 
 
-class Verdict(NamedTuple):
+class PromotionVerdict(NamedTuple):
     """Whether a slave may become master, and why or why not."""
 
     is_safe: bool
@@ -119,7 +119,9 @@ def latest_record(
     return newest(candidate.record, *kept.answers.values(), *(other.record for other in others))
 
 
-def decide(candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]) -> Verdict:
+def decide(
+    candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
+) -> PromotionVerdict:
     """Decide whether a slave holds all that was acknowledged.
 
     `others` are all slaves that anyone knows of, and what nameservers know of epochs: a slave may
@@ -134,10 +136,10 @@ def decide(candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
             )
     record = latest_record(candidate, kept, others)
     if candidate.is_handed_over and (record is None or record.epoch <= epoch):
-        return Verdict(True, EVERYTHING)
+        return PromotionVerdict(True, EVERYTHING)
     has_all = candidate.was_last or any(o.gave_way and o.epoch == epoch for o in others)
     if has_all and _is_last_epoch(candidate, kept, others):
-        return Verdict(True, EVERYTHING)
+        return PromotionVerdict(True, EVERYTHING)
     if not candidate.end:
         return _no("this slave holds nothing")
     if record is None or own is None:
@@ -217,7 +219,9 @@ def _why_not_named(candidate: Candidate, record: InSyncRecord) -> str:
     )
 
 
-def _compare(candidate: Candidate, record: InSyncRecord, others: Sequence[OtherSlave]) -> Verdict:
+def _compare(
+    candidate: Candidate, record: InSyncRecord, others: Sequence[OtherSlave]
+) -> PromotionVerdict:
     """Compare this slave with the others that the master counted on."""
     epoch, end = candidate.epoch, candidate.end
     # What a slave of an earlier epoch has more was written by a master that has been replaced.
@@ -236,8 +240,8 @@ def _compare(candidate: Candidate, record: InSyncRecord, others: Sequence[OtherS
             f"{unseen} of {len(record.members)} slaves in sync do not answer, and {record.needed}"
             " were enough to acknowledge a message"
         )
-    return Verdict(True, EVERYTHING)
+    return PromotionVerdict(True, EVERYTHING)
 
 
-def _no(reason: str) -> Verdict:
-    return Verdict(False, reason)
+def _no(reason: str) -> PromotionVerdict:
+    return PromotionVerdict(False, reason)

@@ -22,8 +22,8 @@ the first one of the new epoch both need a majority of nameservers, so one of th
 new master that finds a record unknown to its decision has to withdraw (`met`). Nothing has been
 acknowledged in its epoch by then.
 
-A master that is fenced records nothing and relies on nobody: on a nameserver that was emptied, its
-record would take the place of the one that fenced it.
+A master that is fenced records nothing and relies on no slave: on a nameserver that was emptied,
+its record would take the place of the one that fenced it.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def talk_nonsense(name: str, request: Request[SendMessageRequestV2]) -> None:
 async def test_a_broker_that_dies_mid_send_leaves_it_in_doubt() -> None:
     async with odd_brokers() as it, open_producer(it.nameserver, "orders") as producer:
         it.on_send = hang_up
-        with pytest.raises(SendFailedError, match="it may be stored all the same") as caught:
+        with pytest.raises(SendFailedError, match="it may be stored nevertheless") as caught:
             await producer.send(message(0))
         assert len(it.sends) == 3
         assert caught.value.may_be_stored

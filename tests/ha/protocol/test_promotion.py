@@ -291,7 +291,7 @@ def test_without_nameservers_and_members_nobody_knows_who_was_the_last(is_sync: 
 
 # --- a master that stepped down for this slave ----------------------------------------------------
 
-HANDED_OVER: Final = replace(GOOD, record=ASYNC, hand_over=HandOver(3, 500))
+HANDED_OVER: Final = replace(GOOD, record=ASYNC, hand_over=HandOver(3, PhysicalOffset(500)))
 
 
 @pytest.mark.parametrize("kept", [all_have(ASYNC), KeptRecords()], ids=["answer", "are silent"])

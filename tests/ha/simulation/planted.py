@@ -15,8 +15,7 @@ from rmq.ha.protocol import master_link, promotion
 from rmq.ha.protocol.master import Master
 from rmq.ha.protocol.master_link import LinkState, MasterLink
 from rmq.ha.protocol.pending_acks import PendingAcks
-from rmq.ha.protocol.promotion import KeptRecords
-from rmq.ha.protocol.promotion import Verdict as PromotionVerdict
+from rmq.ha.protocol.promotion import KeptRecords, PromotionVerdict
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveLink
 from rmq.ha.protocol.slaves import NOTHING, SlaveProgress, SlaveSet

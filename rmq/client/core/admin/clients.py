@@ -128,7 +128,7 @@ def producer_connections(
         answer = yield Ask(
             target.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header, None, TIMEOUT_S
         )
-        # There is no code of its own for "nobody is in that group".
+        # There is no code of its own for "the group has no members".
         if answer is not None and answer.code == ResponseCode.SYSTEM_ERROR:
             return ProducerConnection()
         return expect(answer).body(ProducerConnection)

@@ -1,4 +1,4 @@
-"""What became of one message: which groups have consumed it, and what traces tell. Sans-IO."""
+"""The fate of one message: which groups have consumed it, and what traces tell. Sans-IO."""
 
 from __future__ import annotations
 

@@ -352,7 +352,7 @@ class PullBuffer(Generic[M]):
     # --- the application ---------------------------------------------------------------------
 
     def take(self, count: int) -> list[M]:
-        """Hand out at most so many messages, in order within each queue, queues by turns."""
+        """Hand out at most `count` messages, in order within each queue, queues by turns."""
         taken: list[M] = []
         waiting = self._waiting
         while waiting and count > 0:

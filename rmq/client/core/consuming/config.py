@@ -344,7 +344,7 @@ class BlockingConsumerConfig:
     pull_retries: int = 3
     """How often `read_range` tries again, in a row, before it gives up."""
     messages_max: int = 2_000
-    """No more is pulled while so many messages wait to be polled."""
+    """Pulls pause while this many messages wait to be polled."""
     sends_heartbeats: bool = True
     """Whether brokers are told that it is a member of the group. Other members that share queues
     among themselves would leave some of them to it, so who only reads ranges is better not."""

@@ -64,7 +64,7 @@ class ProcessQueue:
 
     @property
     def next_offset(self) -> int:
-        """Up to where messages were pulled: where the next pull begins."""
+        """The offset up to which messages were pulled: where the next pull begins."""
         return self._next_offset
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> int:

@@ -22,7 +22,7 @@ class ProducerConfig:
     """Attempts after the first, on another broker where there is one. A broker that is no master
     at the moment does not count."""
     compress_above: int = 4096
-    """Bodies of so many bytes and more are compressed."""
+    """Bodies of at least this many bytes are compressed."""
     compress_level: int = 5
     """Of zlib: 1 is fastest, 9 is smallest, 0 only wraps."""
     message_bytes_max: int = BODY_BYTES_MAX

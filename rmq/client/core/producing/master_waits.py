@@ -127,7 +127,7 @@ class MasterWaits:
     __slots__ = ("_pauses", "_topics_max", "_waits")
 
     def __init__(self, topics_max: int) -> None:
-        """Of so many topics the length of the last wait is kept."""
+        """The length of the last wait is kept for at most `topics_max` topics."""
         self._topics_max = topics_max
         self._pauses: dict[str, Pauses] = {}
         self._waits: dict[str, tuple[float, NamedMasters]] = {}

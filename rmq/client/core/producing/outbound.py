@@ -124,7 +124,7 @@ def prepare(
 def compressed(body: bytes, level: int) -> tuple[bytes, int]:
     """Return a body as it is sent, and its flags.
 
-    One that compression makes no smaller stays as it is. (4.9.8 sends it compressed all the same,
+    One that compression makes no smaller stays as it is. (4.9.8 sends it compressed nevertheless,
     and brokers refuse it if it was just below their limit.)
     """
     smaller = zlib.compress(body, level)

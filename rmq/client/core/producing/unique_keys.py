@@ -59,7 +59,7 @@ class UniqueKeys:
         return f"{self._prefix}{counter:04X}"
 
     def many(self, now_ms: int, count: int) -> list[str]:
-        """Return so many new ids at once."""
+        """Return `count` new ids at once."""
         if now_ms != self._now_ms:
             self._turn_to(now_ms)
         prefix, counter = self._prefix, self._counter

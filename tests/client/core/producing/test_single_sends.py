@@ -236,7 +236,7 @@ def test_a_no_that_others_would_repeat_is_not_retried(code: int) -> None:
 def test_three_attempts_are_made_and_all_are_told() -> None:
     script = Script(LOST, ConnectFailedError("b:1", "refused"), reply(code=1, remark="broken"))
     with pytest.raises(
-        SendFailedError, match="3 attempts, it may be stored all the same"
+        SendFailedError, match="3 attempts, it may be stored nevertheless"
     ) as caught:
         script.run(sends(TWO).send(outbound()))
     script.assert_done()
