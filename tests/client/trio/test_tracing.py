@@ -236,7 +236,7 @@ async def test_a_full_buffer_drops_and_counts(caplog: pytest.LogCaptureFixture) 
     producer = await written(it)
     assert [trace.message_id for trace in producer.traces] == ["M0", "M1", "M2"]
     assert it.dropped == 2
-    assert "2 traces to RMQ_SYS_TRACE_TOPIC were lost" in caplog.text
+    assert "2 traces to RMQ_SYS_TRACE_TOPIC were dropped" in caplog.text
     it.sent(sent())
     assert it.dropped == 3
 
