@@ -43,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             # To write and compile Java for a query, and to plan it anew at each shuffle, takes
-            # longer than these queries do: a quarter of all CPU time. The demo
+            # longer than these queries do: a fifth of the CPU time of test_dlq.py. The demo
             # (tests/cli/pipeline) and test_own_process.py run with what users have.
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.codegen.wholeStage": "false",
