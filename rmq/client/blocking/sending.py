@@ -232,9 +232,15 @@ class Sending:
 
     def _start(self, send: Send, topic_name: str, now_ms: int) -> None:
         """Make the first attempt, without a `Delivery` if nothing is missing."""
-        targets = self._targets_of(topic_name)
+        config = self._config
+        # `_targets_of`, written out: this is done for every message.
+        targets = self._table.by_route(
+            self._client.keeping.known_to_send(topic_name, config.default_queues)
+        )
         if targets is not None:
-            target = self._policy.choose(targets, send.queue, None, _monotonic())
+            # The time matters only for brokers that are avoided.
+            now = _monotonic() if config.avoids_slow_brokers else 0.0
+            target = self._policy.choose(targets, send.queue, None, now)
             if target.address:
                 self._transmit(send, target, now_ms)
                 return
