@@ -19,6 +19,9 @@ from rmq.client.trio.producer import open_producer
 from rmq.client.trio.pull_consumer import open_pull_consumer
 from rmq.errors import ClientError
 from rmq.model.queues import MessageQueue
+from rmq.remoting.bodies import HaStatusBody
+from rmq.remoting.client import open_client
+from rmq.remoting.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from python_session import PythonSession
@@ -53,6 +56,7 @@ async def run_slave_cases(session: PythonSession) -> None:
             slave_settings = {**BROKER_SETTINGS, "brokerId": "1", "brokerRole": "SLAVE"}
             await cluster.start_broker(slave, slave_settings)
             await _wait_copied(slave, 1)
+            await _wait_counted(master)
             results = [await producer.send(ours(message)) for message in messages[1:40]]
             expect_sent([as_sent(result) for result in results])
             await _wait_copied(slave, 40)
@@ -116,3 +120,18 @@ async def _wait_copied(slave: Broker, count: int) -> None:
             return False
 
     await wait_until(f"{count} messages on the slave", is_copied, timeout_s=COPIED_WITHIN_S)
+
+
+async def _wait_counted(master: Broker) -> None:
+    """Wait until a master of ours has recorded that its slave counts: that takes a moment more."""
+
+    async def is_counted() -> bool:
+        answer = await client.request(master.address, RequestCode.HA_STATUS, timeout_s=5)
+        if answer.code != ResponseCode.SUCCESS:
+            # A stock master counts whatever is connected.
+            return True
+        told = HaStatusBody.decode(answer.body)
+        return bool(told.in_sync) and not told.waits_for
+
+    async with open_client() as client:
+        await wait_until("the slave counts", is_counted, timeout_s=COPIED_WITHIN_S)
