@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from rmq.client.core.messages import Message, SendResult, SendStatus, TransactionState
     from rmq.client.core.producing.config import ProducerConfig
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.core.signing import Credentials
     from rmq.client.trio.admin import AdminClient, open_admin
     from rmq.client.trio.client import Client, open_client
     from rmq.client.trio.lite_pull import LitePullConsumer, lite_pulling, open_lite_pull_consumer
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
         transacting,
     )
     from rmq.model.queues import MessageQueue
+    from rmq.remoting.signing import Credentials
 
 __all__ = [
     "AdminClient",
@@ -87,7 +87,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "rmq.client.core.signing": ("Credentials",),
+    "rmq.remoting.signing": ("Credentials",),
     "rmq.client.trio.admin": ("AdminClient", "open_admin"),
     "rmq.client.trio.client": ("Client", "open_client"),
     "rmq.client.core.config": ("ClientConfig",),

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.client.core.config import ClientConfig
-from rmq.client.core.signing import Credentials
 from rmq.errors import ConfigError
+from rmq.remoting.signing import Credentials
 from rmq.remoting.tls_config import TlsClientConfig
 from rmq.settings.schema import Schema, Setting, Values, load
 

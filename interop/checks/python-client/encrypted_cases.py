@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interop.support.cluster import Cluster
     from interop.support.results import Operations
     from rmq.client.core.messages import SendResult
-    from rmq.client.core.signing import Credentials
+    from rmq.remoting.signing import Credentials
 
 PART: Final = "TLS"
 NAMES: Final = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.usage import UsageError
 from rmq.client.core.config import ClientConfig
-from rmq.client.core.signing import Credentials
+from rmq.remoting.signing import Credentials
 from rmq.remoting.tls_config import TlsClientConfig
 
 if TYPE_CHECKING:

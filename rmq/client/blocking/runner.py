@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from rmq.client.blocking.connections import FORKED
 from rmq.client.core.flows import Answer, Ask, Pause, Tell
-from rmq.client.core.signing import signed
 from rmq.errors import ClientError, ConnectionLostError
+from rmq.remoting.signing import signed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rmq.client.blocking.calls import Call
     from rmq.client.blocking.connections import Connections
     from rmq.client.core.flows import Flow
-    from rmq.client.core.signing import Credentials
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
+    from rmq.remoting.signing import Credentials
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from rmq.remoting.codes import Serialization
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rmq.client.core.signing import Credentials
+    from rmq.remoting.signing import Credentials
     from rmq.remoting.tls_config import TlsClientConfig
 
 C = TypeVar("C")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 import trio
 
 from rmq.client.core.flows import Answer, Ask, Flow, Pause, Tell
-from rmq.client.core.signing import signed
 from rmq.errors import ClientError, ConfigError, ConnectFailedError
+from rmq.remoting.signing import signed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rmq.client.core.signing import Credentials
     from rmq.remoting.client import RemotingClient
     from rmq.remoting.header import Header
+    from rmq.remoting.signing import Credentials
 
 T = TypeVar("T")
 

@@ -28,7 +28,6 @@ from rmq.client.core.config import ClientConfig
 from rmq.client.core.flows import ask
 from rmq.client.core.messages import Message
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.core.signing import Credentials
 from rmq.client.trio.admin import AdminClient
 from rmq.errors import (
     BadAnswerError,
@@ -59,6 +58,7 @@ from rmq.remoting.headers import (
     PushReplyMessageRequest,
     ResetOffsetRequest,
 )
+from rmq.remoting.signing import Credentials
 from rmq.remoting.tls_config import TlsClientConfig
 from tests.client.blocking.scripted_peer import Link, scripted_peer
 

@@ -12,7 +12,6 @@ from rmq.client.blocking.connections import Connections
 from rmq.client.blocking.frames import Settings
 from rmq.client.blocking.runner import FlowRunner
 from rmq.client.core.flows import Ask, Pause, Tell, ask
-from rmq.client.core.signing import Credentials
 from rmq.errors import (
     ClientError,
     ConnectFailedError,
@@ -23,6 +22,7 @@ from rmq.errors import (
 )
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import GetMaxOffsetRequest, GetMaxOffsetResponse
+from rmq.remoting.signing import Credentials
 from tests.client.blocking.scripted_peer import Link, scripted_peer
 
 if TYPE_CHECKING:

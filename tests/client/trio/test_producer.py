@@ -14,7 +14,6 @@ from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message, SendResult
 from rmq.client.core.producing.config import ProducerConfig
 from rmq.client.core.producing.selection import by_hash
-from rmq.client.core.signing import Credentials
 from rmq.client.core.trace import MessageKind
 from rmq.client.trio.client import open_client
 from rmq.client.trio.pending import Pending
@@ -30,6 +29,7 @@ from rmq.errors import (
 )
 from rmq.model.queues import MessageQueue
 from rmq.remoting.codes import Serialization
+from rmq.remoting.signing import Credentials
 from tests.client.cluster_kit import cluster
 from tests.client.producer_kit import TOPIC, Notes, answer_ok, bodies, odd_brokers, stored, until
 

@@ -14,13 +14,13 @@ from rmq.client.core.consuming.pull_subscriptions import subscription
 from rmq.client.core.consuming.pulls import PullStatus, pull_request
 from rmq.client.core.flows import Answer, Ask
 from rmq.client.core.routes import Address
-from rmq.client.core.signing import Credentials, signed
 from rmq.client.trio.client import open_client
 from rmq.client.trio.lite_pull import lite_pulling, open_lite_pull_consumer
 from rmq.client.trio.pull_tasks import PullCall, PullCalls, StreamPullRequest
 from rmq.errors import BadAnswerError, ConnectFailedError, ConnectionLostError
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import encode_frame
+from rmq.remoting.signing import Credentials, signed
 from tests.client.flow_kit import command_of, reply, routes_of
 from tests.client.pull_kit import (
     TOPIC,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rmq.client.core.signing import Credentials, signed
 from rmq.errors import ConfigError
 from rmq.remoting.headers import GetMaxOffsetRequest
+from rmq.remoting.signing import Credentials, signed
 
 SECRET = Credentials(access_key="rocketmq2", secret_key="12345678")
 

@@ -1,14 +1,13 @@
-"""Signing requests for brokers with access control (`aclEnable`). Pure.
+"""Signatures of requests, for servers with access control (`aclEnable`). Pure.
 
 The signature is Base64 of HMAC-SHA1 over the values of all header fields, in the order of their
-names, and the body. Brokers leave `_UNIQUE_KEY_QUERY` out when they check it, so it is left out
-here: the stock 4.9.8 client signs it, and its queries by unique key are refused.
+names, and the body. Stock brokers leave `_UNIQUE_KEY_QUERY` out when they check it, so it is left
+out here: the stock 4.9.8 client signs it, and its queries by unique key are refused.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
-_UNSIGNED: Final = "_UNIQUE_KEY_QUERY"
+UNSIGNED: Final = "_UNIQUE_KEY_QUERY"
+"""The field that stock brokers do not sign."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,16 @@ def signed(
     if credentials.security_token is not None:
         fields[SECURITY_TOKEN] = credentials.security_token
     everything = fields if header is None else ext_fields_of(header, fields)
-    content = "".join(
-        value for name, value in sorted(everything.items(), key=_by_units) if name != _UNSIGNED
-    )
-    digest = hmac.digest(
-        credentials.secret_key.encode(), content.encode() + (body or b""), hashlib.sha1
-    )
-    fields[SIGNATURE] = base64.b64encode(digest).decode()
+    everything = {name: value for name, value in everything.items() if name != UNSIGNED}
+    fields[SIGNATURE] = signature_of(everything, body, credentials.secret_key)
     return fields
+
+
+def signature_of(fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:
+    """Return the signature over the values of `fields`, all of them, and the body."""
+    content = "".join(value for _, value in sorted(fields.items(), key=_by_units))
+    digest = hmac.digest(secret_key.encode(), content.encode() + (body or b""), "sha1")
+    return base64.b64encode(digest).decode()
 
 
 def _by_units(member: tuple[str, str]) -> bytes:
