@@ -24,12 +24,12 @@ from rmq.client.core.producing.delivery import (
     Done,
     SendPolicy,
     Transmit,
-    lookup_timed_out,
     no_master,
     nothing_writable,
 )
-from rmq.client.core.producing.master_waits import NoMasterError, Pauses
+from rmq.client.core.producing.master_waits import NoMasterError
 from rmq.client.core.producing.outbound import send_request
+from rmq.client.core.producing.route_search import RouteSearch
 from rmq.client.trio.inflight import InflightLimit
 from rmq.client.trio.pending import Line
 from rmq.client.trio.send_paths import PathTable, links_of
@@ -386,16 +386,15 @@ class Pipeline:
 
     async def route(self, name: str, timeout_s: float) -> TopicRoute:
         """Find out where a topic is, waiting for a master if it has none; raise `ClientError`."""
-        error: ClientError = lookup_timed_out(self._policy.asked, name, timeout_s)
-        pauses = Pauses()
+        search = RouteSearch(name, asked=self._policy.asked, timeout_s=timeout_s, now=self.now())
         with trio.move_on_after(timeout_s):
             while True:
                 try:
                     return (await self._found(name)).route
                 except NoMasterError as exc:
-                    error = exc
-                await trio.sleep(pauses.next_s(self.now()))
-        raise error
+                    pause_s = search.no_master(exc, self.now())
+                await trio.sleep(pause_s)
+        raise search.timed_out()
 
     async def connect(self, name: str) -> None:
         """Connect to all masters of a topic that can be reached; raise `ClientError`."""

@@ -343,6 +343,22 @@ def test_a_name_without_a_master_fails_in_time(side: Side, send: Send) -> None:
         assert send(producer).is_ok
 
 
+def test_a_route_without_a_master_is_asked_for_with_pauses_until_the_time_is_over(
+    side: Side,
+) -> None:
+    with (
+        scripted_cluster("a") as cluster,
+        side.producer(cluster.nameserver, send_timeout_s=1.0) as producer,
+    ):
+        cluster.slaves = frozenset({"a"})
+        started = time.monotonic()
+        with pytest.raises(NoRouteError, match="none of its queues takes messages now"):
+            producer.send_ordered(MESSAGE, "key")
+        assert 0.9 < time.monotonic() - started < 5
+        # At once, again at once, and after 0.05, 0.1, 0.2 and 0.4 s; once more at the end.
+        assert 3 <= cluster.asked <= 8
+
+
 @to_any_queue
 def test_a_lone_master_that_moved_is_found_again(side: Side, send: Send) -> None:
     with scripted_cluster("a", "moved") as cluster, side.producer(cluster.nameserver) as producer:

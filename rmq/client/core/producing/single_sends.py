@@ -18,8 +18,9 @@ from rmq.client.core.producing.delivery import (
     no_master,
     nothing_writable,
 )
-from rmq.client.core.producing.master_waits import NoMasterError, Pauses
+from rmq.client.core.producing.master_waits import NoMasterError
 from rmq.client.core.producing.outbound import read_send_answer, send_request
+from rmq.client.core.producing.route_search import RouteSearch
 from rmq.client.core.producing.targets import TOPICS_MAX, QueueTarget, TargetTable
 from rmq.errors import ClientError, RequestTimeoutError, RmqError
 
@@ -175,8 +176,8 @@ class Sends:
         Waits for a master if its brokers have none now. Raises `NoRouteError` or
         `NoNameserverError`.
         """
-        deadline = self._now() + (self.config.send_timeout_s if timeout_s is None else timeout_s)
-        pauses = Pauses()
+        timeout_s = self.config.send_timeout_s if timeout_s is None else timeout_s
+        search = RouteSearch(topic, asked=self._policy.asked, timeout_s=timeout_s, now=self._now())
         if topic in self._silent:
             yield from self._refresh_silent(topic)
         known = self._routes.get(topic)
@@ -185,11 +186,8 @@ class Sends:
         while True:
             try:
                 return (yield from self._look_up(topic))
-            except NoMasterError:
-                now = self._now()
-                if now >= deadline:
-                    raise
-                yield from _pause(min(pauses.next_s(now), deadline - now))
+            except NoMasterError as exc:
+                yield from _pause(search.no_master(exc, self._now()))
 
     def _look_up(self, topic: str) -> Flow[TopicRoute]:
         """Ask for the route of a topic that may be created by the first send."""
