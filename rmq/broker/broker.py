@@ -50,11 +50,11 @@ from rmq.broker.origin import Origin
 from rmq.broker.pulling.filters import check_expression
 from rmq.broker.pulling.parting import Parting
 from rmq.broker.registration.registration import Registration
+from rmq.broker.replication.changes.role_change import RoleChange
 from rmq.broker.replication.master_tasks import MasterTasks
 from rmq.broker.replication.metadata_sync import MetadataSync
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.role import Replication
-from rmq.broker.replication.role_change import RoleChange
 from rmq.broker.rounds import Rounds
 from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.stats.broker import BrokerStats

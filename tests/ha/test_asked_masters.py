@@ -54,5 +54,5 @@ async def test_another_master_is_not_asked_where_the_last_one_was(tmp_path: Path
         assert _asked_at(slave) == (None, None)
         _tell(slave, "127.0.0.1:7", "127.0.0.1:9")
         _tell(slave, None, None)
-        slave.replication.follow("127.0.0.1:3")
+        slave.replication.slave_role.follow("127.0.0.1:3")
         assert _asked_at(slave) == ("127.0.0.1:3", "127.0.0.1:2")

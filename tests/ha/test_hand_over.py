@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq.broker.replication import role_change
+from rmq.broker.replication.changes import take_over
 from rmq.remoting.bodies import HaPromoteBody, HaStepDownBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from tests.ha.pair_kit import pair
@@ -26,16 +26,17 @@ def _after_step_down(
     happens: Callable[[HaStepDownBody], Awaitable[HaStepDownBody]],
 ) -> None:
     """Let something happen between the answer of the old master and the slave's decision."""
-    take_over = slave.role_change._take_over
+    of_slave = slave.role_change.promotion.take_over
+    have_step_down = of_slave.have_step_down
 
-    async def take_over_slowly(
+    async def have_step_down_slowly(
         master: str, *, accept_loss: bool, is_silent: bool
     ) -> HaStepDownBody | None:
-        stepped_down = await take_over(master, accept_loss=accept_loss, is_silent=is_silent)
+        stepped_down = await have_step_down(master, accept_loss=accept_loss, is_silent=is_silent)
         assert stepped_down is not None
         return await happens(stepped_down)
 
-    monkeypatch.setattr(slave.role_change, "_take_over", take_over_slowly)
+    monkeypatch.setattr(of_slave, "have_step_down", have_step_down_slowly)
 
 
 async def test_a_master_that_is_promoted_again_during_a_hand_over_is_not_replaced(
@@ -70,7 +71,7 @@ async def test_a_slave_that_lacks_the_end_of_the_old_master_says_how_much_is_mis
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The master steps down because another slave has everything."""
-    monkeypatch.setattr(role_change, "HAND_OVER_S", 0.3)
+    monkeypatch.setattr(take_over, "HAND_OVER_S", 0.3)
     async with pair(tmp_path) as it:
         master, _ = await it.sync_pair()
         third = await it.start("three", "SLAVE")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.broker.replication import role as replication
+from rmq.broker.replication import master_role
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import HaDemoteRequest, HaRenounceRequest
@@ -24,7 +24,8 @@ OK = ResponseCode.SUCCESS
 
 def _hang(monkeypatch: pytest.MonkeyPatch, slave: Broker, master: Broker) -> None:
     """Let a slave find its master silent, however well it is."""
-    peers, change = slave.role_change._peers, slave.role_change
+    take_over = slave.role_change.promotion.take_over
+    peers = take_over.peers
     members = peers.members
 
     async def silent() -> list[Member]:
@@ -35,20 +36,21 @@ def _hang(monkeypatch: pytest.MonkeyPatch, slave: Broker, master: Broker) -> Non
         return None
 
     monkeypatch.setattr(peers, "members", silent)
-    monkeypatch.setattr(change, "_take_over", no_answer)
+    monkeypatch.setattr(take_over, "have_step_down", no_answer)
 
 
 def _before_epoch(
     monkeypatch: pytest.MonkeyPatch, slave: Broker, happens: Callable[[], Awaitable[None]]
 ) -> None:
     """Let something happen between a decision and the epoch that it begins."""
-    begin = slave.replication.begin_epoch
+    role = slave.replication.master_role
+    begin = role.begin_epoch
 
     async def begin_later(*arguments: object, **named: object) -> int:
         await happens()
         return await begin(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(slave.replication, "begin_epoch", begin_later)
+    monkeypatch.setattr(role, "begin_epoch", begin_later)
 
 
 async def test_a_master_that_comes_back_and_goes_async_is_not_replaced(
@@ -156,7 +158,7 @@ async def test_who_does_not_say_where_it_is_makes_nobody_renounce(
 async def test_a_master_that_cannot_be_recorded_waits_and_can_be_the_slave_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replication, "CONFIRM_S", 0.1)
+    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     async with pair(tmp_path) as it:
         _, slave = await it.sync_pair()
         await it.stop("one")
@@ -179,7 +181,7 @@ async def test_a_master_that_cannot_be_recorded_waits_and_can_be_the_slave_it_wa
         status = await it.status(slave)
         assert (status.role, status.pending, status.epoch) == ("SLAVE", False, 1)
         (tmp_path / "kv.json.tmp").rmdir()
-        monkeypatch.setattr(replication, "CONFIRM_S", 20.0)
+        monkeypatch.setattr(master_role, "CONFIRM_S", 20.0)
         answer = await it.promote(slave)
         assert answer.code == OK, answer.remark
         assert HaPromoteBody.decode(answer.body).is_safe
@@ -188,7 +190,7 @@ async def test_a_master_that_cannot_be_recorded_waits_and_can_be_the_slave_it_wa
 async def test_a_master_that_waits_to_be_recorded_goes_on_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replication, "CONFIRM_S", 0.1)
+    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     async with pair(tmp_path) as it:
         master = await it.start("one", "ASYNC_MASTER")
         await it.create_topic(master)

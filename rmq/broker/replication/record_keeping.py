@@ -29,7 +29,7 @@ from rmq.remoting.headers import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rmq.broker.config import BrokerConfig, LiveConfig
+    from rmq.broker.config import LiveConfig
     from rmq.broker.replication.peers import Peers
     from rmq.ha.protocol.master import Master
     from rmq.ha.server import ReplicationWait
@@ -94,43 +94,6 @@ async def kept_records(
         for nameserver in nameservers:
             nursery.start_soon(ask, nameserver)
     return answers
-
-
-async def take_back(
-    peers: Peers, config: BrokerConfig, own: InSyncRecord, before: InSyncRecord | None
-) -> bool:
-    """Replace the withdrawn record `own` by `before` on all nameservers that keep it.
-
-    Return whether all of them have answered.
-    """
-    name, secret = config.broker_name, config.ha_secret.encode()
-    unheard: list[str] = []
-
-    async def put_back(nameserver: str) -> None:
-        try:
-            there = await kept_record(peers, nameserver, name, secret)
-            if there is None or there.epoch != own.epoch or there.master != own.master:
-                return
-            gone = DeleteKvConfigRequest(namespace=NAMESPACE, key=name)
-            await peers.ask(nameserver, RequestCode.DELETE_KV_CONFIG, gone)
-            if before is not None:
-                value = before.encode(secret, name).decode()
-                header = PutKvConfigRequest(namespace=NAMESPACE, key=name, value=value)
-                await peers.ask(nameserver, RequestCode.PUT_KV_CONFIG, header)
-        except RmqError as exc:
-            unheard.append(nameserver)
-            logger.info(
-                "nameserver %s may still keep the withdrawn record %s of %s: %s",
-                nameserver,
-                number_of(own),
-                name,
-                exc,
-            )
-
-    async with trio.open_nursery() as nursery:
-        for nameserver in config.namesrv_addrs:
-            nursery.start_soon(put_back, nameserver)
-    return not unheard
 
 
 @final

@@ -29,13 +29,9 @@ def replication_status(
     config: BrokerConfig,
     store: MessageStore,
     *,
-    gave_up: bool,
     is_promoting: bool,
 ) -> HaStatusBody:
-    """Return the status of replication.
-
-    With `gave_up` this broker was the last master, with `is_promoting` it is being promoted.
-    """
+    """Return the status of replication; `is_promoting`: this broker is being promoted."""
     log, identity = store.log, replication.identity
     master = replication.master
     common: dict[str, Any] = {
@@ -45,7 +41,7 @@ def replication_status(
         "members": tuple(sorted(identity.members)),
         "pending": replication.is_pending,
         "promoting": is_promoting,
-        "gave_up": gave_up,
+        "gave_up": replication.was_last,
         "record": _record(identity.records, config),
         "cluster_name": config.cluster_name,
         "broker_name": config.broker_name,

@@ -53,7 +53,7 @@ MOVED: Final = ResponseCode.PULL_OFFSET_MOVED
 def begin_epoch(broker: PartBroker, epoch: int) -> None:
     """Let an epoch begin where the log ends, as a promotion does."""
     replication = broker.broker.replication
-    replication.identity = with_epoch(replication.identity, epoch, broker.core.log.written)
+    replication.saved.identity = with_epoch(replication.identity, epoch, broker.core.log.written)
 
 
 def outcome(answer: Frame) -> tuple[int, str | None, int, int]:

@@ -49,7 +49,7 @@ async def new_master(root: Path) -> AsyncIterator[PartBroker]:
     async with part_broker(root, MASTER) as broker:
         broker.put_many(BEGIN)
         replication = broker.broker.replication
-        replication.identity = with_epoch(replication.identity, 2, broker.core.log.written)
+        replication.saved.identity = with_epoch(replication.identity, 2, broker.core.log.written)
         broker.broker.master_tasks.take_over()
         broker.put_many(END - BEGIN)
         yield broker
@@ -63,7 +63,7 @@ async def new_slave(root: Path) -> AsyncIterator[PartBroker]:
         begin = broker.core.log.written
         broker.put_many(END - BEGIN)
         replication = broker.broker.replication
-        replication.identity = with_epoch(replication.identity, 2, begin)
+        replication.saved.identity = with_epoch(replication.identity, 2, begin)
         broker.live.assume_role(BrokerRole.SLAVE, 1, now_ms=START_MS)
         yield broker
 
@@ -241,7 +241,7 @@ async def test_a_consumer_that_missed_two_changes_goes_back_behind_both_while_th
         if not is_young:
             broker.clock.ms += int(YOUNG_S * 1000)
         replication = broker.broker.replication
-        replication.identity = with_epoch(replication.identity, 3, broker.core.log.written)
+        replication.saved.identity = with_epoch(replication.identity, 3, broker.core.log.written)
         broker.broker.master_tasks.take_over()
         broker.put_many(3)
         assert goes_on_at(await broker.ask(pull(0, 12, commit=12))) == (BEGIN if is_young else END)

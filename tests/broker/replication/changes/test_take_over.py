@@ -1,4 +1,4 @@
-"""Planned promotions: whom the slave takes for its master, and what happens if one cannot save."""
+"""Which master a slave that is promoted relieves, and what it does if that one hangs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.broker.registration.registration import Registered
-from rmq.broker.replication import role_change
+from rmq.broker.replication.changes import take_over
 from rmq.broker.replication.peers import ASK_S
-from rmq.errors import DiskFullError, RequestTimeoutError
-from rmq.ha.identity import EPOCH_MAX, save_identity
+from rmq.errors import RequestTimeoutError
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import HaStepDownRequest
 from tests.ha.pair_kit import pair
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.broker.broker import Broker
-    from rmq.ha.identity import HaIdentity
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
     from tests.ha.pair_kit import Pair
@@ -66,7 +63,7 @@ async def test_a_slave_that_has_lost_sight_of_its_master_finds_it_before_it_is_p
     async with pair(tmp_path) as it:
         master, slave = await it.sync_pair()
         # As after a change of roles, before a nameserver has told who is master now.
-        slave.replication.forget_master()
+        slave.replication.known.forget()
         _tell(it, slave, None)
         await it.until(lambda: slave.replication.linked_master is None, "the link has ended")
         answer = await it.promote(slave)
@@ -81,7 +78,7 @@ async def test_a_slave_that_does_not_join_the_master_there_is_refuses_and_says_w
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_listed: bool
 ) -> None:
     """The master has another slave, to which it could hand over: then nobody would be master."""
-    monkeypatch.setattr(role_change, "JOIN_S", 0.05)
+    monkeypatch.setattr(take_over, "JOIN_S", 0.05)
     async with pair(tmp_path) as it:
         master, _ = await it.sync_pair()
         stranger = await it.start("three", "SLAVE", {"haMasterAddress": "127.0.0.1:1"})
@@ -104,7 +101,7 @@ async def test_a_master_that_hangs_is_waited_for_once(
     asked: list[tuple[RequestCode, float]] = []
     async with pair(tmp_path) as it:
         master, slave = await it.sync_pair()
-        peers = slave.role_change._peers
+        peers = slave.role_change.promotion.take_over.peers
         ask = peers.ask
 
         async def hang(
@@ -128,90 +125,3 @@ async def test_a_master_that_hangs_is_waited_for_once(
         (RequestCode.HA_STEP_DOWN, 0.5),
         (RequestCode.HA_FENCE, ASK_S),
     ]
-
-
-# --- what cannot be saved ------------------------------------------------------------------------
-
-
-def _cannot_save(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> None:
-    """Let the state of one broker find no room on its disk."""
-    root = broker.live.current.store.root
-
-    def fails(where: Path, identity: HaIdentity) -> None:
-        if where == root:
-            raise DiskFullError("write", str(where), "No space left on device")
-        save_identity(where, identity)
-
-    monkeypatch.setattr("rmq.broker.replication.role.save_identity", fails)
-
-
-async def test_a_master_whose_disk_is_full_hands_over_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with pair(tmp_path) as it:
-        master, slave = await it.sync_pair()
-        _cannot_save(monkeypatch, master)
-        answer = await it.promote(slave)
-        assert answer.code == OK, answer.remark
-        assert HaPromoteBody.decode(answer.body).is_safe
-        assert not master.replication.is_master
-        assert slave.replication.is_master
-
-
-async def test_a_slave_that_cannot_take_over_says_whom_to_promote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with pair(tmp_path) as it:
-        master, slave = await it.sync_pair()
-        with monkeypatch.context() as patched:
-            _cannot_save(patched, slave)
-            answer = await it.promote(slave)
-            assert answer.code == ResponseCode.NO_PERMISSION
-            assert f"promote the broker at {master.address}, or this one" in (answer.remark or "")
-        answer = await it.promote(slave)
-        assert answer.code == OK, answer.remark
-        assert await it.send(slave, 1) in ([OK], [ResponseCode.SLAVE_NOT_AVAILABLE])
-
-
-async def test_the_last_epoch_of_all_makes_no_master_step_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with pair(tmp_path) as it:
-        master, slave = await it.sync_pair()
-        monkeypatch.setattr(slave.replication, "known_epoch", EPOCH_MAX)
-        answer = await it.promote(slave)
-        assert answer.code == ResponseCode.NO_PERMISSION
-        assert "the last" in (answer.remark or "")
-        assert master.replication.is_master
-        assert await it.send(master, 1) == [OK]
-
-
-async def test_the_mode_is_the_one_that_was_ordered_last(tmp_path: Path) -> None:
-    """Whether or not it was recorded before the master stepped down."""
-    async with pair(tmp_path) as it:
-        master, slave = await it.sync_pair()
-        keeping = master.replication.records
-        assert keeping is not None
-        body = b"brokerRole=ASYNC_MASTER\n"
-        assert (await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=body)).code == OK
-        await it.until(lambda: not keeping.missing, "it is recorded that it is async")
-        # Now the record cannot be written any more.
-        (tmp_path / "kv.json.tmp").mkdir()
-        body = b"brokerRole=SYNC_MASTER\n"
-        assert (await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=body)).code == OK
-        answer = await it.promote(slave)
-        assert answer.code == OK, answer.remark
-        assert HaPromoteBody.decode(answer.body).mode == "SYNC_MASTER"
-
-
-async def test_a_master_does_not_step_down_for_a_promotion_that_is_over(tmp_path: Path) -> None:
-    """It hung when it was asked, and the slave was refused meanwhile."""
-    async with pair(tmp_path) as it:
-        master, slave = await it.sync_pair()
-        for address in (slave.address, "127.0.0.1:1"):
-            header = HaStepDownRequest(epoch=1, address=address)
-            answer = await it.ask(master, RequestCode.HA_STEP_DOWN, header)
-            assert answer.code == ResponseCode.NO_PERMISSION
-            assert address in (answer.remark or "")
-        assert master.replication.is_master
-        assert await it.send(master, 1) == [OK]

@@ -1,0 +1,1 @@
+"""Changes of roles that operators order, and repair of a slave's log."""
