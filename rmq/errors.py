@@ -56,7 +56,7 @@ RmqError
 |  `- RowsNotSentError           [spark] rows were not acknowledged
 |- DataLossError                 [spark] messages are missing, and `failOnDataLoss` is set
 |- QueuesAwayError               [spark] queues cannot be read at the moment
-|- BadMessagesError              [spark] bytes that are no messages, or not those asked for
+|- BadRangeError                 [spark] bytes that are no messages, or not those asked for
 |- UsageError                    [cli] the command line says too little, or contradicts itself
 |- NotFoundError                 [cli] there is no such broker
 |- InputError                    [cli] standard input cannot be read

@@ -35,10 +35,10 @@ from rmq.ha.protocol.wire import (
     DownHeader,
     DownKind,
     HelloBody,
+    HelloVerdict,
     UpFlag,
     UpHeader,
     UpKind,
-    Verdict,
     WelcomeBody,
 )
 from rmq.model.in_sync_record import STOCK, member_name
@@ -261,12 +261,12 @@ class MasterLink:
         master = self._master
         verdict, start, reason = self._judge(hello)
         double = self._double_of(hello, now)
-        if double and verdict is not Verdict.REFUSED:
-            verdict, start, reason = Verdict.REFUSED, _NO_START, double
-        if verdict is not Verdict.REFUSED:
+        if double and verdict is not HelloVerdict.REFUSED:
+            verdict, start, reason = HelloVerdict.REFUSED, _NO_START, double
+        if verdict is not HelloVerdict.REFUSED:
             # Identity and log are verified: earlier connections of this slave no longer count.
             master.slaves.supersede(hello.store_id.hex())
-        if verdict is Verdict.START or verdict is Verdict.RESEED:
+        if verdict is HelloVerdict.START or verdict is HelloVerdict.RESEED:
             self.state = LinkState.NATIVE
         welcome = sign_welcome(
             WelcomeBody(
@@ -285,7 +285,7 @@ class MasterLink:
             hello.nonce,
         )
         self._send_frame(DownKind.WELCOME, wire.pack_body(wire.Welcome, welcome))
-        if verdict is Verdict.START:
+        if verdict is HelloVerdict.START:
             slave = SlaveProgress(
                 hello.store_id.hex(),
                 f"{hello.broker_name}:{hello.broker_id}",
@@ -301,49 +301,49 @@ class MasterLink:
             flushed = min(PhysicalOffset(hello.flushed), start) if hello.end else start
             master.slaves.holds(slave, start, flushed, now)
             assert slave.appended <= self._offered, self._marks()
-        elif verdict is Verdict.RESEED:
+        elif verdict is HelloVerdict.RESEED:
             master.counters.reseeded += 1
             name = f"{hello.broker_name}:{hello.broker_id}"
             self._end(f"{name} has to copy the log from the start: {reason}")
-        elif verdict is Verdict.DIVERGED:
+        elif verdict is HelloVerdict.DIVERGED:
             master.counters.diverged += 1
             self._end(f"{hello.broker_name}:{hello.broker_id} at {hello.address}: {reason}")
         else:
             self._refuse(reason)
 
-    def _judge(self, hello: HelloBody) -> tuple[Verdict, PhysicalOffset, str]:
+    def _judge(self, hello: HelloBody) -> tuple[HelloVerdict, PhysicalOffset, str]:
         """Judge a HELLO; return the verdict, the offset to begin at, and the reason."""
         master, settings, log = self._master, self._master.settings, self._master.log
         if settings.secret and not is_hello_genuine(hello, settings.secret, self._nonce):
             return (
-                Verdict.REFUSED,
+                HelloVerdict.REFUSED,
                 _NO_START,
                 "the slave does not know the secret (haSecret) of its master",
             )
         if hello.cluster != settings.cluster or hello.broker_name != settings.broker_name:
             return (
-                Verdict.REFUSED,
+                HelloVerdict.REFUSED,
                 _NO_START,
                 f"a slave of {hello.cluster}/{hello.broker_name} called the master of"
                 f" {settings.cluster}/{settings.broker_name}",
             )
         if hello.store_id == settings.store_id:
             return (
-                Verdict.REFUSED,
+                HelloVerdict.REFUSED,
                 _NO_START,
                 "master and slave have the same store, or a copy of it",
             )
         if hello.epoch > master.epoch:
             master.outdated_by = max(hello.epoch, master.outdated_by or 0)
             return (
-                Verdict.STALE,
+                HelloVerdict.STALE,
                 _NO_START,
                 f"the slave has followed a master of epoch {hello.epoch}, this one is of"
                 f" {master.epoch}",
             )
         if hello.segment_bytes != log.segment_bytes:
             return (
-                Verdict.REFUSED,
+                HelloVerdict.REFUSED,
                 _NO_START,
                 f"mappedFileSizeCommitLog is {hello.segment_bytes} on the slave and"
                 f" {log.segment_bytes} on the master",
@@ -351,19 +351,19 @@ class MasterLink:
         try:
             empty_start = self._start_of_empty(CatchUp(hello.catch_up))
         except ValueError:
-            return Verdict.REFUSED, _NO_START, f"there is no catch-up {hello.catch_up}"
+            return HelloVerdict.REFUSED, _NO_START, f"there is no catch-up {hello.catch_up}"
         begin, end = PhysicalOffset(hello.begin), PhysicalOffset(hello.end)
         if end == 0:
-            return Verdict.START, empty_start, ""
+            return HelloVerdict.START, empty_start, ""
         if end > log.end:
             return (
-                Verdict.DIVERGED,
+                HelloVerdict.DIVERGED,
                 log.end,
                 f"the slave ends at {end}, {end - log.end} bytes beyond its master's end {log.end}",
             )
         if end < log.begin:
             return (
-                Verdict.RESEED,
+                HelloVerdict.RESEED,
                 empty_start,
                 f"the slave ends at {end}, the master's log begins at {log.begin}",
             )
@@ -372,11 +372,11 @@ class MasterLink:
             # It began at the offset that a master gave it and has received nothing yet; if that is
             # behind sends that wait now, it has to begin earlier.
             if end > self._start_of_empty(CatchUp.LAST_FILE):
-                return Verdict.RESEED, empty_start, f"sends before {end} wait for slaves"
-            return Verdict.START, end, ""
+                return HelloVerdict.RESEED, empty_start, f"sends before {end} wait for slaves"
+            return HelloVerdict.START, end, ""
         if begin > end or tail != tail_start(begin, end, self._begin_told) or tail < log.begin:
             return (
-                Verdict.REFUSED,
+                HelloVerdict.REFUSED,
                 _NO_START,
                 f"the slave compares from {tail} to {end}, the log begins at {log.begin}",
             )
@@ -384,18 +384,18 @@ class MasterLink:
             # It needs all that the master has, and too little is left in common to prove that its
             # own bytes precede that.
             return (
-                Verdict.RESEED,
+                HelloVerdict.RESEED,
                 empty_start,
                 f"the slave ends at {end}, too close to {log.begin}, where the master's log"
                 " begins, to be compared",
             )
         if log.digest(tail, end) != hello.tail_digest:
             return (
-                Verdict.DIVERGED,
+                HelloVerdict.DIVERGED,
                 log.end,
                 f"slave and master differ between {tail} and {end}",
             )
-        return Verdict.START, end, ""
+        return HelloVerdict.START, end, ""
 
     def _double_of(self, hello: HelloBody, now: float) -> str:
         """Describe the healthy slave that a new one collides with; empty if there is none."""

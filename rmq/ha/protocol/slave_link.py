@@ -33,10 +33,10 @@ from rmq.ha.protocol.wire import (
     DownHeader,
     DownKind,
     HelloBody,
+    HelloVerdict,
     UpFlag,
     UpHeader,
     UpKind,
-    Verdict,
     WelcomeBody,
 )
 from rmq.model.crc import crc32
@@ -305,19 +305,19 @@ class SlaveLink:
             )
             return
         verdict = welcome.verdict
-        if verdict == Verdict.DIVERGED:
+        if verdict == HelloVerdict.DIVERGED:
             self._end(EndKind.DIVERGED, welcome.reason, PhysicalOffset(welcome.end))
-        elif verdict == Verdict.STALE or (
-            welcome.epoch < self.epoch and verdict != Verdict.REFUSED
+        elif verdict == HelloVerdict.STALE or (
+            welcome.epoch < self.epoch and verdict != HelloVerdict.REFUSED
         ):
             reason = (
                 f"the master at {welcome.address} is of epoch {welcome.epoch}, this slave has"
                 f" followed one of {self.epoch}"
             )
             self._end(EndKind.STALE, reason)
-        elif verdict == Verdict.RESEED:
+        elif verdict == HelloVerdict.RESEED:
             self._end(EndKind.RESEED, welcome.reason, PhysicalOffset(welcome.start))
-        elif verdict != Verdict.START:
+        elif verdict != HelloVerdict.START:
             self._end(EndKind.REFUSED, welcome.reason)
         elif self._log.end and welcome.start != self._log.end:
             raise RemoteProtocolError(

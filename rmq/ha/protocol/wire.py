@@ -184,7 +184,7 @@ class CatchUp(enum.IntEnum):
     LAST_FILE = 1
 
 
-class Verdict(enum.IntEnum):
+class HelloVerdict(enum.IntEnum):
     """What a master says to a slave's HELLO."""
 
     START = 0

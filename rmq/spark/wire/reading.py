@@ -56,8 +56,8 @@ _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 _MAGIC: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
 
 
-class BadMessagesError(RmqError):
-    """A broker gave out bytes that are no messages, or other messages than it was asked for."""
+class BadRangeError(RmqError):
+    """A broker gave out, for a range of a queue, bytes that are no messages or other messages."""
 
 
 def read_range(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
@@ -168,7 +168,7 @@ class RangeBatches:
             heads = Heads(data, chained(data))
             yield from self._decoder.batches_of(self._wanted(heads))
         except BadRecordError as exc:
-            raise BadMessagesError(
+            raise BadRangeError(
                 f"{name_of(self._part.queue)}, from offset {self._next} on: {exc}; the broker's"
                 " store may be damaged: `rmq store verify` tells, and its slave may be sound"
             ) from exc
@@ -200,8 +200,8 @@ class RangeBatches:
             self._lose(int(previous[index]) + 1, int(offsets[index]), "the broker left them out")
         self._next = int(offsets[-1]) + 1
 
-    def _disorder(self, offsets: NDArray[np.int64]) -> BadMessagesError:
-        return BadMessagesError(
+    def _disorder(self, offsets: NDArray[np.int64]) -> BadRangeError:
+        return BadRangeError(
             f"{name_of(self._part.queue)}: messages were asked for from offset {self._next} on, and"
             f" those that came are not in order ({offsets[0]} to {offsets[-1]})"
         )

@@ -106,7 +106,12 @@ def packed_challenge(*, needs_secret: int = 0, begin: int = 0) -> bytes:
 
 
 def packed_welcome(
-    verdict: wire.Verdict, *, start: int = 0, epoch: int = 1, secret: bytes = b"", reason: str = ""
+    verdict: wire.HelloVerdict,
+    *,
+    start: int = 0,
+    epoch: int = 1,
+    secret: bytes = b"",
+    reason: str = "",
 ) -> bytes:
     welcome = wire.WelcomeBody(
         verdict, "c", "b", "m:10911", b"m" * 16, epoch, 0, 900, start, reason

@@ -38,7 +38,7 @@ NUMBERS: Final[dict[tuple[str, str], type[enum.IntEnum] | type[enum.IntFlag]]] =
     ("Up", "`kind`"): wire.UpKind,
     ("Up", "bit of `flags`"): wire.UpFlag,
     ("Hello", "`catch_up`"): wire.CatchUp,
-    ("Welcome", "`verdict`"): wire.Verdict,
+    ("Welcome", "`verdict`"): wire.HelloVerdict,
 }
 
 

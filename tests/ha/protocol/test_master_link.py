@@ -18,10 +18,10 @@ from rmq.ha.protocol.wire import (
     REPORT,
     TRANSFER,
     DownFlag,
+    HelloVerdict,
     UpFlag,
     UpHeader,
     UpKind,
-    Verdict,
     pack_up,
     read_down,
 )
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 LOG: Final = filled_log(1000)
 
 
-def greeted(link: MasterLink, **fields: Any) -> Verdict:
+def greeted(link: MasterLink, **fields: Any) -> HelloVerdict:
     """Let a slave with `LOG` greet, with other fields put in; return the verdict."""
     link.receive(PREAMBLE, 0.0)
     link.receive(packed_hello(hello_of(LOG, **fields)), 0.0)
-    return Verdict(read_verdict(link.take_output()).verdict)
+    return HelloVerdict(read_verdict(link.take_output()).verdict)
 
 
 def sent(link: MasterLink, now: float = 0.0) -> list[tuple[int, int]]:
@@ -68,37 +68,46 @@ def sent(link: MasterLink, now: float = 0.0) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("fields", "verdict", "reason"),
     [
-        pytest.param({}, Verdict.START, "", id="the same log"),
-        pytest.param({"cluster": "x"}, Verdict.REFUSED, "x/b called", id="another cluster"),
-        pytest.param({"broker_name": "x"}, Verdict.REFUSED, "c/x called", id="another name"),
-        pytest.param({"store_id": b"m" * 16}, Verdict.REFUSED, "same store", id="its own store"),
-        pytest.param({"epoch": 2}, Verdict.STALE, "epoch 2", id="a later epoch"),
-        pytest.param({"epoch": 0}, Verdict.START, "", id="an earlier epoch"),
+        pytest.param({}, HelloVerdict.START, "", id="the same log"),
+        pytest.param({"cluster": "x"}, HelloVerdict.REFUSED, "x/b called", id="another cluster"),
+        pytest.param({"broker_name": "x"}, HelloVerdict.REFUSED, "c/x called", id="another name"),
         pytest.param(
-            {"segment_bytes": 1024}, Verdict.REFUSED, "mappedFileSizeCommitLog", id="segments"
+            {"store_id": b"m" * 16}, HelloVerdict.REFUSED, "same store", id="its own store"
         ),
-        pytest.param({"catch_up": 9}, Verdict.REFUSED, "catch-up 9", id="no such catch-up"),
-        pytest.param({"end": LOG.end + 1}, Verdict.DIVERGED, "1 bytes", id="longer"),
-        pytest.param({"tail_digest": bytes(32)}, Verdict.DIVERGED, "differ", id="different"),
-        pytest.param({"tail_offset": 1}, Verdict.REFUSED, "compares from 1", id="another range"),
+        pytest.param({"epoch": 2}, HelloVerdict.STALE, "epoch 2", id="a later epoch"),
+        pytest.param({"epoch": 0}, HelloVerdict.START, "", id="an earlier epoch"),
         pytest.param(
-            {"begin": LOG.end + 512}, Verdict.REFUSED, "compares", id="ends before it begins"
+            {"segment_bytes": 1024}, HelloVerdict.REFUSED, "mappedFileSizeCommitLog", id="segments"
+        ),
+        pytest.param({"catch_up": 9}, HelloVerdict.REFUSED, "catch-up 9", id="no such catch-up"),
+        pytest.param({"end": LOG.end + 1}, HelloVerdict.DIVERGED, "1 bytes", id="longer"),
+        pytest.param({"tail_digest": bytes(32)}, HelloVerdict.DIVERGED, "differ", id="different"),
+        pytest.param(
+            {"tail_offset": 1}, HelloVerdict.REFUSED, "compares from 1", id="another range"
         ),
         pytest.param(
-            {"begin": 600, "end": 600, "tail_offset": 600}, Verdict.START, "", id="got nothing yet"
+            {"begin": LOG.end + 512}, HelloVerdict.REFUSED, "compares", id="ends before it begins"
         ),
-        pytest.param({"begin": 0, "end": 0}, Verdict.START, "", id="empty"),
-        pytest.param({"begin": -9, "end": -5}, Verdict.RESEED, "ends at -5", id="negative"),
-        pytest.param({"flushed": 2**62}, Verdict.START, "", id="flushed beyond its end"),
+        pytest.param(
+            {"begin": 600, "end": 600, "tail_offset": 600},
+            HelloVerdict.START,
+            "",
+            id="got nothing yet",
+        ),
+        pytest.param({"begin": 0, "end": 0}, HelloVerdict.START, "", id="empty"),
+        pytest.param({"begin": -9, "end": -5}, HelloVerdict.RESEED, "ends at -5", id="negative"),
+        pytest.param({"flushed": 2**62}, HelloVerdict.START, "", id="flushed beyond its end"),
     ],
 )
-def test_what_becomes_of_a_slave(fields: dict[str, Any], verdict: Verdict, reason: str) -> None:
+def test_what_becomes_of_a_slave(
+    fields: dict[str, Any], verdict: HelloVerdict, reason: str
+) -> None:
     master = master_of(LOG)
     link = link_to(master)
     assert greeted(link, **fields) is verdict
     assert reason in (link.end_reason or "")
-    assert (link.end_reason is None) == (verdict is Verdict.START)
-    assert len(master.slaves) == (verdict is Verdict.START)
+    assert (link.end_reason is None) == (verdict is HelloVerdict.START)
+    assert len(master.slaves) == (verdict is HelloVerdict.START)
     for slave in master.slaves:
         assert slave.appended <= LOG.end
         assert slave.flushed <= slave.appended
@@ -147,7 +156,7 @@ def test_a_slave_that_begins_anew_does_not_count_on_its_earlier_link() -> None:
     old = link_to(master)
     greeted(old)
     assert master.slaves.in_sync_count == 1
-    assert greeted(link_to(master), end=-5, begin=-5) is Verdict.RESEED
+    assert greeted(link_to(master), end=-5, begin=-5) is HelloVerdict.RESEED
     assert master.slaves.in_sync_count == 0
 
 
@@ -207,7 +216,7 @@ def test_the_first_report_of_a_stock_slave_counts_nothing() -> None:
 def test_many_reports_at_once_are_no_offence() -> None:
     master = master_of(LOG)
     link = link_to(master)
-    assert greeted(link) is Verdict.START
+    assert greeted(link) is HelloVerdict.START
     link.receive(packed_ack(LOG.end, LOG.end) * 3000, 1.0)
     assert link.end_reason is None
 
@@ -227,7 +236,7 @@ def test_garbage_never_counts_nor_raises(garbage: bytes) -> None:
 
 def test_chunks_are_bounded_by_frames_and_segments() -> None:
     link = link_to(master_of(LOG, frame_bytes=300))
-    assert greeted(link, begin=0, end=0) is Verdict.START
+    assert greeted(link, begin=0, end=0) is HelloVerdict.START
     assert sent(link) == [(0, 300), (300, 212), (512, 300), (812, 212), (1024, LOG.end - 1024)]
 
 
@@ -243,7 +252,7 @@ def test_stock_chunks_fit_into_the_buffer_of_a_stock_slave() -> None:
 def test_headers_say_how_the_master_stands() -> None:
     master = master_of(LOG, rules=InSyncRules(needed=2, counts_flushed=True), epoch=7)
     link = link_to(master)
-    assert greeted(link) is Verdict.START
+    assert greeted(link) is HelloVerdict.START
     chunk = link.next_chunk(1.5)
     assert chunk is not None
     header = read_down(chunk.header[: DOWN.size])
@@ -274,7 +283,7 @@ def test_a_change_is_told_at_once(change: str) -> None:
 def test_catching_up_is_throttled_and_the_rest_is_not() -> None:
     master = master_of(LOG, catch_up_bytes_per_s=100)
     link = link_to(master)
-    assert greeted(link, begin=0, end=0) is Verdict.START
+    assert greeted(link, begin=0, end=0) is HelloVerdict.START
     # It is told how the master stands, but gets no bytes yet.
     assert sent(link) == [(0, 0)]
     assert 0.0 < link.next_tick <= 5.12
@@ -386,7 +395,7 @@ def test_a_slave_that_connects_anew_takes_its_own_place() -> None:
 def test_a_slave_that_lacks_tables_is_not_in_sync() -> None:
     master = master_of(LOG)
     link = link_to(master)
-    assert greeted(link) is Verdict.START
+    assert greeted(link) is HelloVerdict.START
     assert link.slave is not None
     assert link.slave.in_sync
     for flags, in_sync in ((UpFlag.LACKS_TABLES, False), (0, True)):

@@ -18,8 +18,8 @@ from rmq.ha.protocol.wire import (
     UP,
     DownFlag,
     DownKind,
+    HelloVerdict,
     UpFlag,
-    Verdict,
     read_hello,
     read_up,
 )
@@ -55,7 +55,7 @@ def welcomed(log: SimLog, *, epoch: int = 1) -> SlaveLink:
     assert link.take_output() == PREAMBLE
     link.receive(packed_challenge(), 0.0)
     link.take_output()
-    link.receive(packed_welcome(Verdict.START, start=log.end, epoch=epoch), 0.0)
+    link.receive(packed_welcome(HelloVerdict.START, start=log.end, epoch=epoch), 0.0)
     assert link.is_streaming
     return link
 
@@ -106,28 +106,37 @@ def test_its_hello_says_what_it_has() -> None:
     ("frame", "kind", "reason"),
     [
         pytest.param(
-            packed_welcome(Verdict.RESEED, start=512, epoch=3, reason="r"),
+            packed_welcome(HelloVerdict.RESEED, start=512, epoch=3, reason="r"),
             EndKind.RESEED,
             "r",
             id="reseed",
         ),
         pytest.param(
-            packed_welcome(Verdict.DIVERGED, reason="r"), EndKind.DIVERGED, "r", id="diverged"
+            packed_welcome(HelloVerdict.DIVERGED, reason="r"), EndKind.DIVERGED, "r", id="diverged"
         ),
         pytest.param(
-            packed_welcome(Verdict.STALE, epoch=2), EndKind.STALE, "followed one of 3", id="stale"
+            packed_welcome(HelloVerdict.STALE, epoch=2),
+            EndKind.STALE,
+            "followed one of 3",
+            id="stale",
         ),
         pytest.param(
-            packed_welcome(Verdict.START, epoch=2), EndKind.STALE, "epoch 2", id="stale, unawares"
+            packed_welcome(HelloVerdict.START, epoch=2),
+            EndKind.STALE,
+            "epoch 2",
+            id="stale, unawares",
         ),
         pytest.param(
-            packed_welcome(Verdict.RESEED, epoch=2), EndKind.STALE, "epoch 2", id="stale reseed"
+            packed_welcome(HelloVerdict.RESEED, epoch=2),
+            EndKind.STALE,
+            "epoch 2",
+            id="stale reseed",
         ),
         pytest.param(
-            packed_welcome(Verdict.REFUSED, reason="r"), EndKind.REFUSED, "r", id="refused"
+            packed_welcome(HelloVerdict.REFUSED, reason="r"), EndKind.REFUSED, "r", id="refused"
         ),
         pytest.param(
-            packed_welcome(Verdict.START, start=40, epoch=3),
+            packed_welcome(HelloVerdict.START, start=40, epoch=3),
             EndKind.CLOSED,
             "begins at 40",
             id="gap",
@@ -187,7 +196,7 @@ def test_a_greeting_that_has_begun_is_given_its_time() -> None:
 def test_a_master_must_know_the_secret(secret: bytes, masters: bytes, kind: EndKind | None) -> None:
     link = slave_of(SimLog(), secret=secret)
     link.receive(packed_challenge(needs_secret=1), 0.0)
-    link.receive(packed_welcome(Verdict.START, secret=masters), 0.0)
+    link.receive(packed_welcome(HelloVerdict.START, secret=masters), 0.0)
     assert (None if link.ending is None else link.ending.kind) is kind
     assert link.is_streaming == (kind is None)
 
@@ -236,7 +245,9 @@ def test_frames_may_come_in_any_pieces(is_native: bool, seed: int) -> None:
         pytest.param(
             packed_down(DownKind.DATA, b"", size=2**31), EndKind.CLOSED, "frame of", id="huge"
         ),
-        pytest.param(packed_welcome(Verdict.START), EndKind.CLOSED, "frame 2", id="a greeting"),
+        pytest.param(
+            packed_welcome(HelloVerdict.START), EndKind.CLOSED, "frame 2", id="a greeting"
+        ),
     ],
 )
 def test_what_does_not_continue_the_log_ends_the_link(
@@ -392,7 +403,7 @@ def test_a_slave_without_its_masters_tables_says_so_until_it_has_them() -> None:
     link.take_output()
     link.receive(packed_challenge(), 0.0)
     link.take_output()
-    link.receive(packed_welcome(Verdict.START, start=0, epoch=1), 0.0)
+    link.receive(packed_welcome(HelloVerdict.START, start=0, epoch=1), 0.0)
     link.report(0.0)
     assert read_up(link.take_output()).flags == UpFlag.LACKS_TABLES
     assert link.next_tick == pytest.approx(0.1)

@@ -19,7 +19,7 @@ from rmq.ha.protocol.promotion import KeptRecords, PromotionVerdict
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.protocol.slave_link import SlaveLink
 from rmq.ha.protocol.slaves import NOTHING, SlaveProgress, SlaveSet
-from rmq.ha.protocol.wire import REPORT, CatchUp, UpHeader, UpKind, Verdict, pack_up
+from rmq.ha.protocol.wire import REPORT, CatchUp, HelloVerdict, UpHeader, UpKind, pack_up
 from rmq.model.offsets import PhysicalOffset
 from tests.ha.simulation import node
 from tests.ha.simulation import promotion as sim_promotion
@@ -142,15 +142,15 @@ def _heartbeat_keeps_in_sync(
 _judge = MasterLink._judge
 
 
-def _tail_not_compared(self: MasterLink, hello: HelloBody) -> tuple[Verdict, int, str]:
+def _tail_not_compared(self: MasterLink, hello: HelloBody) -> tuple[HelloVerdict, int, str]:
     """A slave that is not ahead is taken for one that is the same."""
     verdict, start, reason = _judge(self, hello)
-    if verdict is Verdict.DIVERGED and hello.end <= self._master.log.end:
-        return Verdict.START, hello.end, ""
+    if verdict is HelloVerdict.DIVERGED and hello.end <= self._master.log.end:
+        return HelloVerdict.START, hello.end, ""
     return verdict, start, reason
 
 
-def _stale_accepted(self: MasterLink, hello: HelloBody) -> tuple[Verdict, int, str]:
+def _stale_accepted(self: MasterLink, hello: HelloBody) -> tuple[HelloVerdict, int, str]:
     """A master serves also slaves that have followed a later one."""
     epoch = self._master.epoch
     self._master.epoch = max(epoch, hello.epoch)
@@ -165,7 +165,7 @@ _welcome = SlaveLink._welcome
 
 def _stale_followed(self: SlaveLink, welcome: WelcomeBody, now: float) -> None:
     """A slave follows any master that says START."""
-    if welcome.verdict in (Verdict.START, Verdict.STALE):
+    if welcome.verdict in (HelloVerdict.START, HelloVerdict.STALE):
         self.epoch = welcome.epoch
     _welcome(self, welcome, now)
 

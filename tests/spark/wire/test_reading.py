@@ -15,7 +15,7 @@ from rmq.spark.schema import arrow_schema
 from rmq.spark.wire import clients, reading
 from rmq.spark.wire.data_loss import DataLossError
 from rmq.spark.wire.planning import Range
-from rmq.spark.wire.reading import BadMessagesError, read_range
+from rmq.spark.wire.reading import BadRangeError, read_range
 from tests.spark.wire.played_queue import QUEUE, PlayedQueue, played_queue, record
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def test_messages_that_come_twice_are_refused() -> None:
     with played_queue() as queue:
         queue.record = lambda at: record(min(at, 33))
         for options in (queue.options(), queue.options(tags="TagA")):
-            with pytest.raises(BadMessagesError, match="not in order"):
+            with pytest.raises(BadRangeError, match="not in order"):
                 offsets(options, 0, 100)
 
 
@@ -177,7 +177,7 @@ def test_messages_that_come_twice_are_refused() -> None:
 def test_damage_is_named(fields: dict[str, int], why: str) -> None:
     with played_queue() as queue:
         queue.record = lambda at: record(at, **(fields if at == 42 else {}))
-        with pytest.raises(BadMessagesError, match=why) as caught:
+        with pytest.raises(BadRangeError, match=why) as caught:
             offsets(queue.options(), 0, 100)
         assert "topic Scripted, broker a, queue 0" in str(caught.value)
 

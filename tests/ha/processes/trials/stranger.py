@@ -146,7 +146,7 @@ class Stranger:
             hello = wire.read_hello(await _exactly(stream, header.size))
             epoch = max(self.epoch, hello.epoch)
             welcome = wire.WelcomeBody(
-                wire.Verdict.RESEED,
+                wire.HelloVerdict.RESEED,
                 hello.cluster,
                 hello.broker_name,
                 self.address,
