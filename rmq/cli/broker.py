@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-GC_THRESHOLD: Final = 100_000
-"""New objects after which the collector searches for cycles; the hot paths make none."""
+GC_THRESHOLDS: Final = (700, 10, 100)
+"""When the collector searches for cycles among new, younger and all objects.
+
+The first two are Python's own: sends and pulls leave no cycles and few new objects, so that 100,000
+sends cause three searches of 0.2 ms, while a fault that did leave cycles would show in megabytes
+otherwise. A search among all takes 0.25 us an object, 70 ms with 10,000 connections: ten times as
+rare.
+"""
 
 
 def run(args: Namespace) -> int:
@@ -59,10 +65,10 @@ async def _serve(live: LiveConfig) -> None:
 
 
 def tune_garbage_collector() -> None:
-    """Freeze the objects of the start and run the garbage collector less often."""
+    """Leave the objects of the start out of all searches, and search among all less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD, 20, 100)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _show_progress(progress: Progress) -> None:
@@ -112,6 +118,7 @@ COMMAND: Final = Command(
     ),
     add_arguments=add_arguments,
     run=run,
+    is_service=True,
     examples=(
         "rmq broker -c broker.conf -n 127.0.0.1:9876",
         "rmq broker -c broker.conf -p",

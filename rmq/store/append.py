@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from rmq.errors import DiskFullError, StorageError
+from rmq.errors import DiskFullError, StorageError, to_keep
 from rmq.model import flags
 from rmq.model.crc import crc32
 from rmq.model.offsets import PhysicalOffset, QueueOffset
@@ -150,6 +150,7 @@ class Appender:
         self.room_error: DiskFullError | None = None
         """Why no segment could be begun; with `keeps_room_error` not tried again until reset."""
         self.keeps_room_error = False
+        self._numbered: list[WrittenRecord] = []
         self.reconfigure(config)
 
     def reconfigure(self, config: StoreConfig) -> None:
@@ -167,6 +168,25 @@ class Appender:
         A message that was appended is in the log, even if dispatching it failed: then
         `Dispatcher.error` says why, and `Dispatcher.catch_up` does what is left.
         """
+        try:
+            return self._append(messages, now_ms, join_bytes_max)
+        except BaseException:
+            self._take_numbers_back()
+            raise
+
+    def _take_numbers_back(self) -> None:
+        """Let the next messages have the queue offsets of those that did not get into the log.
+
+        An append may fail anywhere when memory runs out.
+        """
+        for queue, physical, _, queue_offset, sys_flag, _, _ in reversed(self._numbered):
+            if physical >= self._log.written and not sys_flag & _UNQUEUED_FLAG:
+                queue.assigned = queue_offset
+        self._numbered = []
+
+    def _append(
+        self, messages: Sequence[NewMessage], now_ms: int, join_bytes_max: int
+    ) -> list[AppendResult]:
         log = self._log
         by_key = self._queues.by_key
         store_host, store_flag = self._store_host, self._store_flag
@@ -175,7 +195,7 @@ class Appender:
         base = log.segment_first
         results: list[AppendResult] = []
         parts: list[bytes] = []
-        written: list[WrittenRecord] = []
+        self._numbered = written = []
         failed_roll: StorageError | None = None
         for message in messages:
             queue = by_key.get((message.topic, message.queue_id))
@@ -204,7 +224,7 @@ class Appender:
                         self._write(parts, start, position)
                         parts, start = [], position
                     self._dispatch(written)
-                    written = []
+                    self._numbered = written = []
                     if failed_roll is not None:
                         raise failed_roll
                     self._roll()
@@ -260,9 +280,9 @@ class Appender:
             else:
                 parts += (head, body, queue.topic_field, length_field, properties)
             physical = base + position
+            written.append((queue, physical, size, queue_offset, sys_flag, now_ms, properties))
             if is_queued:
                 queue.assigned = queue_offset + 1
-            written.append((queue, physical, size, queue_offset, sys_flag, now_ms, properties))
             results.append(AppendResult(_PUT_OK, physical, queue_offset, size, now_ms))
             position += size
         if parts:
@@ -331,11 +351,11 @@ class Appender:
         except StorageError as exc:
             return BatchResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=str(exc))
         written = records.written
-        if not shared.sys_flag & _UNQUEUED_FLAG:
-            queue.assigned += len(written)
         start = log.written - log.segment_first
         # Joined however long, so that a process killed meanwhile leaves all of it or nothing.
         self._write(records.parts, start, start + records.size)
+        if not shared.sys_flag & _UNQUEUED_FLAG:
+            queue.assigned += len(written)
         self._dispatch(written)
         return BatchResult(
             _PUT_OK, [record[1] for record in written], written[0][3], records.size, now_ms
@@ -447,7 +467,7 @@ class Appender:
         try:
             dispatcher.dispatch(written)
         except StorageError as exc:
-            dispatcher.error = exc
+            dispatcher.error = to_keep(exc)
         assert dispatcher.dispatched <= self._log.readable, dispatcher.marks()
 
     def _roll(self) -> None:
@@ -459,7 +479,7 @@ class Appender:
         try:
             log.roll()
         except DiskFullError as exc:
-            self.room_error = exc
+            self.room_error = to_keep(exc)
             raise
         if is_all_dispatched and log.readable == log.written:
             dispatcher.dispatched = log.written
