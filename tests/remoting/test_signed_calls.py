@@ -1,4 +1,4 @@
-"""A client with credentials signs all that leaves it, by whatever way, and nothing else is signed."""
+"""A client with credentials signs every request that leaves it, and no answer."""
 
 from __future__ import annotations
 

@@ -565,6 +565,7 @@ class Replication:
             is_current=lambda: self.metadata.is_current(trio.current_time()),
             reseed=self._reseed if config.ha_secret else None,
             cut=self._cut,
+            client=self._peers.client,
         )
         self._point()
         try:
