@@ -11,45 +11,24 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from rmq.broker import broker as broker_module
-from rmq.errors import RefusedError
 from rmq.nameserver import server as nameserver_module
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.server import RemotingServer
-from rmq.remoting.signing import ACCESS_KEY, SIGNATURE, Credentials, signature_of
+from rmq.remoting.signing import Credentials
 from tests.ha.pair_kit import pair
+from tests.remoting.signing_kit import SignatureGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rmq.remoting.channel import Channel
-    from rmq.remoting.command import Command
-
 BROKERS: Final = Credentials(access_key="brokers", secret_key="12345678")
 OPERATOR: Final = Credentials(access_key="operator", secret_key="87654321")
-SECRETS: Final = {each.access_key: each.secret_key for each in (BROKERS, OPERATOR)}
-
-
-class Guard:
-    """Refuses requests without the signature of an account, and remembers what it saw."""
-
-    def __init__(self) -> None:
-        self.admitted: dict[str, set[int]] = {name: set() for name in SECRETS}
-        self.refused: list[int] = []
-
-    def __call__(self, channel: Channel, command: Command) -> None:
-        fields = dict(command.ext_fields)
-        account, signature = fields.get(ACCESS_KEY, ""), fields.pop(SIGNATURE, "")
-        secret = SECRETS.get(account)
-        if secret is None or signature != signature_of(fields, command.body, secret):
-            self.refused.append(command.code)
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, "not signed")
-        self.admitted[account].add(command.code)
 
 
 @pytest.fixture
-def guard(monkeypatch: pytest.MonkeyPatch) -> Guard:
-    guard = Guard()
+def guard(monkeypatch: pytest.MonkeyPatch) -> SignatureGuard:
+    guard = SignatureGuard(BROKERS, OPERATOR)
     guarded: Callable[..., RemotingServer] = partial(RemotingServer, guard=guard)
     monkeypatch.setattr(broker_module, "RemotingServer", guarded)
     monkeypatch.setattr(nameserver_module, "RemotingServer", guarded)
@@ -64,7 +43,7 @@ def credentials_file(folder: Path, credentials: Credentials = BROKERS) -> Path:
 
 
 async def test_a_pair_replicates_and_changes_roles_with_signed_calls_only(
-    tmp_path: Path, guard: Guard
+    tmp_path: Path, guard: SignatureGuard
 ) -> None:
     credentials_file(tmp_path)
     async with pair(tmp_path) as it:
@@ -98,7 +77,9 @@ async def test_a_pair_replicates_and_changes_roles_with_signed_calls_only(
     }, sorted(RequestCode(code).name for code in asked)
 
 
-async def test_without_credentials_a_broker_is_not_listed(tmp_path: Path, guard: Guard) -> None:
+async def test_without_credentials_a_broker_is_not_listed(
+    tmp_path: Path, guard: SignatureGuard
+) -> None:
     async with pair(tmp_path) as it:
         it.client.credentials = OPERATOR
         await it.start("one", "SYNC_MASTER")
