@@ -53,6 +53,7 @@ RmqError
 |  |- BrokersFailedError         some of several brokers did not do their part: done, failures
 |  |- ClientClosedError          the client, producer or consumer is closed already: what
 |  |- BrokerRefusedError         [cli] a broker understood, and said no
+|  |  `- NotAllowedError         [cli] access control said no: the account, or its absence
 |  `- RowsNotSentError           [spark] rows were not acknowledged
 |- DataLossError                 [spark] messages are missing, and `failOnDataLoss` is set
 |- QueuesAwayError               [spark] queues cannot be read at the moment
@@ -70,7 +71,7 @@ RmqError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -274,6 +275,34 @@ class TooManyRequestsError(ClientError):
         self.limit = limit
 
 
+_ACCESS_HINTS: Final = {
+    "No accessKey is configured": (
+        "the request was not signed: name a file with accessKey and secretKey (--credentials or"
+        " $RMQ_CREDENTIALS; credentialsFile of a broker or of Spark), or set $RMQ_ACCESS_KEY and"
+        " $RMQ_SECRET_KEY"
+    ),
+    "No acl config for": (
+        "that server has no such account: check the access key, or add it to its plain_acl.yml"
+    ),
+    "Check signature failed": "the secret key is not the one that the server has for this account",
+    "Need admin permission": (
+        "use an account with `admin: true`, or give it to this one in plain_acl.yml of the server"
+    ),
+    "No default permission for": (
+        "in plain_acl.yml of the server, give the account PUB to send or SUB to read: topicPerms,"
+        " groupPerms or the two defaults"
+    ),
+}
+"""What to do about a refusal by access control, by what its remark holds: words of 4.9.8."""
+
+
+def access_hint(remark: str | None) -> str | None:
+    """Return what to do if the remark of a response is a refusal by access control, else None."""
+    if remark is None or "AclException" not in remark:
+        return None
+    return next((hint for words, hint in _ACCESS_HINTS.items() if words in remark), None)
+
+
 class ResponseError(ClientError):
     """The peer answered with a code other than success."""
 
@@ -282,6 +311,7 @@ class ResponseError(ClientError):
         self.what = what
         self.code = code
         self.remark = remark
+        self.hint = access_hint(remark) or type(self).hint
 
 
 class IllegalMessageError(RmqError):
@@ -349,6 +379,7 @@ class SendFailedError(ClientError):
         self.topic = topic
         self.attempts = tuple(attempts)
         self.may_be_stored = may_be_stored
+        self.hint = attempts[-1][1].hint if attempts else None
 
 
 class OffsetOutOfRangeError(ClientError):
@@ -408,6 +439,7 @@ class BrokersFailedError(ClientError):
         self.what = what
         self.failures = tuple(failures)
         self.done = tuple(done)
+        self.hint = failures[0][1].hint if failures else None
 
 
 class NotAssignedError(ClientError):

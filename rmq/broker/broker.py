@@ -47,6 +47,7 @@ from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.broker.metrics.server import serve_metrics
 from rmq.broker.origin import Origin
+from rmq.broker.own_credentials import OwnCredentials
 from rmq.broker.pulling.filters import check_expression
 from rmq.broker.pulling.parting import Parting
 from rmq.broker.registration.registration import Registration
@@ -257,6 +258,7 @@ class Broker:
             tls_context=None if config.tls_client is None else client_context(config.tls_client),
             language=LanguageCode.JAVA,
         )
+        self._credentials = OwnCredentials(self._client, config.credentials_file)
         self.metadata = MetadataSync(live, store, tables, self.delay, self._client)
         self.master_tasks = MasterTasks(
             store, self.metadata, tables, self.delay, self.transaction_checks, self._parting
@@ -420,6 +422,7 @@ class Broker:
 
     async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`."""
+        await self._credentials.load()
         self.tables.delays_file.load(self.delay.load)
         log_end = self.store.log.written
         self.delay.begin_trail(log_end)
@@ -428,6 +431,7 @@ class Broker:
             async with self._client.running(), trio.open_nursery() as tasks:
                 self._nursery = tasks
                 for task in (
+                    self._credentials.run,
                     self.tables.creation.run,
                     self.pulls.run,
                     self.notifier.run,

@@ -43,6 +43,7 @@ from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.layout import FRAME_BYTES_MAX
 from rmq.remoting.outbox import Outbox
 from rmq.remoting.session import Calls
+from rmq.remoting.signing import signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -395,6 +396,9 @@ class Channel:
         written.
         """
         opaque = self._opaque_for_call(code)
+        credentials = self._endpoint.credentials
+        if credentials is not None:
+            extra = signed(credentials, header, extra, body)
         frame = self.encoder.request(
             opaque, code, header, len(body) if body else 0, serialization, remark, extra
         )
@@ -411,7 +415,7 @@ class Channel:
         now: float,
         is_urgent: bool = False,
     ) -> Call:
-        """Do what `submit` does, for a request that is like many others."""
+        """Do what `submit` does, for a request that is like many others and is not signed."""
         opaque = self._opaque_for_call(template.code)
         self._decoder.expected_answer = template.read_answer
         frame = template.frame(opaque, len(body) if body else 0, values)
@@ -471,6 +475,9 @@ class Channel:
         if self._outbox.oneways >= self.config.oneways_max:
             raise TooManyRequestsError(self.peer, code.name, self.config.oneways_max)
         self._check_room(code)
+        credentials = self._endpoint.credentials
+        if credentials is not None:
+            extra = signed(credentials, header, extra, body)
         frame = self.encoder.frame(
             code=code,
             flag=FLAG_ONEWAY,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmq.remoting.command import Command
     from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics
     from rmq.remoting.header import Header
+    from rmq.remoting.signing import Credentials
     from rmq.remoting.transport import Transport
 
 T = TypeVar("T")
@@ -72,7 +73,9 @@ class RemotingClient:
         connector: Connector | None = None,
         tls_context: ssl.SSLContext | None = None,
         language: LanguageCode = LanguageCode.PYTHON,
+        credentials: Credentials | None = None,
     ) -> None:
+        """With `credentials`, every request that leaves by any channel of the client is signed."""
         self.config = config or ClientConfig()
         self._connector = connector or TcpConnector(tls_context)
         self._endpoint = Endpoint(
@@ -82,6 +85,7 @@ class RemotingClient:
             dials=True,
             listeners=listeners,
             busy_wait_s=self.config.busy_wait_s,
+            credentials=credentials,
         )
         self._peers: dict[str, _Peer] = {}
         self._nursery: trio.Nursery | None = None
@@ -101,6 +105,15 @@ class RemotingClient:
 
     def statistics(self) -> EndpointStatistics:
         return self._endpoint.statistics()
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """What requests are signed with; others count from the next request on."""
+        return self._endpoint.credentials
+
+    @credentials.setter
+    def credentials(self, credentials: Credentials | None) -> None:
+        self._endpoint.credentials = credentials
 
     @property
     def wakings(self) -> Wakings:
@@ -238,6 +251,7 @@ async def open_client(
     connector: Connector | None = None,
     tls_context: ssl.SSLContext | None = None,
     language: LanguageCode = LanguageCode.PYTHON,
+    credentials: Credentials | None = None,
 ) -> AsyncIterator[RemotingClient]:
     """Run a client for the length of an `async with` block."""
     client = RemotingClient(
@@ -247,6 +261,7 @@ async def open_client(
         connector=connector,
         tls_context=tls_context,
         language=language,
+        credentials=credentials,
     )
     async with client.running():
         yield client

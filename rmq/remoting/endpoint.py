@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmq.remoting.channel import Call, ChannelConfig
     from rmq.remoting.codes import LanguageCode
     from rmq.remoting.dispatch import Dispatcher
+    from rmq.remoting.signing import Credentials
     from rmq.remoting.transport import Transport
 
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class Endpoint:
         held_bytes_max: int = HELD_BYTES_MAX,
         on_round: Callable[[], None] | None = None,
         busy_wait_s: float = 0.0,
+        credentials: Credentials | None = None,
     ) -> None:
         self.encoder = FrameEncoder(
             language=language, frame_bytes_max=channel_config.frame_bytes_max
@@ -91,6 +93,8 @@ class Endpoint:
         self.dispatcher = dispatcher
         self.dials = dials
         """Whether we made the connections, and could make them again."""
+        self.credentials = credentials
+        """What channels sign their requests with; None: requests are not signed."""
         self.channel_config = channel_config
         self.channels: set[Channel] = set()
         self.now: Callable[[], float] = trio.current_time

@@ -22,7 +22,6 @@ from rmq.cli.common.client_options import add_client_arguments, client_config
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.line_input import LineSplitter, read_lines
 from rmq.cli.common.message_lines import decode_line
-from rmq.cli.common.usage import UsageError
 from rmq.cli.produce import produce
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message
@@ -174,7 +173,7 @@ def _read_terminal(fd: int) -> bytes:
         pytest.param(["T", "-n", "h:1", "--delay-level", "19"], ExitCode.USAGE, "19", id="delay"),
         pytest.param(["T", "-n", "127.0.0.1:1"], ExitCode.UNAVAILABLE, "127.0.0.1:1", id="nobody"),
         pytest.param(
-            ["T", "-n", "h:1", "--access-key", "me"], ExitCode.USAGE, "secret", id="half-a-key"
+            ["T", "-n", "h:1", "--access-key", "me"], ExitCode.CONFIG, "secret key", id="half-a-key"
         ),
         pytest.param(
             ["T", "-n", "h:1", "--tls-trust", "/nowhere.pem"],
@@ -400,7 +399,7 @@ def test_where_the_cluster_is_and_who_we_are() -> None:
     assert config.credentials.secret_key == "s"
     assert config.tls is not None
     assert not config.tls.auth_server
-    with pytest.raises(UsageError, match="--access-key"):
+    with pytest.raises(ConfigError, match="needs the account"):
         config_of("-n", "c:3", RMQ_SECRET_KEY="s")
     with pytest.raises(ConfigError):
         config_of("-n", "c:3", "--tls-cert", "x.pem")

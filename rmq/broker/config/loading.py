@@ -1,7 +1,8 @@
 """From a `broker.conf`, a command line and the environment to the settings of a broker.
 
 A value of the command line counts before one in the file, that before the environment (of which
-only NAMESRV_ADDR and ROCKETMQ_HOME are read), and that before the default.
+only NAMESRV_ADDR and ROCKETMQ_HOME are read), and that before the default. Credentials for the
+broker's own calls are read from `tools.yml` beside the file, if there is one.
 
 Without a file of the operator's, `config/broker.properties` in the store is read if it is there:
 that is where changes made while such a broker runs are kept. (RocketMQ 4.9.8 writes them to a file
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.broker.config.machine import machine_defaults
 from rmq.broker.config.schema import SCHEMA, adjusted, adjustments, build_config
+from rmq.client.core.credentials import default_file
 from rmq.errors import ConfigError
 from rmq.settings.schema import Problem, SettingsError, decode_settings, load
 
@@ -56,8 +58,12 @@ def load_broker_config(
         root = overrides.get("storePathRootDir", "").strip() or str(defaults["storePathRootDir"])
         path = Path(root) / KEPT_FILE
         text = _read(path) if path.exists() else ""
+        credentials_file = default_file(environ)
     else:
         text = _read(path)
+        credentials_file = default_file(environ, path.parent)
+    if credentials_file is not None:
+        defaults["credentialsFile"] = str(credentials_file)
     loaded = load(SCHEMA, text, str(path), overrides=overrides, defaults=defaults)
     if addresses is not None and "namesrvAddr" not in loaded.origins:
         _check_environment(addresses)

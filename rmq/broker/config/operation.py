@@ -7,6 +7,7 @@ MessageStoreConfig; the section `rmq` holds what is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from rmq.settings.declaration import NOW, RESTART, setting, split_list
@@ -149,6 +150,19 @@ class RunningSettings:
     )
     fall_recorded: bool = setting(
         "diskFallRecorded", True, "How far consumers are behind is recorded.", NOW, section="store"
+    )
+
+    # --- own calls ---------------------------------------------------------------------------
+
+    credentials_file: Path | None = setting(
+        "credentialsFile",
+        None,
+        "File with accessKey and secretKey (tools.yml of mqadmin), by which the broker signs its "
+        "calls to nameservers, its master and its peers; read again when it changes.",
+        RESTART,
+        section="rmq",
+        read=lambda text: Path(text) if text else None,
+        default_text="`tools.yml` beside the settings file or in `$ROCKETMQ_HOME/conf`, if there",
     )
 
     # --- connections -------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class Peers:
 
     def __init__(self, live: LiveConfig, client: RemotingClient) -> None:
         self._live = live
-        self._client = client
+        self.client = client
 
     async def members(self) -> list[Member]:
         """Return the brokers that nameservers list under this name, sorted by address."""
@@ -105,7 +105,7 @@ class Peers:
 
         Raise `ClientError` if there is none, `ResponseError` if it is not SUCCESS.
         """
-        answer = await self._client.request(address, code, header, timeout_s=timeout_s)
+        answer = await self.client.request(address, code, header, timeout_s=timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise ResponseError(address, code.name, answer.code, answer.remark)
         return answer

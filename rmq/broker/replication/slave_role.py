@@ -64,6 +64,7 @@ class SlaveRole:
             is_current=lambda: self._metadata.is_current(trio.current_time()),
             reseed=self._reseed if config.ha_secret else None,
             cut=self._cut,
+            client=parts.peers.client,
         )
         self.point()
         try:

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Final
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.usage import UsageError
 from rmq.client.core.config import ClientConfig
-from rmq.remoting.signing import Credentials
+from rmq.client.core.credentials import (
+    ACCESS_KEY_VARIABLE,
+    FILE_NAME,
+    FILE_VARIABLE,
+    HOME_VARIABLE,
+    SECRET_KEY_VARIABLE,
+    find_credentials,
+)
 from rmq.remoting.tls_config import TlsClientConfig
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import ArgumentParser, Namespace, _ArgumentGroup
     from collections.abc import Callable, Mapping
 
+    from rmq.remoting.signing import Credentials
+
 NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
-ACCESS_KEY_VARIABLE: Final = "RMQ_ACCESS_KEY"
-SECRET_KEY_VARIABLE: Final = "RMQ_SECRET_KEY"
 
 
 def add_client_arguments(parser: ArgumentParser) -> None:
@@ -30,16 +37,7 @@ def add_client_arguments(parser: ArgumentParser) -> None:
         metavar="HOST:PORT[;HOST:PORT]",
         help=f"where the nameservers are (default: ${NAMESERVERS_VARIABLE})",
     )
-    group.add_argument(
-        "--access-key",
-        metavar="KEY",
-        help=f"account at brokers with access control (default: ${ACCESS_KEY_VARIABLE})",
-    )
-    group.add_argument(
-        "--secret-key",
-        metavar="KEY",
-        help=f"its secret; others see a command line, so better set ${SECRET_KEY_VARIABLE}",
-    )
+    add_account_arguments(group)
     group.add_argument("--tls", action="store_true", help="encrypt connections")
     group.add_argument(
         "--tls-trust",
@@ -53,6 +51,28 @@ def add_client_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--tls-key", type=Path, metavar="PEM", help="the key of --tls-cert")
 
 
+def add_account_arguments(group: _ArgumentGroup) -> None:
+    """Declare the options of the account that requests are signed with."""
+    group.add_argument(
+        "--credentials",
+        type=Path,
+        metavar="FILE",
+        help="file with accessKey and secretKey of an account, as mqadmin reads it (default:"
+        f" ${FILE_VARIABLE}, else ${HOME_VARIABLE}/conf/{FILE_NAME} if it is there)",
+    )
+    group.add_argument(
+        "--access-key",
+        metavar="KEY",
+        help=f"the account instead (default: ${ACCESS_KEY_VARIABLE})",
+    )
+    group.add_argument(
+        "--secret-key",
+        metavar="KEY",
+        help="its secret key; other users see a command line, so better use a file or"
+        f" ${SECRET_KEY_VARIABLE}",
+    )
+
+
 def client_config(args: Namespace, environ: Mapping[str, str]) -> ClientConfig:
     """Return what the options say; raise `UsageError` or `ConfigError`."""
     nameservers = args.nameservers
@@ -63,20 +83,18 @@ def client_config(args: Namespace, environ: Mapping[str, str]) -> ClientConfig:
             f"which cluster? give -n HOST:PORT of a nameserver, or set ${NAMESERVERS_VARIABLE}"
         )
     return ClientConfig(
-        nameservers=nameservers, credentials=_credentials(args, environ), tls=_tls(args)
+        nameservers=nameservers, credentials=credentials(args, environ), tls=_tls(args)
     )
 
 
-def _credentials(args: Namespace, environ: Mapping[str, str]) -> Credentials | None:
-    access_key = args.access_key or environ.get(ACCESS_KEY_VARIABLE)
-    secret_key = args.secret_key or environ.get(SECRET_KEY_VARIABLE)
-    if not access_key and not secret_key:
-        return None
-    if not secret_key:
-        raise UsageError(f"an access key needs its secret: set ${SECRET_KEY_VARIABLE}")
-    if not access_key:
-        raise UsageError("a secret key needs the access key it belongs to: --access-key")
-    return Credentials(access_key=access_key, secret_key=secret_key)
+def credentials(args: Namespace, environ: Mapping[str, str]) -> Credentials | None:
+    """Return what requests are signed with, None if no account is named; raise `ConfigError`."""
+    return find_credentials(
+        environ,
+        file=args.credentials,
+        access_key=args.access_key,
+        secret_key=args.secret_key,
+    )
 
 
 def _tls(args: Namespace) -> TlsClientConfig | None:

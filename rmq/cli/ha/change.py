@@ -195,7 +195,10 @@ async def promote(
         )
     except BrokerRefusedError as exc:
         if not accept_loss:
-            exc.hint = "--accept-loss makes it master although acknowledged messages may be lost"
+            exc.hint = (
+                exc.hint
+                or "--accept-loss makes it master although acknowledged messages may be lost"
+            )
         raise
 
 
@@ -275,7 +278,10 @@ async def demote(
         done = await client.demote(member.address, follow, force=force)
     except BrokerRefusedError as exc:
         if not force:
-            exc.hint = "--force makes it a slave anyway; then no broker of the name takes messages"
+            exc.hint = (
+                exc.hint
+                or "--force makes it a slave anyway; then no broker of the name takes messages"
+            )
         raise
     with trio.move_on_after(DEMOTED_S):
         while True:

@@ -14,6 +14,7 @@ from rmq.errors import (
     ConnectionLostError,
     RequestTimeoutError,
     ResponseError,
+    access_hint,
 )
 from rmq.remoting.bodies import (
     ClusterInfo,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from rmq.remoting.client import RemotingClient
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
+    from rmq.remoting.signing import Credentials
 
 B = TypeVar("B", bound="Body")
 
@@ -72,6 +74,14 @@ class BrokerRefusedError(ClientError):
     def __init__(self, peer: str, what: str, code: int, remark: str | None) -> None:
         super().__init__(peer, f"{peer} refused {what}: {remark or f'code {code}'}")
         self.code = code
+
+
+class NotAllowedError(BrokerRefusedError):
+    """Access control refused the request."""
+
+    def __init__(self, peer: str, what: str, code: int, remark: str | None) -> None:
+        super().__init__(peer, what, code, remark)
+        self.hint = access_hint(remark)
 
 
 class HaClient:
@@ -106,6 +116,8 @@ class HaClient:
         for nameserver in nameservers:
             try:
                 return await self._ask(ClusterInfo, nameserver, RequestCode.GET_BROKER_CLUSTER_INFO)
+            except NotAllowedError as exc:
+                failures.append(exc)
             except ClientError as exc:
                 exc.hint = "check that the nameserver runs, and its address (-n or $NAMESRV_ADDR)"
                 failures.append(exc)
@@ -178,7 +190,8 @@ class HaClient:
             return answer
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise StockBrokerError(address, code.name)
-        raise BrokerRefusedError(address, _WORDS.get(code, code.name), answer.code, answer.remark)
+        kind = BrokerRefusedError if access_hint(answer.remark) is None else NotAllowedError
+        raise kind(address, _WORDS.get(code, code.name), answer.code, answer.remark)
 
 
 _CHANGES: Final = (
@@ -198,7 +211,9 @@ _WORDS: Final[Mapping[RequestCode, str]] = {
 
 
 @asynccontextmanager
-async def open_ha_client(timeout_s: float) -> AsyncIterator[HaClient]:
+async def open_ha_client(
+    timeout_s: float, *, credentials: Credentials | None = None
+) -> AsyncIterator[HaClient]:
     """Run a client for the length of an `async with` block."""
-    async with open_client() as client:
+    async with open_client(credentials=credentials) as client:
         yield HaClient(client, timeout_s)

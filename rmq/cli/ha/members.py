@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import trio
 
 from rmq.cli.common.usage import UsageError
-from rmq.cli.ha.client import StockBrokerError
+from rmq.cli.ha.client import NotAllowedError, StockBrokerError
 from rmq.errors import ClientError, RmqError
 from rmq.ha.slave_status import SlaveState
 from rmq.store.core import Refusal
@@ -155,7 +155,10 @@ class Group:
 
 
 async def ask_member(client: HaClient, address: str, broker_id: int | None = None) -> Member:
-    """Ask a broker for its status; one that does not answer is a member with a problem."""
+    """Ask a broker for its status; one that does not answer is a member with a problem.
+
+    Raises `NotAllowedError`: a broker that refuses this account is well, as far as is known.
+    """
     try:
         return Member(address=address, broker_id=broker_id, status=await client.status(address))
     except StockBrokerError:
@@ -164,8 +167,29 @@ async def ask_member(client: HaClient, address: str, broker_id: int | None = Non
         except RmqError as exc:
             return Member(address=address, broker_id=broker_id, is_stock=True, problem=str(exc))
         return Member(address=address, broker_id=broker_id, is_stock=True, stock_end=end)
+    except NotAllowedError:
+        raise
     except RmqError as exc:
         return Member(address=address, broker_id=broker_id, problem=str(exc))
+
+
+async def _ask_members(client: HaClient, addresses: Mapping[str, int | None]) -> list[Member]:
+    """Do what `ask_member` does for all of these at once; they are given by address."""
+    found: dict[str, Member] = {}
+    refusals: list[NotAllowedError] = []
+
+    async def ask(address: str, broker_id: int | None) -> None:
+        try:
+            found[address] = await ask_member(client, address, broker_id)
+        except NotAllowedError as exc:
+            refusals.append(exc)
+
+    async with trio.open_nursery() as nursery:
+        for address, broker_id in addresses.items():
+            nursery.start_soon(ask, address, broker_id)
+    if refusals:
+        raise refusals[0]
+    return [found[address] for address in addresses]
 
 
 async def ask_group(
@@ -176,14 +200,7 @@ async def ask_group(
     listings: tuple[Listing, ...] = (),
 ) -> Group:
     """Ask all brokers of a name at once; they are given by address, with their ids."""
-    found: list[Member] = []
-
-    async def ask(address: str, broker_id: int) -> None:
-        found.append(await ask_member(client, address, broker_id))
-
-    async with trio.open_nursery() as nursery:
-        for address, broker_id in addresses.items():
-            nursery.start_soon(ask, address, broker_id)
+    found = await _ask_members(client, addresses)
     found.sort(key=lambda member: (not member.is_master, addresses[member.address], member.address))
     return Group(name=name, cluster=cluster, members=tuple(found), listings=listings)
 
@@ -292,23 +309,15 @@ async def _ask_neighbours(client: HaClient, named: Member) -> list[Member]:
     """Ask the brokers that a broker names; one that does not answer is known by that name only."""
     status = named.status
     assert status is not None, "only a broker that answers has neighbours"
+    addresses: dict[str, int | None]
     addresses = {slave.address: None for slave in status.slaves if slave.native}
-    broker_id = None
     if status.master is not None and status.master.address:
-        addresses, broker_id = {status.master.address: None}, 0
+        addresses = {status.master.address: 0}
     addresses.pop(named.address, None)
     addresses.pop(status.address, None)
-    found: dict[str, Member] = {}
-
-    async def ask(address: str) -> None:
-        found[address] = await ask_member(client, address, broker_id)
-
-    async with trio.open_nursery() as nursery:
-        for address in addresses:
-            nursery.start_soon(ask, address)
     return [
         member
-        for member in (found[address] for address in addresses)
+        for member in await _ask_members(client, addresses)
         if member.is_stock
         or (member.status is not None and member.status.broker_name == status.broker_name)
     ]

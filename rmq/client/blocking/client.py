@@ -106,11 +106,10 @@ class BlockingClient:
             serialization=config.serialization,
             context=None if config.tls is None else client_context(config.tls),
             busy_wait_s=config.busy_wait_s,
+            credentials=config.credentials,
         )
         connections = Connections(settings, on_request=self._on_request)
-        self._runner = FlowRunner(
-            connections, timeout_s=config.request_timeout_s, credentials=config.credentials
-        )
+        self._runner = FlowRunner(connections, timeout_s=config.request_timeout_s)
         self._connections = connections
         self._begin(connections)
         return self

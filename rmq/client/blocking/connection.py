@@ -30,6 +30,7 @@ from rmq.remoting.codes import FLAG_RESPONSE, ResponseCode
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.outbox import Outbox
 from rmq.remoting.session import Calls
+from rmq.remoting.signing import signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -153,6 +154,9 @@ class Connection:
         if len(calls) >= CALLS_MAX:
             raise TooManyRequestsError(self.address, code.name, CALLS_MAX)
         opaque = calls.next_opaque()
+        credentials = self._settings.credentials
+        if credentials is not None:
+            extra = signed(credentials, header, extra, body)
         frame = self._settings.frames.request(code, opaque, header, extra, len(body) if body else 0)
         call = Call(opaque, code, now, timeout_s, on_outcome)
         try:
@@ -175,6 +179,9 @@ class Connection:
     ) -> None:
         """Queue a request that the peer must not answer."""
         self._check_room(code)
+        credentials = self._settings.credentials
+        if credentials is not None:
+            extra = signed(credentials, header, extra, body)
         frame = self._settings.frames.oneway(
             code, self._calls.next_opaque(), header, extra, remark, len(body) if body else 0
         )

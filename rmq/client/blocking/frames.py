@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmq.remoting.header import Header
+    from rmq.remoting.signing import Credentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Settings:
     frame_bytes_max: int = FRAME_BYTES_MAX
     busy_wait_s: float = 0.0
     """How long to look for answers before sleeping."""
+    credentials: Credentials | None = None
+    """What requests are signed with; None: they are not signed."""
     frames: RequestFrames = field(init=False)
 
     def __post_init__(self) -> None:

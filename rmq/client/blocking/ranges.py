@@ -238,7 +238,6 @@ class RangeReader:
             RequestCode.PULL_MESSAGE,
             header,
             timeout_s=timeout_s,
-            extra=self._client.runner.extra(header, None, None),
         )
         return _Pull(offset, broker, ask, call)
 

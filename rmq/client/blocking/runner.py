@@ -7,31 +7,23 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 from rmq.client.blocking.connections import FORKED
 from rmq.client.core.flows import Answer, Ask, Pause, Tell
 from rmq.errors import ClientError, ConnectionLostError
-from rmq.remoting.signing import signed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rmq.client.blocking.calls import Call
     from rmq.client.blocking.connections import Connections
     from rmq.client.core.flows import Flow
     from rmq.remoting.command import Command
-    from rmq.remoting.header import Header
-    from rmq.remoting.signing import Credentials
 
 T = TypeVar("T")
 
 
 @final
 class FlowRunner:
-    """Carries out the steps of flows, and signs their requests."""
+    """Carries out the steps of flows."""
 
-    def __init__(
-        self, connections: Connections, *, timeout_s: float, credentials: Credentials | None
-    ) -> None:
+    def __init__(self, connections: Connections, *, timeout_s: float) -> None:
         self.connections = connections
         self.timeout_s = timeout_s
-        self._credentials = credentials
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end; return its result, or raise what it raises."""
@@ -65,7 +57,7 @@ class FlowRunner:
             ask.header,
             body=ask.body,
             timeout_s=self.timeout_s if ask.timeout_s is None else ask.timeout_s,
-            extra=self.extra(ask.header, ask.extra, ask.body),
+            extra=ask.extra,
         )
         return Answer(ask, command)
 
@@ -82,7 +74,6 @@ class FlowRunner:
             tell.header,
             body=tell.body,
             remark=tell.remark,
-            extra=self.extra(tell.header, None, tell.body),
         )
 
     def start(self, flow: Flow[T]) -> Task[T]:
@@ -94,14 +85,6 @@ class FlowRunner:
         while not task.is_done:
             self.connections.step()
         return task.result()
-
-    def extra(
-        self, header: Header | None, extra: Mapping[str, str] | None, body: bytes | None
-    ) -> Mapping[str, str] | None:
-        """Return the header fields that go with a request beside its own."""
-        if self._credentials is None:
-            return extra
-        return signed(self._credentials, header, extra, body)
 
 
 @final
@@ -211,6 +194,6 @@ class Task(Generic[T]):
             ask.header,
             body=ask.body,
             timeout_s=runner.timeout_s if ask.timeout_s is None else ask.timeout_s,
-            extra=runner.extra(ask.header, ask.extra, ask.body),
+            extra=ask.extra,
             on_outcome=self._on_outcome,
         )

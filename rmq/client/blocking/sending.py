@@ -128,7 +128,6 @@ class Sending:
         self._client = client
         self._config = config
         self._unique_keys = unique_keys
-        self._signs = client.config.credentials is not None
         self._table = TargetTable(client.routes, lambda: secrets.randbelow(1 << 16))
         self._policy: SendPolicy[QueueTarget] = SendPolicy(
             config,
@@ -290,7 +289,6 @@ class Sending:
                 header,
                 timeout_s=send.deadline - now,
                 body=body,
-                extra=self._client.runner.extra(header, None, body) if self._signs else None,
                 on_outcome=send,
             )
         except ClientError as exc:

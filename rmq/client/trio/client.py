@@ -90,11 +90,11 @@ class Client:
             table=handler_table(self.broker_requests),
             listeners=[self],
             tls_context=None if config.tls is None else client_context(config.tls),
+            credentials=config.credentials,
         )
         self._runner = FlowRunner(
             self.remoting,
             timeout_s=config.request_timeout_s,
-            credentials=config.credentials,
             is_stream=is_stream,
         )
         self._members: list[Member] = []

@@ -47,7 +47,7 @@ from rmq.remoting.command import whole_header_decoder
 from rmq.remoting.headers import SendMessageResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable
 
     from rmq.client.core.messages import SendResult
     from rmq.client.core.producing.config import ProducerConfig
@@ -88,7 +88,8 @@ class Pipeline:
         self._serialization = client.config.serialization
         self._is_plain = (
             self._serialization is Serialization.JSON
-            and client.runner.extra(None, None, None) is None
+            and client.runner.extra() is None
+            and client.remoting.credentials is None
         )
         """Whether requests have JSON headers without a signature or other extra fields."""
         self._tracer = tracer
@@ -198,7 +199,7 @@ class Pipeline:
                     outbound.code,
                     header,
                     body=outbound.body,
-                    extra=self._extra(header, outbound.body),
+                    extra=self._client.runner.extra(),
                     serialization=self._serialization,
                 )
             except LocalProtocolError as exc:
@@ -318,7 +319,7 @@ class Pipeline:
                     on_outcome=pending,
                     body=outbound.body,
                     timeout_s=pending.deadline - now,
-                    extra=None if self._is_plain else self._extra(header, outbound.body),
+                    extra=self._client.runner.extra(),
                     serialization=self._serialization,
                 )
         except ClientError as exc:
@@ -336,9 +337,6 @@ class Pipeline:
             now_ms=now_ms,
             default_queues=self.config.default_queues,
         )
-
-    def _extra(self, header: SendMessageRequestV2, body: bytes) -> Mapping[str, str] | None:
-        return self._client.runner.extra(header, None, body)
 
     def _left_s(self, pending: Pending, now: float) -> float:
         """Return how long a send may still take: no time when the pipeline closes."""

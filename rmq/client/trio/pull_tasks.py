@@ -68,7 +68,6 @@ class PullCalls:
     def __init__(self, client: Client, config: LitePullConfig) -> None:
         self._client = client
         self._config = config
-        self._is_plain_stream = client.runner.extra(None, None, None) == {REQUEST_TYPE: STREAM}
         self._headers: dict[MessageQueue, tuple[SubscriptionData, PullMessageRequest]] = {}
         """The header of the last pull of a queue: of the next one only the offset is another."""
 
@@ -101,14 +100,12 @@ class PullCalls:
         self, channel: Channel, broker: Address, ticket: Ticket, subscription: SubscriptionData
     ) -> PullCall:
         header = self._header(ticket, subscription)
-        extra = None if self._is_plain_stream else self._client.runner.extra(header, None, None)
         ask = Ask(broker.address, RequestCode.PULL_MESSAGE, header)
         call = PullCall(ticket, subscription, broker, ask, self._config)
         call.sent = channel.submit(
             ask.code,
             header,
             timeout_s=self._config.pull_timeout_s,
-            extra=extra,
             serialization=self._client.config.serialization,
             on_outcome=call.ended,
         )
@@ -130,7 +127,7 @@ class PullCalls:
                 sends_expression=True,
                 is_lite=True,
             )
-            if self._is_plain_stream:
+            if self._client.runner.is_stream:
                 header = StreamPullRequest(**msgspec.structs.asdict(header))
         self._headers[ticket.queue] = (subscription, header)
         return header

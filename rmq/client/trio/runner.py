@@ -8,14 +8,11 @@ import trio
 
 from rmq.client.core.flows import Answer, Ask, Flow, Pause, Tell
 from rmq.errors import ClientError, ConfigError, ConnectFailedError
-from rmq.remoting.signing import signed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rmq.remoting.client import RemotingClient
-    from rmq.remoting.header import Header
-    from rmq.remoting.signing import Credentials
 
 T = TypeVar("T")
 
@@ -25,21 +22,19 @@ STREAM: Final = "0"
 
 @final
 class FlowRunner:
-    """Carries out the steps of flows, and signs their requests."""
+    """Carries out the steps of flows."""
 
     def __init__(
         self,
         remoting: RemotingClient,
         *,
         timeout_s: float,
-        credentials: Credentials | None,
         is_stream: bool = False,
     ) -> None:
         """`is_stream`: say with every request that it is one of a pulling consumer (`ReqT`)."""
         self.remoting = remoting
         self._timeout_s = timeout_s
-        self._credentials = credentials
-        self._is_stream = is_stream
+        self.is_stream = is_stream
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end; return its result, or raise what it raises."""
@@ -70,15 +65,11 @@ class FlowRunner:
         finally:
             flow.close()
 
-    def extra(
-        self, header: Header | None, extra: Mapping[str, str] | None, body: bytes | None
-    ) -> Mapping[str, str] | None:
+    def extra(self, extra: Mapping[str, str] | None = None) -> Mapping[str, str] | None:
         """Return the header fields that go with a request beside its own."""
-        if self._is_stream:
-            extra = {**(extra or {}), REQUEST_TYPE: STREAM}
-        if self._credentials is None:
-            return extra
-        return signed(self._credentials, header, extra, body)
+        if self.is_stream:
+            return {**(extra or {}), REQUEST_TYPE: STREAM}
+        return extra
 
     async def _ask(self, ask: Ask) -> Answer:
         command = await self.remoting.request(
@@ -87,7 +78,7 @@ class FlowRunner:
             ask.header,
             body=ask.body,
             timeout_s=self._timeout_s if ask.timeout_s is None else ask.timeout_s,
-            extra=self.extra(ask.header, ask.extra, ask.body),
+            extra=self.extra(ask.extra),
         )
         return Answer(ask, command)
 
@@ -99,5 +90,5 @@ class FlowRunner:
             body=tell.body,
             remark=tell.remark,
             timeout_s=self._timeout_s,
-            extra=self.extra(tell.header, None, tell.body),
+            extra=self.extra(),
         )

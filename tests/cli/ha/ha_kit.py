@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from rmq.remoting.header import EmptyHeader
     from rmq.remoting.request import Request
+    from tests.remoting.signing_kit import SignatureGuard
 
 DEADLINE_S = 30
 NAME = "broker-a"
@@ -79,6 +80,7 @@ class StandInBroker:
         self.polls_until_switched = 0
         self._wanted_mode: str | None = None
         self.address = ""
+        self.guard: SignatureGuard | None = None
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
@@ -162,6 +164,7 @@ class StandInNameserver:
     def __init__(self, groups: dict[str, dict[int, str]]) -> None:
         self.groups = groups
         self.address = ""
+        self.guard: SignatureGuard | None = None
 
     def table(self) -> HandlerTable:
         table = HandlerTable()
@@ -190,7 +193,8 @@ def serving(*parts: StandInBroker | StandInNameserver) -> Iterator[None]:
         with scope:
             async with trio.open_nursery() as nursery:
                 for part in parts:
-                    server = RemotingServer(part.table(), ServerConfig(host="127.0.0.1"))
+                    config = ServerConfig(host="127.0.0.1")
+                    server = RemotingServer(part.table(), config, guard=part.guard)
                     await nursery.start(server.run)
                     part.address = f"127.0.0.1:{server.port}"
                 tokens.append(trio.lowlevel.current_trio_token())

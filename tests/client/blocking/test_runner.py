@@ -39,9 +39,9 @@ NOWHERE = "127.0.0.1:1"
 def open_runner(
     *, timeout_s: float = 10.0, credentials: Credentials | None = None
 ) -> Iterator[FlowRunner]:
-    connections = Connections(Settings(), on_request=lambda *_: None)
+    connections = Connections(Settings(credentials=credentials), on_request=lambda *_: None)
     try:
-        yield FlowRunner(connections, timeout_s=timeout_s, credentials=credentials)
+        yield FlowRunner(connections, timeout_s=timeout_s)
     finally:
         connections.close(linger_s=0)
 
@@ -198,10 +198,17 @@ def test_the_timeout_is_the_clients_unless_a_flow_has_its_own() -> None:
 
 
 def test_requests_are_signed() -> None:
+    def told() -> Flow[None]:
+        yield Tell(peer.address, CODE, None, b"told")
+
     credentials = Credentials(access_key="me", secret_key="secret")
     with scripted_peer(echo) as peer, open_runner(credentials=credentials) as runner:
         runner.run(offset(peer.address, 1))
         runner.wait(runner.start(offset(peer.address, 2)))
+        runner.run(told())
+        # Asked last, so the one-way request has arrived.
+        runner.run(offset(peer.address, 3))
+        assert len(peer.requests) == 4
         for request in peer.requests:
             assert request.ext_fields["AccessKey"] == "me"
             assert request.ext_fields["Signature"]
