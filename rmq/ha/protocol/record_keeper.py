@@ -285,10 +285,12 @@ class RecordKeeper:
             last is not None
             and last.epoch == self.epoch
             and last.is_sync
+            and len(last.members) >= last.needed
             and set(last.members) <= set(wanted.members)
             and wanted.needed <= last.needed
         ):
-            # All members of the last record are members still.
+            # All members of the last record are members still, and held all that was answered: a
+            # record with fewer of them than it needs says nothing about that.
             return all(record.is_sync for record in self._chain)
         ends = sorted((held(member) for member in wanted.members), reverse=True)
         return len(ends) >= wanted.needed and ends[wanted.needed - 1] >= acknowledged

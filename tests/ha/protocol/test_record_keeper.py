@@ -90,6 +90,26 @@ def test_the_first_record_of_a_master_with_too_few_slaves_names_none() -> None:
     assert not keeper.allows(S1)
 
 
+def test_a_record_without_slaves_says_nothing_about_those_that_join() -> None:
+    """What was answered before it, asynchronously, a slave that joins may lack (seed 231168)."""
+    keeper = RecordKeeper(1, (), is_known=True)
+    keeper.stored(NS[0], go_async(keeper).order)
+    none = want(keeper, needed=2)
+    assert none is not None
+    for name in NS:
+        keeper.stored(name, none.order)
+    assert want(keeper, S1, needed=2, acknowledged=200, held=100) is None
+    assert want(keeper, S1, S2, needed=2, acknowledged=200, held=100) is None
+    assert want(keeper, S1, S2, needed=2, acknowledged=200, held=200) is not None
+
+
+def test_a_record_with_too_few_slaves_says_nothing_about_the_next_one() -> None:
+    keeper = keeper_of(S1)
+    record = want(keeper, S1, needed=2)
+    assert record is None, "one slave cannot hold what two have to"
+    assert want(keeper, S1, S2, needed=2, acknowledged=200, held=100) is None
+
+
 def test_async_counts_when_most_nameservers_have_it() -> None:
     keeper = keeper_of(S1)
     record = go_async(keeper)
