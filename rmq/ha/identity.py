@@ -97,10 +97,6 @@ class HaIdentity:
         """All member names by which it still holds what it has confirmed."""
         return member_names(self.store_id, (*self.before, self.incarnation))
 
-    def epoch_at(self, offset: PhysicalOffset) -> int | None:
-        """Return the epoch in which the byte at `offset` was written; None if that is forgotten."""
-        return next((epoch for epoch, start in reversed(self.history) if start <= offset), None)
-
 
 def with_epoch(identity: HaIdentity, epoch: int, start: PhysicalOffset) -> HaIdentity:
     """Return the state in a later epoch, which begins at `start`; the same one if it is the same.

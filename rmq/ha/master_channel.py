@@ -9,7 +9,6 @@ one position in the log, and nothing in memory.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import os
 import socket
@@ -75,9 +74,6 @@ class Channel(Protocol):
 
         With `busy_waits`, it may busy-wait before it sleeps; see `SocketBusyWait`.
         """
-
-    def reset(self) -> None:
-        """Close at once; unsent bytes are lost, also those that the kernel has."""
 
     def close(self) -> None:
         """Close; bytes that the kernel has still arrive."""
@@ -262,10 +258,6 @@ class PlainChannel:
                 continue
             return self._received[:size]
 
-    def reset(self) -> None:
-        reset(self._sock)
-        self._reader.close()
-
     def close(self) -> None:
         close(self._sock)
         self._reader.close()
@@ -276,11 +268,3 @@ def close(sock: socket.socket) -> None:
     if sock.fileno() >= 0:
         trio.lowlevel.notify_closing(sock)
         sock.close()
-
-
-def reset(sock: socket.socket) -> None:
-    """Close a socket so that its unsent bytes do not leave this machine."""
-    if sock.fileno() >= 0:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        close(sock)

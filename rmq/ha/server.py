@@ -24,7 +24,7 @@ import trio
 from rmq.errors import ConfigError, ListenError
 from rmq.ha.allow_list import is_allowed, plain_host
 from rmq.ha.link_status import REFUSED, LinkLog, status_of
-from rmq.ha.master_channel import PlainChannel, close, reset
+from rmq.ha.master_channel import PlainChannel, close
 from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.ha.protocol.wire import NONCE_BYTES
@@ -183,19 +183,6 @@ class HaServer:
         if outcome is AckOutcome.NOT_AVAILABLE:
             self.master.counters.unavailable += sends
         wait.end(outcome)
-
-    def close_links(self, reason: str) -> None:
-        """End all links and discard unsent bytes: for a log that is about to be cut.
-
-        Bytes that the kernel has not sent yet refer to pages of the log's files, and would be sent
-        with what is written there next.
-        """
-        for connection in list(self._connections):
-            self._end(connection, reason)
-            if connection.channel is not None:
-                connection.channel.reset()
-            else:
-                reset(connection.sock)
 
     def statistics(self) -> list[LinkStatus]:
         """Return the slaves that are connected, then those that were."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.errors import ConfigError
-from rmq.ha.master_channel import RECEIVE_BYTES, close, reset
+from rmq.ha.master_channel import RECEIVE_BYTES, close
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import TlsClientConfig, client_context
 
@@ -151,10 +151,6 @@ class TlsChannel:
 
     async def receive(self, *, busy_waits: bool = False) -> bytes:
         return bytes(await self._stream.receive_some(RECEIVE_BYTES))
-
-    def reset(self) -> None:
-        reset(self._sock)
-        self._reader.close()
 
     def close(self) -> None:
         close(self._sock)

@@ -372,7 +372,7 @@ async def test_a_closed_channel_sends_nothing_into_what_has_its_number_now(tmp_p
         channel = wire.channel
         assert channel._advance(trio.current_time(), 1 << 30) is sending.Turn.BLOCKED
         number = channel._sock.fileno()
-        channel.reset()
+        channel.close()
         innocent, other = socket.socketpair()
         with innocent, other:
             assert number in (innocent.fileno(), other.fileno())
@@ -382,5 +382,4 @@ async def test_a_closed_channel_sends_nothing_into_what_has_its_number_now(tmp_p
 async def test_closing_twice_is_fine(tmp_path: Path) -> None:
     async with wired(tmp_path) as wire:
         wire.channel.close()
-        wire.channel.reset()
         wire.channel.close()

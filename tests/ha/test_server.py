@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-import trio.testing
 
 from rmq.errors import ConfigError, ListenError
 from rmq.ha import master_channel as sending
 from rmq.ha.protocol.pending_acks import AckOutcome, ReplicationMode
 from rmq.ha.protocol.slaves import InSyncRules
-from rmq.ha.protocol.wire import REPORT, TRANSFER
+from rmq.ha.protocol.wire import TRANSFER
 from rmq.ha.server import HaServer, HaServerConfig, HaServerListener
-from rmq.model.offsets import PhysicalOffset
 from tests.ha.protocol.kit_master import (
     HOST,
     KIB,
@@ -33,6 +31,8 @@ from tests.ha.protocol.kit_master import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import trio.testing
 
     from tests.ha.protocol.kit_master import Peer, Serving
 
@@ -330,33 +330,6 @@ async def test_waiting_sends_are_answered_when_the_server_stops(tmp_path: Path) 
 
 
 # ---- the end of links ---------------------------------------------------------------------------
-
-
-async def test_close_links_takes_back_what_is_on_its_way(tmp_path: Path) -> None:
-    async with serving(tmp_path, store={"segment_bytes": 8 * MIB}, messages=1) as run:
-        with dialled(run) as slave, dialled(run) as silent:
-            slave.sock.send(REPORT.pack(0))
-            await trio.lowlevel.wait_readable(slave.sock)
-            run.put(30, size=MIB)
-            assert run.only_link.is_blocked
-            run.server.close_links("the log is cut")
-            assert len(run.master.slaves) == 0
-            assert run.only_link.why == "the log is cut"
-            for peer in (slave, silent):
-                with pytest.raises(ConnectionResetError):
-                    await peer.read_to_the_end()
-            await settled()
-            run.master.slaves.shrank(PhysicalOffset(0))
-
-
-async def test_a_new_link_works_after_close_links(tmp_path: Path) -> None:
-    async with serving(tmp_path, messages=10) as run:
-        with stranger(run) as peer:
-            await in_sync_native(run, peer)
-            run.server.close_links("for a test")
-        with stranger(run) as peer:
-            slave = await in_sync_native(run, peer)
-            assert slave.log.data == run.bytes_of_log()
 
 
 async def test_links_leave_no_files_open(tmp_path: Path) -> None:

@@ -201,10 +201,6 @@ class SlaveSet:
             del self._gone[next(iter(self._gone))]
         self._count()
 
-    def forget_gone(self) -> None:
-        """Forget slaves that are not connected."""
-        self._gone.clear()
-
     def grew(self, end: PhysicalOffset, now: float) -> None:
         """The log ends at `end` now."""
         before = self.end
@@ -216,11 +212,6 @@ class SlaveSet:
                 # It had everything until this moment.
                 slave.caught_up_at = now
                 slave.mark_end, slave.mark_at = end, now
-
-    def shrank(self, end: PhysicalOffset) -> None:
-        """Note that the log was cut, which happens only while no slave is connected."""
-        assert not self._connected, "a log is cut only while no slave is connected"
-        self.end = end
 
     def holds(
         self, slave: SlaveProgress, appended: PhysicalOffset, flushed: PhysicalOffset, now: float

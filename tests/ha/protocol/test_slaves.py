@@ -177,7 +177,6 @@ def test_who_is_gone_is_remembered_until_it_is_back() -> None:
     assert a.why_gone == "cut"
     joined(slaves, ("a", 500))
     assert slaves.gone == []
-    slaves.forget_gone()
 
 
 def test_not_more_are_remembered_than_a_few() -> None:
@@ -187,15 +186,6 @@ def test_not_more_are_remembered_than_a_few() -> None:
         slaves.leave(slave, 0.0, "")
     gone = [slave.identity for slave in slaves.gone]
     assert gone == [f"s{number}" for number in range(5, REMEMBERED_MAX + 5)]
-
-
-def test_a_log_is_cut_only_while_no_slave_is_connected() -> None:
-    slaves = SlaveSet(RULES, PhysicalOffset(500))
-    slaves.shrank(PhysicalOffset(300))
-    assert slaves.end == 300
-    joined(slaves, ("a", 300))
-    with pytest.raises(AssertionError, match="no slave is connected"):
-        slaves.shrank(PhysicalOffset(200))
 
 
 # --- against a slow and simple model ----------------------------------------------------------

@@ -8,9 +8,7 @@ message that is waiting or taken, whatever the order in which messages are finis
     pulled.put(result.messages, result.next_offset)
     batch = pulled.take(32, now)
     ...                                 # concurrently: finish them in any order
-    offset = pulled.remove(batch)
-    ...                                 # in order: one batch at a time
-    offset = pulled.commit()            # or pulled.rollback(), to take them again
+    offset = pulled.remove(batch)       # or pulled.give_back(batch), to take them again
 
 All of it is O(1) per message, on average. Times are seconds of any clock that never jumps.
 """
@@ -56,8 +54,8 @@ class ProcessQueue:
         # Their offsets, ascending. Finished ones at both ends are removed on access.
         self._offsets: deque[int] = deque()
         self._waiting: deque[ReceivedMessage] = deque()
-        # When each taken message was, by offset.
-        self._taken: dict[int, float] = {}
+        # Offsets of what is being processed.
+        self._taken: set[int] = set()
         self._locked_at: float | None = None
 
     # --- filling -----------------------------------------------------------------------------
@@ -130,7 +128,7 @@ class ProcessQueue:
             offset = message.queue_offset
             # Others were removed without being taken.
             if offset in pending:
-                taken[offset] = now
+                taken.add(offset)
                 batch.append(message)
         self.last_consume_at = now
         return batch
@@ -145,7 +143,7 @@ class ProcessQueue:
             offset = message.queue_offset
             found = pending.pop(offset, None)
             if found is not None:
-                taken.pop(offset, None)
+                taken.discard(offset)
                 self.count -= 1
                 self.stored_bytes -= found.stored_bytes
         if not pending:
@@ -155,34 +153,13 @@ class ProcessQueue:
 
     def give_back(self, messages: Iterable[ReceivedMessage]) -> None:
         """Taken messages are to be taken again, before all that are waiting."""
-        back = [it for it in messages if self._taken.pop(it.queue_offset, None) is not None]
+        back: list[ReceivedMessage] = []
+        for message in messages:
+            if message.queue_offset in self._taken:
+                self._taken.remove(message.queue_offset)
+                back.append(message)
         back.sort(key=_offset_of, reverse=True)
         self._waiting.extendleft(back)
-
-    def commit(self) -> int:
-        """All taken messages are finished: return where the group goes on in the queue."""
-        return self.remove([self._pending[offset] for offset in self._taken])
-
-    def rollback(self) -> None:
-        """All taken messages are to be taken again, in order."""
-        self.give_back([self._pending[offset] for offset in self._taken])
-
-    def has(self, message: ReceivedMessage) -> bool:
-        """Return whether a message is unfinished: not removed yet."""
-        return self._pending.get(message.queue_offset) is message
-
-    def taken(self) -> list[ReceivedMessage]:
-        """Return what is being processed, in the order in which it was taken."""
-        return [self._pending[offset] for offset in self._taken]
-
-    def taken_before(self, time: float, *, limit: int = 16) -> list[ReceivedMessage]:
-        """Return taken messages that have been processed since before `time`, the oldest first."""
-        found: list[ReceivedMessage] = []
-        for offset, since in self._taken.items():
-            if since >= time or len(found) >= limit:
-                break
-            found.append(self._pending[offset])
-        return found
 
     @property
     def commit_offset(self) -> int:

@@ -92,22 +92,21 @@ def test_finishing_twice_counts_once() -> None:
     pulled.remove(batch[:1])
     assert pulled.remove(batch[:1]) == 1
     assert pulled.count == 1
-    assert not pulled.has(batch[0])
-    assert pulled.has(batch[1])
-    assert not pulled.has(message(1)), "the same place, received another time"
 
 
 def test_in_order_a_batch_is_finished_or_taken_again() -> None:
     pulled = filled(0, 1, 2, 3)
-    assert offsets_of(pulled.take(2, 0.0)) == [0, 1]
-    pulled.rollback()
+    batch = pulled.take(2, 0.0)
+    assert offsets_of(batch) == [0, 1]
+    pulled.give_back([*batch, *batch])
     assert pulled.commit_offset == 0
-    assert offsets_of(pulled.take(3, 0.0)) == [0, 1, 2]
-    assert pulled.commit() == 3
-    assert offsets_of(pulled.take(3, 0.0)) == [3]
-    assert pulled.commit() == 4
-    assert pulled.commit() == 4
-    pulled.rollback()
+    batch = pulled.take(3, 0.0)
+    assert offsets_of(batch) == [0, 1, 2]
+    assert pulled.remove(batch) == 3
+    pulled.give_back(batch)
+    batch = pulled.take(3, 0.0)
+    assert offsets_of(batch) == [3]
+    assert pulled.remove(batch) == 4
     assert pulled.take(3, 0.0) == []
 
 
@@ -128,22 +127,6 @@ def test_flow_control() -> None:
     assert pulled.blocked_by(messages_max=0, bytes_max=0, span_max=0) is None
 
 
-def test_messages_that_take_too_long_are_found() -> None:
-    pulled = filled(*range(40))
-    slow = pulled.take(2, 10.0)
-    pulled.remove(slow[:1])
-    pulled.take(20, 20.0)
-    assert pulled.taken_before(10.0) == []
-    assert pulled.taken_before(10.1) == slow[1:]
-    assert offsets_of(pulled.taken_before(21.0, limit=3)) == [1, 2, 3]
-    assert len(pulled.taken_before(21.0)) == 16
-    # Given back and taken again, their time begins anew.
-    pulled.give_back(slow[1:])
-    assert offsets_of(pulled.taken_before(21.0, limit=1)) == [2]
-    assert offsets_of(pulled.take(1, 30.0)) == [1]
-    assert offsets_of(pulled.taken())[-1] == 1
-
-
 def test_what_is_dropped_takes_and_gives_nothing_but_can_be_finished() -> None:
     pulled = filled(0, 1, 2)
     batch = pulled.take(1, 0.0)
@@ -154,8 +137,7 @@ def test_what_is_dropped_takes_and_gives_nothing_but_can_be_finished() -> None:
     assert pulled.next_offset == 3
     assert pulled.remove(batch) == 1
     pulled.clear()
-    assert (pulled.count, pulled.stored_bytes, pulled.span) == (0, 0, 0)
-    assert not pulled.taken()
+    assert (pulled.count, pulled.waiting, pulled.stored_bytes, pulled.span) == (0, 0, 0, 0)
 
 
 def test_a_queue_in_use_is_not_cleared() -> None:
@@ -239,18 +221,18 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         self.all: list[ReceivedMessage] = []
         """Every message that was ever taken in."""
         self.waiting: list[ReceivedMessage] = []
-        self.taken: list[tuple[ReceivedMessage, float]] = []
+        self.taken: list[ReceivedMessage] = []
         self.committed = start
 
     @property
     def unfinished(self) -> list[ReceivedMessage]:
-        them = self.waiting + [it for it, _ in self.taken]
+        them = self.waiting + self.taken
         return sorted(them, key=lambda it: it.queue_offset)
 
     def finish(self, gone: list[ReceivedMessage]) -> None:
         offsets = {it.queue_offset for it in gone}
         self.waiting = [it for it in self.waiting if it.queue_offset not in offsets]
-        self.taken = [(it, at) for it, at in self.taken if it.queue_offset not in offsets]
+        self.taken = [it for it in self.taken if it.queue_offset not in offsets]
 
     @rule(
         back=st.integers(0, 3),
@@ -276,7 +258,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
     def take(self, count: int, passed: float) -> None:
         self.now += passed
         batch, self.waiting = self.waiting[:count], self.waiting[count:]
-        self.taken += [(it, self.now) for it in batch]
+        self.taken += batch
         assert self.real.take(count, self.now) == batch
 
     @precondition(lambda self: self.all)
@@ -290,7 +272,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.taken)
     @rule(data=st.data())
     def remove_taken(self, data: st.DataObject) -> None:
-        gone = data.draw(st.lists(st.sampled_from([it for it, _ in self.taken]), max_size=4))
+        gone = data.draw(st.lists(st.sampled_from(self.taken), max_size=4))
         self.finish(gone)
         assert self.real.remove(gone) == self.expected_offset()
 
@@ -299,29 +281,9 @@ class ProcessQueueMachine(RuleBasedStateMachine):
     def give_back(self, data: st.DataObject) -> None:
         asked = data.draw(st.lists(st.sampled_from(self.all), max_size=4))
         self.real.give_back(asked)
-        self.put_back([it for it, _ in self.taken if it in asked])
-
-    def put_back(self, back: list[ReceivedMessage]) -> None:
-        self.taken = [(it, at) for it, at in self.taken if it not in back]
+        back = [it for it in self.taken if it in asked]
+        self.taken = [it for it in self.taken if it not in back]
         self.waiting = sorted(back, key=lambda it: it.queue_offset) + self.waiting
-
-    @rule()
-    def commit(self) -> None:
-        self.finish([it for it, _ in self.taken])
-        assert self.real.commit() == self.expected_offset()
-        assert not self.real.taken()
-
-    @rule()
-    def rollback(self) -> None:
-        self.real.rollback()
-        self.put_back([it for it, _ in self.taken])
-        assert not self.real.taken()
-
-    @rule(ago=st.floats(0, 20), limit=st.integers(1, 5))
-    def find_slow(self, ago: float, limit: int) -> None:
-        before = self.now - ago
-        slow = [it for it, at in self.taken if at < before][:limit]
-        assert self.real.taken_before(before, limit=limit) == slow
 
     def expected_offset(self) -> int:
         return min((it.queue_offset for it in self.unfinished), default=self.end)
@@ -335,12 +297,15 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         assert real.waiting == len(self.waiting)
         assert real.stored_bytes == sum(it.stored_bytes for it in unfinished)
         assert real.next_offset == self.end
-        assert real.taken() == [it for it, _ in self.taken]
+        told = real.info(now=self.now, now_ms=0, stored_offset=0)
+        taken = sorted(offsets_of(self.taken))
+        assert told.transaction_msg_count == len(taken)
+        if taken:
+            ends = (told.transaction_msg_min_offset, told.transaction_msg_max_offset)
+            assert ends == (taken[0], taken[-1])
         offsets = offsets_of(unfinished)
         assert real.span == (offsets[-1] - offsets[0] if offsets else 0)
         assert real.commit_offset == self.expected_offset()
-        for it in self.all:
-            assert real.has(it) == (it in unfinished)
 
     @invariant()
     def the_offset_passes_nothing_unfinished_and_never_goes_back(self) -> None:
