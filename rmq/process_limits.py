@@ -68,8 +68,8 @@ def memory_limit() -> int:
     """Return how much memory this process may have, by its own limits, too."""
     limits = [physical_memory_bytes()]
     if resource is not None:
-        for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
-            limits.append(_known(resource.getrlimit(kind)[0]))
+        kinds = (resource.RLIMIT_AS, resource.RLIMIT_DATA)
+        limits += [_known(resource.getrlimit(kind)[0]) for kind in kinds]
     return min(limits)
 
 
