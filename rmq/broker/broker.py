@@ -297,6 +297,7 @@ class Broker:
             listeners=[self],
             on_round=self._end_round,
         )
+        self._limit_waits(config)
         self._rounds.begin(self.server, self.vip_server)
         self._connect()
 
@@ -571,8 +572,13 @@ class Broker:
         self.pulls.reconfigure(new)
         self.registration.config_changed(old, new)
         self.replication.config_changed(old, new)
+        self._limit_waits(new)
         if old.store != new.store:
             self.store.reconfigure(new.store)
+
+    def _limit_waits(self, config: BrokerConfig) -> None:
+        for server in (self.server, self.vip_server):
+            server.limit_waits(_waits(config))
 
     def _after_registration(self, answer: Callable[[], None]) -> None:
         """Call back when nameservers know of the topics there are."""
@@ -589,6 +595,19 @@ class Broker:
     def _create_retry_topic(self, group: str, queues: int, is_unit: bool) -> None:
         flag = UNIT_SUB_FLAG if is_unit else 0
         self.topics.create_on_send_back(retry_topic(group), queues, PERM_READ_WRITE, flag)
+
+
+def _waits(config: BrokerConfig) -> dict[str, float]:
+    """Return how long requests may wait, in seconds by the name of their group."""
+    if not config.fast_failure:
+        return {}
+    waits_ms = {
+        SEND: config.send_wait_ms,
+        PULL: config.pull_wait_ms,
+        HEARTBEAT: config.heartbeat_wait_ms,
+        END_TRANSACTION: config.transaction_wait_ms,
+    }
+    return {group.name: wait_ms / 1000 for group, wait_ms in waits_ms.items()}
 
 
 def _bounds(config: BrokerConfig) -> dict[HandlerGroup, HandlerGroup]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from rmq.ha.busy_wait import SocketBusyWait
+from rmq.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,9 +142,7 @@ class PlainChannel:
                 await trio.lowlevel.wait_writable(self._sock)
             elif self._turn is Turn.COLD and self._read_ahead is not None:
                 read_ahead, self._read_ahead = self._read_ahead, None
-                await trio.to_thread.run_sync(
-                    read_ahead.run, limiter=self._limiter, abandon_on_cancel=True
-                )
+                await run_in_thread(read_ahead.run, limiter=self._limiter, abandon_on_cancel=True)
             elif self._turn is Turn.ENDED:
                 return self._failure
             else:

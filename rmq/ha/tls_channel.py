@@ -14,6 +14,7 @@ from rmq.errors import ConfigError
 from rmq.ha.master_channel import RECEIVE_BYTES, close
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import TlsClientConfig, client_context
+from rmq.threads import run_in_thread
 
 if TYPE_CHECKING:
     import socket
@@ -136,9 +137,7 @@ class TlsChannel:
         if chunk.size:
             read_ahead = self._reader.read_ahead_for(chunk.offset, chunk.size)
             if read_ahead is not None:
-                await trio.to_thread.run_sync(
-                    read_ahead.run, limiter=self._limiter, abandon_on_cancel=True
-                )
+                await run_in_thread(read_ahead.run, limiter=self._limiter, abandon_on_cancel=True)
             view = self._reader.view(chunk.offset, chunk.size)
             if view is None:
                 return f"its bytes at {chunk.offset} have expired"

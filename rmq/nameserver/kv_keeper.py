@@ -17,6 +17,7 @@ from rmq.errors import RefusedError, StorageError
 from rmq.files import ConfigFile
 from rmq.nameserver.kv import KvTable
 from rmq.remoting.codes import ResponseCode
+from rmq.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +72,7 @@ class KvKeeper:
 
     async def load(self) -> None:
         """Read the file; raise `ConfigError` when it, and its backup, cannot be read."""
-        table = await trio.to_thread.run_sync(self._file.load, KvTable.parse)
+        table = await run_in_thread(self._file.load, KvTable.parse)
         self.table = table or KvTable()
 
     def submit(self, edit: Edit, on_outcome: Callable[[RefusedError | None], None]) -> None:
@@ -102,7 +103,7 @@ class KvKeeper:
                 outcomes.append(refusal)
         if is_changed:
             try:
-                await trio.to_thread.run_sync(self._write, table.render())
+                await run_in_thread(self._write, table.render())
             except StorageError as exc:
                 logger.error("KV config: %s; %d changes refused", exc, len(batch))
                 failure = RefusedError(ResponseCode.SYSTEM_ERROR, f"{exc}; nothing was changed")

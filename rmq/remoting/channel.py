@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmq.log_limits import ExcInfo
+    from rmq.remoting.arrivals import Arrivals
     from rmq.remoting.command import Command, FrameTemplate
     from rmq.remoting.endpoint import Endpoint
     from rmq.remoting.header import Header
@@ -175,17 +176,21 @@ class Channel:
         "_resumed",
         "_scope",
         "_transport",
+        "_waiting_since",
         "_wrote_at",
+        "arrivals",
         "busy",
         "close_reason",
         "config",
         "encoder",
+        "has_spoken",
         "local",
         "opened_at",
         "peer",
         "received_at",
         "secure",
         "state",
+        "waited_s",
     )
 
     def __init__(self, transport: Transport, endpoint: Endpoint) -> None:
@@ -208,6 +213,15 @@ class Channel:
             whole_decoders=endpoint.dispatcher.whole_decoders,
         )
         self._frame_started_at: float | None = None
+        self._waiting_since = self.opened_at
+        self.waited_s = 0.0
+        """How long the requests that are dispatched now have waited since their bytes arrived, as
+        far as others are the cause: 0 while no other connection waits.
+        """
+        self.arrivals: Arrivals | None = None
+        """Set while bytes were left behind by the last read."""
+        self.has_spoken = False
+        """Whether a whole frame has come."""
         self._held_reported = 0
         self._last_words: str | None = None
         self._outbox = Outbox()
@@ -242,6 +256,11 @@ class Channel:
         return self._decoder.held_bytes
 
     @property
+    def arrived_at(self) -> float:
+        """When the requests that are dispatched now had arrived, at the latest."""
+        return self._waiting_since
+
+    @property
     def calls_under_way(self) -> int:
         return len(self._calls)
 
@@ -260,7 +279,7 @@ class Channel:
                             await self._wait_until_clear()
                         else:
                             await trio.lowlevel.checkpoint()
-                        self.advance()
+                        self.advance(now=self._endpoint.now())
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
             self.close(_describe(exc))
         finally:
@@ -535,11 +554,14 @@ class Channel:
         now: float,
         frames_max: int = FRAMES_PER_TURN,
         hold_answers: bool = False,
+        since: float | None = None,
+        waited_s: float = 0.0,
     ) -> int:
         """Process received bytes: handle some frames and return how many. Never raises.
 
         b"" is the end of the stream. If `busy` is set, frames are left for `advance`. With
         `hold_answers` the last responses stay queued; the caller has to `flush` them soon.
+        `since` is when the bytes had arrived, and `waited_s` how much of that counts.
         """
         if not data:
             if held := self._decoder.held_bytes:
@@ -552,6 +574,8 @@ class Channel:
             self.close("closed by the peer")
             return 0
         self.received_at = now
+        self._waiting_since = now if since is None else since
+        self.waited_s = waited_s
         try:
             self._decoder.feed(data)
             return self._advance(frames_max, hold_answers)
@@ -559,8 +583,12 @@ class Channel:
             self._fail(exc)
             return 0
 
-    def advance(self, *, frames_max: int = FRAMES_PER_TURN) -> int:
-        """Handle frames that were left; return how many were handled. Never raises."""
+    def advance(self, *, frames_max: int = FRAMES_PER_TURN, now: float | None = None) -> int:
+        """Handle frames that were left; return how many were handled. Never raises.
+
+        With `now` the time they have waited counts, because others have had turns meanwhile.
+        """
+        self.waited_s = 0.0 if now is None else now - self._waiting_since
         try:
             return self._advance(frames_max, hold_answers=False)
         except Exception as exc:  # noqa: BLE001 - a fault of ours must end this connection only
@@ -576,6 +604,7 @@ class Channel:
             commands = decoder.take(batch_frames)
             if commands:
                 self._frame_started_at = None
+                self.has_spoken = True
                 self._corked = True
                 try:
                     if decoder.flags_seen & FLAG_RESPONSE:
@@ -626,7 +655,23 @@ class Channel:
         else:
             self.close(reason)
 
+    def park_bytes(self, change: int) -> None:
+        """Count bytes of requests of this connection that wait for their answer."""
+        self._endpoint.hold_bytes(change)
+
+    def has_room_for(self, count: int) -> bool:
+        """Whether so many more bytes may be held for requests that wait."""
+        return self._endpoint.has_room_for(count)
+
+    def own_bytes(self) -> int:
+        """Return how much memory the unfinished frame and the unwritten answers take."""
+        return self._decoder.held_bytes + (self._outbox.own_bytes() if self._draining else 0)
+
     def _fail(self, exc: Exception) -> None:
+        if isinstance(exc, MemoryError):
+            self.close("out of memory")
+            self._endpoint.ran_out_of_memory()
+            return
         self.log(
             logging.ERROR,
             "internal error",
@@ -681,7 +726,7 @@ class Channel:
     def _flush(self, now: float) -> None:
         try:
             sent = self._transport.send_nowait(self._outbox.buffers)
-        except OSError as exc:
+        except (OSError, MemoryError) as exc:
             self.close(_describe(exc))
             return
         self._wrote_at = now
@@ -730,7 +775,12 @@ class Channel:
                 self._outbox.sent(sent)
                 if blocked and not self.blocked:
                     self._unblocked()
-        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as exc:
+        except (
+            OSError,
+            MemoryError,
+            trio.BrokenResourceError,
+            trio.ClosedResourceError,
+        ) as exc:
             self.close(_describe(exc))
         finally:
             blocked = self.blocked
@@ -757,7 +807,9 @@ class Channel:
         """Go on reading, if the connection lives."""
         if self.close_reason is None:
             # Time in which we did not read on purpose does not count as the peer's silence.
-            self.received_at = self._endpoint.now()
+            self.received_at = self._waiting_since = self._endpoint.now()
+            if self.arrivals is not None:
+                self.arrivals.forget()
             if self._frame_started_at is not None:
                 self._frame_started_at = self.received_at
             self._wake_waiting()

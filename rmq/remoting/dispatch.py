@@ -20,6 +20,7 @@ Bounds are those of the groups (`rmq.remoting.groups`) that codes belong to.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
@@ -207,6 +208,13 @@ class Dispatcher:
 
     def _hand_on(self, channel: Channel, bound: _Bound, commands: Sequence[Command]) -> None:
         state = bound.state
+        if channel.waited_s >= state.wait_max_s:
+            for number, command in enumerate(commands, start=1):
+                state.refused += 1
+                size = state.unanswered + len(commands) - number
+                remark = waited_too_long(channel.waited_s, size)
+                refuse(channel, command, ResponseCode.SYSTEM_BUSY, remark)
+            return
         if self._guard is not None:
             commands = self._admit(self._guard, channel, commands)
         if state.crowded_by(len(commands)) and (room := state.room_for(channel)) < len(commands):
@@ -297,11 +305,29 @@ class Dispatcher:
             return
         state = bound.state
         for request in requests:
+            body = request.body
+            if body is not None and not request.channel.has_room_for(len(body)):
+                state.refused += 1
+                refuse(request.channel, request.command, ResponseCode.SYSTEM_BUSY, REMARK_OVERLOAD)
+                continue
+            request.since = request.channel.arrived_at
             request._count()
             state.put(request, bound.handle_async)
             if state.running < state.group.concurrency:
                 state.running += 1
                 self._nursery.start_soon(_work, state, name=f"rmq {state.group.name} worker")
+
+    def limit_waits(self, seconds: Mapping[str, float]) -> None:
+        """Set how long requests may wait, by the name of their group; the others wait for ever."""
+        for state in self._groups.values():
+            state.wait_max_s = seconds.get(state.group.name, math.inf)
+
+    def refuse_old(self, now: float) -> None:
+        """Refuse requests that have waited too long for a coroutine."""
+        for state in self._groups.values():
+            if state.wait_max_s != math.inf:
+                for request in state.take_older(now - state.wait_max_s):
+                    _refuse_old(state, request, now)
 
     def _all_answered(self) -> None:
         if self._quiet is not None and not self.unanswered:
@@ -366,6 +392,11 @@ async def _work(state: GroupState) -> None:
     try:
         while (taken := state.take()) is not None:
             request, handler = taken
+            if state.wait_max_s != math.inf:
+                now = trio.current_time()
+                if now - request.since >= state.wait_max_s:
+                    _refuse_old(state, request, now)
+                    continue
             try:
                 await handler(request)
             except Exception as exc:  # noqa: BLE001 - one bad request must not end the worker
@@ -377,6 +408,20 @@ async def _work(state: GroupState) -> None:
                     request.drop()
     finally:
         state.running -= 1
+
+
+def waited_too_long(seconds: float, size: int) -> str:
+    """Return the remark of 4.9.8 for requests that waited too long in a queue of this size."""
+    return (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue:"
+        f" {int(seconds * 1000)}ms, size of queue: {size}"
+    )
+
+
+def _refuse_old(state: GroupState, request: Request[Any], now: float) -> None:
+    state.refused += 1
+    remark = waited_too_long(now - request.since, state.unanswered)
+    request.refuse(ResponseCode.SYSTEM_BUSY, remark)
 
 
 def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]) -> None:

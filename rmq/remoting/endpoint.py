@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 import trio
 
 from rmq.log_limits import LimitedLog
+from rmq.process_limits import memory_limit
 from rmq.remoting.awaited import Wakings
 from rmq.remoting.busy_wait import BusyWait, give_way
 from rmq.remoting.channel import Channel
@@ -47,7 +48,12 @@ _INSPECTION_INTERVAL_S: Final = 1.0
 _FLUSHES_PER_STEP: Final = 256
 
 HELD_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Bytes of large unfinished frames that all connections of an endpoint may hold together."""
+"""Bytes of large unfinished frames, and of large requests that wait, that all connections of an
+endpoint may hold together; less where the process may have little memory.
+"""
+_MEMORY_SHARE: Final = 8
+"""What part of the memory that the process may have is for those bytes."""
+_SHED_BYTES_MIN: Final = 64 * 1024
 
 
 class ConnectionListener(Protocol):
@@ -101,7 +107,7 @@ class Endpoint:
         self.lines = LimitedLog(logging.getLogger("rmq.remoting"))
         """For lines that peers can cause, with limits per host."""
         self._listeners = tuple(listeners)
-        self._held_bytes_max = held_bytes_max
+        self._held_bytes_max = min(held_bytes_max, memory_limit() // _MEMORY_SHARE)
         self._held_bytes = 0
         self._nursery: trio.Nursery | None = None
         self._poller: Poller | None = None
@@ -156,11 +162,15 @@ class Endpoint:
         self.channels.add(channel)
         self._notify("connection_opened", lambda listener: listener.connection_opened(channel))
         if self._poller is not None and isinstance(transport, SocketTransport):
-            if channel.is_open:
-                self._poller.add(channel, transport)
-            else:
-                # A listener closed it.
+            try:
+                if channel.is_open:
+                    self._poller.add(channel, transport)
+                else:
+                    # A listener closed it.
+                    transport.close()
+            except (OSError, MemoryError) as exc:
                 transport.close()
+                channel.close(f"it cannot be watched: {exc}")
         else:
             self._nursery.start_soon(channel.run)
         return channel
@@ -275,9 +285,37 @@ class Endpoint:
             self._poller.resume(channel)
 
     def hold_bytes(self, change: int) -> bool:
-        """Count bytes of large unfinished frames; return whether they are too many."""
+        """Count bytes of large unfinished frames and waiting requests; return whether they are too
+        many.
+        """
         self._held_bytes += change
         return self._held_bytes > self._held_bytes_max
+
+    def has_room_for(self, count: int) -> bool:
+        """Whether so many more bytes may be held."""
+        return self._held_bytes + count <= self._held_bytes_max
+
+    def ran_out_of_memory(self) -> None:
+        """Close the connections that hold most: half of all that is held."""
+        held = sum(channel.own_bytes() for channel in self.channels)
+        self.shed_bytes(held // 2, "out of memory")
+
+    def shed_bytes(self, count: int, reason: str) -> None:
+        """Close connections until so many bytes less are held, the largest first."""
+        largest = sorted(self.channels, key=Channel.own_bytes, reverse=True)
+        for channel in largest:
+            held = channel.own_bytes()
+            if count <= 0 or held < _SHED_BYTES_MIN:
+                return
+            count -= held
+            channel.warn(
+                "memory",
+                "closing connection of %s: %s, it holds %d bytes",
+                channel.peer,
+                reason,
+                held,
+            )
+            channel.close(reason)
 
     def _notify(self, event: str, call: Callable[[ConnectionListener], None]) -> None:
         for listener in self._listeners:
@@ -312,7 +350,19 @@ class Endpoint:
     async def _inspect(self) -> None:
         while True:
             await trio.sleep(_INSPECTION_INTERVAL_S)
-            now = trio.current_time()
-            for channel in list(self.channels):
-                channel.check_health(now)
-            self.lines.summarize(now)
+            try:
+                self._inspect_now(trio.current_time())
+            except MemoryError:
+                self.ran_out_of_memory()
+
+    def _inspect_now(self, now: float) -> None:
+        held = 0
+        for channel in list(self.channels):
+            channel.check_health(now)
+            held += channel.own_bytes()
+        if held > self._held_bytes_max:
+            self.shed_bytes(
+                held - self._held_bytes_max, "what all connections hold takes too much memory"
+            )
+        self.dispatcher.refuse_old(now)
+        self.lines.summarize(now)

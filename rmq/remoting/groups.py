@@ -8,6 +8,7 @@ thousand queries do not hold up another's one.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
@@ -35,6 +36,9 @@ class HandlerGroup:
     (True), or the request is answered SYSTEM_BUSY (False; for requests that rest unanswered on
     purpose, such as held pulls).
     """
+
+    wait_max_s: float = math.inf
+    """Requests that have waited longer are answered SYSTEM_BUSY instead of being handled."""
 
     def __post_init__(self) -> None:
         if min(self.concurrency, self.capacity, self.per_connection) < 1:
@@ -75,6 +79,8 @@ class GroupState:
 
     def __init__(self, group: HandlerGroup) -> None:
         self.group = group
+        self.wait_max_s = group.wait_max_s
+        """May change while it is used."""
         self.unanswered = 0
         self.running = 0
         self.refused = 0
@@ -134,6 +140,18 @@ class GroupState:
             waiting = self._waiting[request.channel] = deque()
             self._turns.append(request.channel)
         waiting.append((request, handler))
+
+    def take_older(self, than: float) -> list[Request[Any]]:
+        """Return the waiting requests that arrived before a time, and have them wait no longer."""
+        found: list[Request[Any]] = []
+        for channel in list(self._turns):
+            waiting = self._waiting[channel]
+            while waiting and waiting[0][0].since < than:
+                found.append(waiting.popleft()[0])
+            if not waiting:
+                del self._waiting[channel]
+                self._turns.remove(channel)
+        return found
 
     def take(self) -> tuple[Request[Any], Callable[..., Awaitable[None]]] | None:
         """Return the next request; connections take turns."""

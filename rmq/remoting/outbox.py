@@ -36,6 +36,10 @@ class Outbox:
         """How many one-way requests are not wholly written."""
         return len(self._oneway_ends) if self._oneway_ends else 0
 
+    def own_bytes(self) -> int:
+        """Return how many of them take memory of this process; views of files do not."""
+        return sum(len(buffer) for buffer in self.buffers if isinstance(buffer, bytes))
+
     def add_answer(self, frame: bytes, body: Content | None = None) -> None:
         size = len(frame)
         self.buffers.append(frame)

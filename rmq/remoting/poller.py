@@ -10,7 +10,12 @@ that sleeps costs waking it, and one that has just been woken finds more to do.
 
 Turns are taken by connection: one read each, at most, until all that were ready have been read. A
 connection whose frames were not all handled in its turn goes to the end of the line, and is not
-read again before they are.
+read again before they are. Those that have new bytes come before that line, so that a thousand
+connections that flood hold up one that sends little for a few milliseconds.
+
+How long requests have waited since their bytes arrived is told with them, so that they can be
+refused when that was too long. A connection that waits for nobody but itself does not wait: what it
+sends too fast, TCP slows down.
 """
 
 from __future__ import annotations
@@ -22,7 +27,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, final
 
 import trio
 
+from rmq.remoting.arrivals import Arrivals
 from rmq.remoting.channel import FRAMES_PER_TURN
+from rmq.remoting.transport import RECEIVE_BYTES
 
 if TYPE_CHECKING:
     from rmq.remoting.channel import Channel
@@ -33,6 +40,12 @@ _FRAMES_PER_WRITE: Final = 64
 """Answers to several connections are written together, but none waits for more frames than this."""
 _FRAMES_PER_STEP: Final = 512
 """After this many frames the other tasks run: some 2 ms of plain requests."""
+_FRAMES_PER_LAP: Final = 2048
+"""When more connections than `_CROWD` are ready, each has had a turn after about this many frames.
+"""
+_CROWD: Final = 64
+_CROWDED_BYTES: Final = 8 * 1024
+"""How much is read at once from each of so many: it has to be kept until it is handled."""
 
 
 class Rounds(Protocol):
@@ -46,6 +59,9 @@ class Rounds(Protocol):
 
     def end_round(self) -> None:
         """All ready connections have been read."""
+
+    def ran_out_of_memory(self) -> None:
+        """There was no memory to read more."""
 
 
 @final
@@ -66,9 +82,9 @@ class Poller:
 
     def add(self, channel: Channel, transport: SocketTransport) -> None:
         fd = transport.fileno()
+        self._epoll.register(fd, select.EPOLLIN)
         self._members[fd] = (channel, transport)
         self._fds[channel] = fd
-        self._epoll.register(fd, select.EPOLLIN)
 
     def remove(self, channel: Channel) -> None:
         """Stop reading and close the connection's socket."""
@@ -108,7 +124,10 @@ class Poller:
                     await trio.lowlevel.checkpoint()
                 else:
                     await trio.lowlevel.wait_readable(epoll_fd)
-                self._take_turns()
+                try:
+                    self._take_turns()
+                except MemoryError:
+                    self._rounds.ran_out_of_memory()
         finally:
             self._epoll.close()
             os.close(self._wake_fd)
@@ -116,28 +135,45 @@ class Poller:
     def _take_turns(self) -> None:
         frames = 0
         while frames < _FRAMES_PER_STEP:
-            # Those that wait from the last round come before those that have new bytes.
-            share = _share_of(len(self._waiting))
-            for _ in range(len(self._waiting)):
-                channel = self._waiting.popleft()
-                if channel.close_reason is None:
-                    frames += channel.advance(frames_max=share)
-                    self._put_back(channel)
+            # Those that have new bytes come before those that wait from the last round: one who
+            # sends little waits for one slice of the others, however many they are.
             events = self._epoll.poll(0, _EVENTS_MAX)
-            if not events:
-                return
-            handled = self._read(events)
-            if handled < 2 and not self._waiting:
+            handled = self._read(events) if events else 0
+            if self._waiting:
+                handled += self._advance_waiting(_FRAMES_PER_STEP)
+            elif handled < 2:
                 # A single request or answer: more of them right behind it are not likely, and if
                 # there are, trio says so.
                 return
             frames += handled
+            if not events:
+                return
+
+    def _advance_waiting(self, frames_max: int) -> int:
+        """Go on with connections that have frames left, each in its turn; return how many frames
+        were handled.
+        """
+        count = len(self._waiting)
+        share = _share_of(count)
+        handled = 0
+        for _ in range(count):
+            channel = self._waiting.popleft()
+            if channel.close_reason is None:
+                # Those that had a turn before it were what it waited for.
+                now = self._now() if count > 1 else None
+                handled += channel.advance(frames_max=share, now=now)
+                self._put_back(channel)
+            if handled >= frames_max:
+                break
+        return handled
 
     def _read(self, events: list[tuple[int, int]]) -> int:
         """Read once from each connection that is ready; return how many frames were handled."""
         now = self._now()
         self._rounds.begin_round(len(events))
-        share = _share_of(len(events))
+        ready = len(events) + len(self._waiting)
+        share = _share_of(ready)
+        bytes_max = RECEIVE_BYTES if ready <= _CROWD else _CROWDED_BYTES
         unwritten: list[Channel] = []
         frames = unwritten_frames = 0
         for fd, _ in events:
@@ -152,13 +188,18 @@ class Poller:
                 channel.close("the connection was reset")
                 continue
             try:
-                data = transport.receive_nowait()
-            except OSError as exc:
+                data = transport.receive_nowait(bytes_max)
+            except (OSError, MemoryError) as exc:
                 channel.close(f"{type(exc).__name__}: {exc}")
                 continue
             if data is None:
                 continue
-            handled = channel.receive(data, now, share, True)
+            if len(data) < bytes_max and channel.arrivals is None:
+                handled = channel.receive(data, now, share, True)
+            else:
+                since = _arrived_at(channel, transport, len(data), now)
+                waited_s = now - since if ready > 1 else 0.0
+                handled = channel.receive(data, now, share, True, since, waited_s)
             frames += handled
             unwritten_frames += handled
             unwritten.append(channel)
@@ -197,7 +238,22 @@ class Poller:
 
 def _share_of(connections: int) -> int:
     """Return how many frames of each ready connection are handled in a turn."""
-    return FRAMES_PER_TURN if connections < 2 else max(32, _FRAMES_PER_STEP // connections)
+    if connections < 2:
+        return FRAMES_PER_TURN
+    if connections <= _CROWD:
+        return max(32, _FRAMES_PER_STEP // connections)
+    return max(1, _FRAMES_PER_LAP // connections)
+
+
+def _arrived_at(channel: Channel, transport: SocketTransport, count: int, now: float) -> float:
+    """Return since when bytes that were just read had been there, at the latest."""
+    arrivals = channel.arrivals
+    if arrivals is None:
+        arrivals = channel.arrivals = Arrivals()
+    since = arrivals.read(count, transport.unread_bytes(), now)
+    if not arrivals.is_behind:
+        channel.arrivals = None
+    return since
 
 
 async def run_poller(rounds: Rounds, *, task_status: trio.TaskStatus[Poller]) -> None:

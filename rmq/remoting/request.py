@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 H = TypeVar("H", bound=Header)
 
 _REFUSAL_CHARS_MAX: Final = 1000
+PARKED_BYTES_FREE: Final = 4096
+"""Bodies up to this size do not count while their requests wait: the number of those is bounded."""
 
 
 @final
@@ -35,6 +37,9 @@ class Request(msgspec.Struct, Generic[H], eq=False):
     _answered: bool = False
     _counted: bool = False
     _deferred: bool = False
+    _parked: int = 0
+    since: float = 0.0
+    """When it arrived; known of requests that wait for a coroutine."""
 
     @property
     def body(self) -> bytes | None:
@@ -125,6 +130,10 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         if not self._counted and not self._answered:
             self._counted = True
             self._group.count(self.channel)
+            body = self.command.body
+            if body is not None and len(body) > PARKED_BYTES_FREE:
+                self._parked = len(body)
+                self.channel.park_bytes(self._parked)
 
     def _complete(self) -> None:
         if self._answered:
@@ -133,6 +142,9 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         if self._counted:
             self._counted = False
             self._group.uncount(self.channel)
+            if self._parked:
+                self.channel.park_bytes(-self._parked)
+                self._parked = 0
 
 
 def refuse(channel: Channel, command: Command, code: int, remark: str) -> None:

@@ -6,26 +6,29 @@ import errno
 import logging
 import os
 import socket
+from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from rmq.errors import ConfigError, ListenError
 from rmq.log_limits import host_of
+from rmq.process_limits import open_files_limit
 from rmq.remoting.addresses import format_address
-from rmq.remoting.channel import ChannelConfig
+from rmq.remoting.channel import Channel, ChannelConfig
 from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
-from rmq.remoting.endpoint import Endpoint
+from rmq.remoting.endpoint import HELD_BYTES_MAX, Endpoint
 from rmq.remoting.frame import TLS_HANDSHAKE_BYTE
 from rmq.remoting.tls_config import TlsMode
 from rmq.remoting.transport import SocketTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
     from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics
     from rmq.remoting.groups import GroupStatistics
@@ -39,7 +42,14 @@ _ACCEPT_RETRY_S: Final = 0.1
 """First byte of a TLS ClientHello. As the first byte of a length it would mean a frame of 369 MB or
 more.
 """
-_OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+_OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
+_OUT_OF_MEMORY: Final = frozenset((errno.ENOBUFS, errno.ENOMEM))
+
+NEWCOMER_S: Final = 5.0
+"""How long a connection may be silent, or take to send its first frame, when others need its place.
+"""
+_FILES_KEPT: Final = 64
+"""Descriptors that connections leave to everything else, beside those that are open already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +61,11 @@ class ServerConfig:
     """0 lets the system choose; `RemotingServer.port` tells which."""
     backlog: int = 1024
     connections_max: int = 50_000
-    """Connections open at a time; one more is closed at once."""
+    """Connections open at a time; one more is closed at once. Where the process may have fewer
+    files open, that counts: `RemotingServer.connections_max`.
+    """
+    held_bytes_max: int = HELD_BYTES_MAX
+    """Bytes of large requests that are not whole yet, or that wait, of all connections."""
     handshake_timeout_s: float = 10.0
     """How long a TLS handshake may take."""
     channel: ChannelConfig = field(default_factory=lambda: ChannelConfig(calls_max=10_000))
@@ -59,7 +73,7 @@ class ServerConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
             raise ConfigError("port", f"{self.port} is not between 0 and 65535")
-        for name in ("backlog", "connections_max"):
+        for name in ("backlog", "connections_max", "held_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigError(name, f"{getattr(self, name)} is below 1")
         if not self.handshake_timeout_s > 0:
@@ -103,8 +117,14 @@ class RemotingServer:
             language=language,
             dials=False,
             listeners=listeners,
+            held_bytes_max=self.config.held_bytes_max,
             on_round=on_round,
         )
+        self.connections_max = self.config.connections_max
+        """Connections open at a time, as far as the process may have files open."""
+        self._spare_file: int | None = None
+        self._newcomers: OrderedDict[Channel | trio.CancelScope, float] = OrderedDict()
+        """Connections that have sent nothing whole yet, and since when; the oldest first."""
         self._sockets: list[socket.socket] = []
         self._nursery: trio.Nursery | None = None
         self._stop = trio.Event()
@@ -137,6 +157,10 @@ class RemotingServer:
         """Whether a round is in progress; `on_round` is called at its end."""
         return self._endpoint.in_round
 
+    def limit_waits(self, seconds: Mapping[str, float]) -> None:
+        """Refuse requests that have waited longer, by the name of their group, from now on."""
+        self._dispatcher.limit_waits(seconds)
+
     def in_one_round(self, act: Callable[[], None]) -> None:
         """Run `act`, which answers deferred requests, and write all responses at once."""
         self._endpoint.in_one_round(act)
@@ -155,6 +179,17 @@ class RemotingServer:
     ) -> None:
         """Serve until `stop`, or until cancelled. `started` means that the port is open."""
         self._sockets = await _listen(self.config.host, self.config.port, self.config.backlog)
+        self.connections_max = min(
+            self.config.connections_max, max(1, open_files_limit() - _files_kept())
+        )
+        if self.connections_max < self.config.connections_max:
+            logger.info(
+                "at most %d connections on %s, because %d files may be open (ulimit -n)",
+                self.connections_max,
+                ", ".join(self.addresses),
+                open_files_limit(),
+            )
+        self._keep_spare_file()
         try:
             async with self._endpoint.running() as nursery:
                 self._nursery = nursery
@@ -170,6 +205,7 @@ class RemotingServer:
         finally:
             self._nursery = None
             self._close_sockets()
+            self._give_spare_file()
 
     def stop(self, *, grace_s: float = 10.0) -> None:
         """Accept nothing more, answer open requests for at most `grace_s`, then close and return
@@ -200,42 +236,117 @@ class RemotingServer:
             channel.close("the server is stopping")
 
     async def _accept(self, listener: socket.socket) -> None:
-        failures = 0
         while True:
-            await trio.lowlevel.wait_readable(listener)
-            for _ in range(_ACCEPTS_PER_STEP):
-                try:
-                    sock, address = listener.accept()
-                except BlockingIOError:
-                    break
-                except OSError as exc:
-                    if exc.errno in _OUT_OF_FILES:
-                        failures += 1
-                        if _is_power_of_two(failures):
-                            logger.error(
-                                "cannot accept: %s; %d connections open;"
-                                " raise the limit of open files",
-                                os.strerror(exc.errno or 0),
-                                self._open_connections,
-                            )
-                        await trio.sleep(_ACCEPT_RETRY_S)
-                        break
+            try:
+                await trio.lowlevel.wait_readable(listener)
+                has_failed = self._accept_waiting(listener)
+            except MemoryError:
+                self._endpoint.ran_out_of_memory()
+                has_failed = True
+            if has_failed:
+                # What is short does not come back at once, and the listener stays readable.
+                await trio.sleep(_ACCEPT_RETRY_S)
+
+    def _accept_waiting(self, listener: socket.socket) -> bool:
+        """Accept the connections that wait; return whether the system has not enough for that."""
+        for _ in range(_ACCEPTS_PER_STEP):
+            try:
+                sock, address = listener.accept()
+            except BlockingIOError:
+                return False
+            except OSError as exc:
+                if exc.errno in _OUT_OF_FILES:
+                    self._warn_short(exc)
+                    if not self._turn_away(listener):
+                        return True
+                elif exc.errno in _OUT_OF_MEMORY:
+                    self._warn_short(exc)
+                    return True
+                else:
                     # The peer gave up between its connect and our accept.
                     logger.debug("accept failed: %s", exc)
-                    continue
-                failures = 0
-                if self._open_connections >= self.config.connections_max:
-                    self._refuse(sock, format_address(address))
-                else:
-                    self._take(sock, format_address(address))
+                continue
+            peer = format_address(address)
+            if self._open_connections >= self.connections_max and not self._make_room():
+                self._refuse(sock, peer)
+            else:
+                self._take(sock, peer)
+        return False
+
+    def _warn_short(self, exc: OSError) -> None:
+        self._endpoint.lines.log(
+            logging.ERROR,
+            "cannot accept",
+            "",
+            trio.current_time(),
+            "cannot accept: %s; %d connections open; raise the limit of open files",
+            os.strerror(exc.errno or 0),
+            self._open_connections,
+        )
+
+    def _turn_away(self, listener: socket.socket) -> bool:
+        """Close a connection that waits, with a descriptor kept for that: its peer knows at once,
+        instead of waiting for an answer. Return whether that was possible.
+        """
+        if self._spare_file is None:
+            self._keep_spare_file()
+        if self._spare_file is None:
+            return False
+        self._give_spare_file()
+        try:
+            sock, address = listener.accept()
+        except OSError:
+            return False
+        else:
+            self._refuse(sock, format_address(address))
+        finally:
+            self._keep_spare_file()
+        return True
+
+    def _keep_spare_file(self) -> None:
+        with suppress(OSError):
+            self._spare_file = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_spare_file(self) -> None:
+        if self._spare_file is not None:
+            os.close(self._spare_file)
+            self._spare_file = None
+
+    def _make_room(self) -> bool:
+        """Close the connection that has sent nothing whole for longest; return whether there is one
+        that had time for it.
+        """
+        latest = trio.current_time() - NEWCOMER_S
+        while self._newcomers:
+            newcomer, since = next(iter(self._newcomers.items()))
+            if isinstance(newcomer, Channel) and (newcomer.has_spoken or not newcomer.is_open):
+                del self._newcomers[newcomer]
+                continue
+            if since > latest:
+                return False
+            del self._newcomers[newcomer]
+            self._refused += 1
+            if isinstance(newcomer, Channel):
+                newcomer.warn(
+                    "silent connection",
+                    "closing connection of %s: it has sent nothing for %g s, and others wait",
+                    newcomer.peer,
+                    trio.current_time() - since,
+                )
+                newcomer.close("it has sent nothing, and others wait")
+            else:
+                newcomer.cancel()
+            return True
+        return False
 
     def _refuse(self, sock: socket.socket, peer: str) -> None:
         self._refused += 1
         if _is_power_of_two(self._refused):
             logger.warning(
-                "refused connection of %s: %d are open, the limit; %d refused so far",
+                "refused connection of %s: %d are open, the limit is %d; %d refused so far",
                 peer,
-                self.config.connections_max,
+                self._open_connections,
+                self.connections_max,
                 self._refused,
             )
         sock.close()
@@ -255,13 +366,23 @@ class RemotingServer:
             logger.debug("connection of %s is gone already: %s", peer, exc)
             sock.close()
         else:
-            self._endpoint.open_channel(transport)
+            self._open(transport)
+
+    def _open(self, transport: Transport) -> None:
+        channel = self._endpoint.open_channel(transport)
+        self._newcomers[channel] = trio.current_time()
+        while len(self._newcomers) > self.connections_max:
+            # They have ended, or spoken: no more than that many are open.
+            self._newcomers.popitem(last=False)
 
     async def _take_after_first_byte(self, sock: socket.socket, peer: str, tls: TlsServer) -> None:
         transport: Transport | None = None
+        scope = trio.CancelScope()
+        self._newcomers[scope] = trio.current_time()
         try:
             sock.setblocking(False)
-            transport = await self._tell_tls_from_plain(sock, tls)
+            with scope:
+                transport = await self._tell_tls_from_plain(sock, tls)
         except (OSError, trio.BrokenResourceError) as exc:
             self._failed_handshakes += 1
             reason = exc.strerror if isinstance(exc, OSError) else None
@@ -274,12 +395,13 @@ class RemotingServer:
                 reason or exc,
             )
         finally:
+            self._newcomers.pop(scope, None)
             self._handshaking -= 1
             if transport is None:
                 sock.close()
         if transport is not None:
             if self._endpoint.is_running:
-                self._endpoint.open_channel(transport)
+                self._open(transport)
             else:
                 await transport.aclose()
 
@@ -306,6 +428,14 @@ class RemotingServer:
             if sock.fileno() >= 0:
                 trio.lowlevel.notify_closing(sock)
                 sock.close()
+
+
+def _files_kept() -> int:
+    """Return how many descriptors are not for connections."""
+    try:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir()) + _FILES_KEPT
+    except OSError:
+        return 2 * _FILES_KEPT
 
 
 def _is_power_of_two(count: int) -> bool:

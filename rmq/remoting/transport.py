@@ -9,12 +9,19 @@ step.
 from __future__ import annotations
 
 import socket
+import struct
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from rmq.remoting.addresses import format_address
+
+try:
+    import fcntl
+    from termios import FIONREAD
+except ImportError:  # not on Windows
+    FIONREAD = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +36,7 @@ time.
 _GATHER_BUFFERS_MAX: Final = 512
 _JOIN_BELOW_BYTES: Final = 128 * 1024
 _PIECE_BYTES: Final = 64 * 1024
+_INT: Final = struct.Struct("=i")
 
 
 class Transport(Protocol):
@@ -70,12 +78,19 @@ class SocketTransport:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def receive_nowait(self) -> bytes | None:
+    def receive_nowait(self, bytes_max: int = RECEIVE_BYTES) -> bytes | None:
         """Return what has arrived, b"" at the end of the stream, or None when one has to wait."""
         try:
-            return self._socket.recv(RECEIVE_BYTES)
+            return self._socket.recv(bytes_max)
         except BlockingIOError:
             return None
+
+    def unread_bytes(self) -> int:
+        """Return how many bytes have arrived and were not received yet."""
+        if FIONREAD is None:
+            return 0
+        (count,) = _INT.unpack(fcntl.ioctl(self._socket, FIONREAD, _INT.pack(0)))
+        return int(count)
 
     async def receive(self) -> bytes:
         while True:

@@ -11,10 +11,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import (
@@ -27,6 +25,7 @@ from rmq.errors import (
 )
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import pack_host
+from rmq.process_limits import physical_memory_bytes
 from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
@@ -44,6 +43,7 @@ from rmq.store.truncation import LogCut, drop_log, forget_request, read_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from rmq.model.record import NewMessage
     from rmq.store.config import StoreConfig
@@ -782,19 +782,6 @@ class StoreCore:
 
 def _end_offset_of(file: IndexFile) -> PhysicalOffset:
     return file.end_offset
-
-
-def physical_memory_bytes() -> int:
-    """Return how much memory this process may have, its container's limit included."""
-    total: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for limit_path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(limit_path).read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            total = min(total, int(text))
-    return total
 
 
 def _system_ms() -> int:

@@ -18,6 +18,7 @@ import trio
 from rmq.errors import StorageError
 from rmq.store.config import PAGE_BYTES
 from rmq.store.waits import WatermarkWaits
+from rmq.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +157,7 @@ class Flusher:
         plan = core.plan_flush() if core.failure is None else None
         if plan is not None:
             try:
-                await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+                await run_in_thread(plan.run, limiter=self._limiter)
                 self._syncs += 1
             except StorageError as exc:
                 core.fail(exc)

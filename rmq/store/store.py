@@ -29,6 +29,7 @@ from rmq.store.config import MIB, FlushMode
 from rmq.store.core import DEFAULT_STORE_HOST, StoreCore
 from rmq.store.dispatcher import BadLogError
 from rmq.store.flusher import Flusher, FlushOutcome, FlushWait
+from rmq.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -69,7 +70,7 @@ async def open_store(
     `on_cut` is called, in a thread, when its log was cut by a written order (`StoreCore`).
     """
     limiter = trio.CapacityLimiter(THREADS)
-    core = await trio.to_thread.run_sync(
+    core = await run_in_thread(
         partial(
             StoreCore,
             config,
@@ -94,7 +95,7 @@ async def open_store(
         # Closing syncs and must be whole; it takes as long as the disk takes.
         with trio.CancelScope(shield=True):
             try:
-                await trio.to_thread.run_sync(core.close, limiter=limiter)
+                await run_in_thread(core.close, limiter=limiter)
             except StorageError as exc:
                 if not has_failed:
                     raise
@@ -196,7 +197,12 @@ class MessageStore:
 
     def append(self, messages: Sequence[NewMessage]) -> list[AppendResult]:
         """Append messages, each with its own result; nothing waits for the disk."""
-        results = self._core.append(messages)
+        try:
+            results = self._core.append(messages)
+        except MemoryError:
+            # Some of them may be in the log by now.
+            self._dispatch_wanted.set()
+            raise
         if self._tell_appended is not None:
             self._tell_appended()
         self._look_after_append()
@@ -371,14 +377,14 @@ class MessageStore:
                 self._flusher.request()
             if core.log.wants_spare():
                 try:
-                    await trio.to_thread.run_sync(core.log.create_spare, limiter=self._limiter)
+                    await run_in_thread(core.log.create_spare, limiter=self._limiter)
                 except StorageError as exc:
                     # The segment is made when it is needed, and that append gets the error.
                     _log.warning("the next segment cannot be made yet: %s; %s", exc, exc.hint or "")
             wanted = core.log.touch_wanted()
             if wanted is not None:
                 file, start, stop = wanted
-                await trio.to_thread.run_sync(file.touch, start, stop, limiter=self._limiter)
+                await run_in_thread(file.touch, start, stop, limiter=self._limiter)
             self._attention_at = min(core.log.attention_at(), self._flush_at)
 
     async def _save_points(self) -> None:
@@ -402,7 +408,7 @@ class MessageStore:
                 # The plan has taken the list of what is to be synced: dropped, it would leave the
                 # next one without. So it is carried out also when the store is just being closed.
                 with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+                    await run_in_thread(plan.run, limiter=self._limiter)
             except StorageError as exc:
                 core.fail(exc)
                 self._flusher.fail_waits()
@@ -461,7 +467,7 @@ class MessageStore:
                 if plan.segments:
                     # The log has forgotten them: they go also when the store is just being closed.
                     with trio.CancelScope(shield=True):
-                        await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+                        await run_in_thread(plan.run, limiter=self._limiter)
                 core.follow_log()
             except StorageError as exc:
                 _log.error("expired files cannot be removed: %s; %s", exc, exc.hint or "")

@@ -137,7 +137,7 @@ async def test_connections_over_the_limit_are_closed_and_places_are_used_again(
         assert (statistics.accepted, statistics.refused_connections) == (2, 5)
         # The first, the second and the fourth refusal; a flood must not fill the log.
         assert len(Logs(caplog).lines) == 3
-        assert "2 are open, the limit; 4 refused so far" in Logs(caplog).lines[-1]
+        assert "2 are open, the limit is 2; 4 refused so far" in Logs(caplog).lines[-1]
         assert await first.ping() == []
         await first.aclose()
         while len(served.server.channels) == 2:

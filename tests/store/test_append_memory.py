@@ -66,10 +66,14 @@ def test_nothing_is_numbered_that_could_not_be_copied_into_the_log(
     def fail(*_: object) -> None:
         raise MemoryError
 
-    with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr(Appender, "_write", fail)
+    def append_two() -> None:
         if kind == "messages":
             core.append([message(b"a"), message(b"b")])
         else:
             core.append_entries(message(b""), [(0, b"a", b""), (0, b"b", b"")])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Appender, "_write", fail)
+        with pytest.raises(MemoryError):
+            append_two()
     assert_goes_on(core, storage, [b"first"])

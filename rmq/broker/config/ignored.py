@@ -66,17 +66,6 @@ _IGNORED: Final = (
     ),
     _Ignored(
         "broker",
-        "Requests are served as they are read: none of them waits for a thread.",
-        {
-            "brokerFastFailureEnable": True,
-            "waitTimeMillsInSendQueue": 200,
-            "waitTimeMillsInPullQueue": 5000,
-            "waitTimeMillsInHeartbeatQueue": 31_000,
-            "waitTimeMillsInTransactionQueue": 3000,
-        },
-    ),
-    _Ignored(
-        "broker",
         "A message that comes again was chosen by its group before; it is not filtered again.",
         {"filterSupportRetry": False},
     ),

@@ -140,6 +140,45 @@ class RunningSettings:
         minimum=1,
     )
 
+    fast_failure: bool = setting(
+        "brokerFastFailureEnable",
+        True,
+        "Requests that have waited too long are answered SYSTEM_BUSY instead of being served.",
+        NOW,
+    )
+    send_wait_ms: int = setting(
+        "waitTimeMillsInSendQueue",
+        200,
+        "Milliseconds that a send may have waited (brokerFastFailureEnable).",
+        NOW,
+        minimum=1,
+        maximum=LONG_MAX,
+    )
+    pull_wait_ms: int = setting(
+        "waitTimeMillsInPullQueue",
+        5000,
+        "Milliseconds that a pull may have waited to be looked at.",
+        NOW,
+        minimum=1,
+        maximum=LONG_MAX,
+    )
+    heartbeat_wait_ms: int = setting(
+        "waitTimeMillsInHeartbeatQueue",
+        31_000,
+        "Milliseconds that a heartbeat may have waited.",
+        NOW,
+        minimum=1,
+        maximum=LONG_MAX,
+    )
+    transaction_wait_ms: int = setting(
+        "waitTimeMillsInTransactionQueue",
+        3000,
+        "Milliseconds that the end of a transaction may have waited.",
+        NOW,
+        minimum=1,
+        maximum=LONG_MAX,
+    )
+
     # --- statistics --------------------------------------------------------------------------
 
     detailed_stats: bool = setting(

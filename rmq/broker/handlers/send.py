@@ -338,6 +338,8 @@ class SendHandlers:
         requests = [request for request, _ in waiting]
         headers = [header for _, header in waiting]
         for request in requests:
+            # It is stored: while the answer waits, it need not be held.
+            request.command.body = None
             request.defer()
 
         def answer(status: AppendStatus) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rmq.errors import StorageError, to_keep
+from rmq.threads import run_in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,7 +128,7 @@ class TableWriter:
             changes = self._changes()
             try:
                 text = await self._text()
-                await trio.to_thread.run_sync(self._file.write, text, limiter=self._limiter)
+                await run_in_thread(self._file.write, text, limiter=self._limiter)
             except StorageError as exc:
                 attempt.error = to_keep(exc)
                 self._note_failure(attempt.error)
