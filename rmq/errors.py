@@ -70,7 +70,7 @@ RmqError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -84,6 +84,21 @@ class RmqError(Exception):
 
     hint: str | None = None
     """What the reader can do about it, in one sentence."""
+
+
+E = TypeVar("E", bound=RmqError)
+
+
+def to_keep(error: E) -> E:
+    """Return a copy of `error` for an object to keep: without traceback, cause and context.
+
+    A traceback keeps the frames that the error passed through, with all their variables: bodies of
+    16 MB, views of files, and often the object that keeps the error, so that only the garbage
+    collector ends that.
+    """
+    copy = type(error).__new__(type(error), *error.args)
+    copy.__dict__.update(error.__dict__)
+    return copy
 
 
 class ConfigError(RmqError):
