@@ -28,6 +28,7 @@ RmqError
 |  |- NotProvenError             [spark] archived data is not what was read
 |  `- NothingInCommonError       [spark] two logs have no byte in common
 |- RefusedError                  a handler's no: code, remark
+|  |- AccessRefusedError         [access] a request that its sender may not make: reason
 |  |- StaleEpochError            [nameserver] another broker has become master since
 |  `- LeapError                  [nameserver] an epoch too far ahead to be believed yet
 |- IllegalMessageError           a message or name that no broker would take: reason
