@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.client.core.config import ClientConfig
+from rmq.client.core.credentials import ACCESS_KEY_VARIABLE, FILE_VARIABLE, find_credentials
 from rmq.errors import ConfigError
-from rmq.remoting.signing import Credentials
 from rmq.remoting.tls_config import TlsClientConfig
 from rmq.settings.schema import Schema, Setting, Values, load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ACCESS_KEY_VARIABLE: Final = "RMQ_ACCESS_KEY"
-SECRET_KEY_VARIABLE: Final = "RMQ_SECRET_KEY"
+    from rmq.remoting.signing import Credentials
 
 COLUMN_SETTINGS: Final = (
     Setting(
@@ -64,6 +63,12 @@ CLUSTER_SETTINGS: Final = (
         help="`host:port` of the nameservers, several joined by `;`",
     ),
     Setting(
+        key="credentialsFile",
+        default=None,
+        default_text=f"`${FILE_VARIABLE}`, else `$ROCKETMQ_HOME/conf/tools.yml` if it is there",
+        help="file with accessKey and secretKey of an account, on every machine (tools.yml)",
+    ),
+    Setting(
         key="accessKey",
         default=None,
         default_text=f"`${ACCESS_KEY_VARIABLE}`",
@@ -75,9 +80,9 @@ CLUSTER_SETTINGS: Final = (
         secret=True,
         refused=(
             "options are shown in plans and logs: set RMQ_SECRET_KEY on every machine,"
-            " or name a file with secretKeyFile"
+            " or name a file with credentialsFile or secretKeyFile"
         ),
-        help="refused; see secretKeyFile",
+        help="refused; see credentialsFile and secretKeyFile",
     ),
     Setting(
         key="secretKeyFile",
@@ -100,6 +105,9 @@ CLUSTER_SETTINGS: Final = (
     ),
 )
 """Addresses, account and encryption of a cluster, for source and sink."""
+
+CREDENTIALS_KEYS: Final = ("credentialsFile", "accessKey", "secretKeyFile")
+"""The options that lead to secrets, which only the machines that use them have."""
 
 
 def read_options(schema: Schema, options: Mapping[str, str]) -> Values:
@@ -128,18 +136,13 @@ def client_config(values: Values, environ: Mapping[str, str] = os.environ) -> Cl
 
 
 def _credentials(values: Values, environ: Mapping[str, str]) -> Credentials | None:
-    access_key = values.text("accessKey") or environ.get(ACCESS_KEY_VARIABLE, "")
-    secret_file = values.text("secretKeyFile")
-    secret_key = _read_secret(secret_file) if secret_file else environ.get(SECRET_KEY_VARIABLE, "")
-    if not access_key and not secret_key:
-        return None
-    if not access_key:
-        raise ConfigError("accessKey", "a secret key needs the account that it belongs to")
-    if not secret_key:
-        raise ConfigError(
-            "secretKeyFile", f"account {access_key} has no secret: set {SECRET_KEY_VARIABLE} too"
-        )
-    return Credentials(access_key=access_key, secret_key=secret_key)
+    file, secret_file = values.text("credentialsFile"), values.text("secretKeyFile")
+    return find_credentials(
+        environ,
+        file=Path(file) if file else None,
+        access_key=values.text("accessKey"),
+        secret_key=_read_secret(secret_file) if secret_file else None,
+    )
 
 
 def _read_secret(path: str) -> str:

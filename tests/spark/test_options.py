@@ -13,6 +13,8 @@ from rmq.spark.options import CLUSTER_SETTINGS, COLUMN_SETTINGS, client_config, 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rmq.remoting.signing import Credentials
+
 SCHEMA = Schema((*COLUMN_SETTINGS, *CLUSTER_SETTINGS))
 
 
@@ -61,7 +63,7 @@ def test_secrets_come_from_a_file_or_from_the_environment(tmp_path: Path) -> Non
     [
         ({}, {}, "nameservers: is not set"),
         ({"nameservers": " ; "}, {}, "nameservers: is not set"),
-        ({"nameservers": "a:1", "accessKey": "me"}, {}, "account me has no secret"),
+        ({"nameservers": "a:1", "accessKey": "me"}, {}, "account me has no secret key"),
         ({"nameservers": "a:1"}, {"RMQ_SECRET_KEY": "x"}, "needs the account"),
         (
             {"nameservers": "a:1", "accessKey": "me", "secretKeyFile": "nowhere/at-all"},
@@ -76,6 +78,32 @@ def test_what_is_missing_is_named(
     with pytest.raises(ConfigError) as refused:
         client_config(read_options(SCHEMA, options), environ)
     assert says in str(refused.value)
+
+
+def test_a_file_of_credentials_is_named_by_an_option_or_found(tmp_path: Path) -> None:
+    named = tmp_path / "named.yml"
+    named.write_text("accessKey: of the file\nsecretKey: 12345678\n")
+    found = tmp_path / "home" / "conf" / "tools.yml"
+    found.parent.mkdir(parents=True)
+    found.write_text("accessKey: of the home\nsecretKey: 12345678\n")
+    environ = {"ROCKETMQ_HOME": str(tmp_path / "home")}
+    values = read_options(SCHEMA, {"nameservers": "a:1", "credentialsFile": str(named)})
+    assert account(client_config(values, environ).credentials) == "of the file"
+    assert "12345678" not in repr(client_config(values, environ))
+    values = read_options(SCHEMA, {"nameservers": "a:1"})
+    assert account(client_config(values, environ).credentials) == "of the home"
+    environ["RMQ_CREDENTIALS"] = str(named)
+    assert account(client_config(values, environ).credentials) == "of the file"
+    values = read_options(
+        SCHEMA, {"nameservers": "a:1", "credentialsFile": str(named), "accessKey": "me"}
+    )
+    with pytest.raises(ConfigError, match="keys beside it"):
+        client_config(values, {})
+
+
+def account(credentials: Credentials | None) -> str:
+    assert credentials is not None
+    return credentials.access_key
 
 
 def test_an_empty_secret_file_is_refused(tmp_path: Path) -> None:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from rmq.client.core.credentials import (
+    ACCESS_KEY_VARIABLE,
+    FILE_NAME,
+    FILE_VARIABLE,
+    HOME_VARIABLE,
+    SECRET_KEY_VARIABLE,
+)
 from rmq.errors import ConfigError
 from rmq.settings.schema import Schema
 from rmq.spark.options import (
-    ACCESS_KEY_VARIABLE,
     CLUSTER_SETTINGS,
-    SECRET_KEY_VARIABLE,
     client_config,
     read_options,
 )
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 
 _OPTION_NAMES: Final = {
+    "credentials": "credentialsFile",
     "access_key": "accessKey",
     "secret_key_file": "secretKeyFile",
     "tls_trust": "tlsTrustFile",
@@ -46,9 +52,15 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
         help=f"where the nameservers are (default: ${NAMESERVERS_VARIABLE})",
     )
     group.add_argument(
+        "--credentials",
+        metavar="FILE",
+        help="file with accessKey and secretKey of an account, on every machine (default:"
+        f" ${FILE_VARIABLE}, else ${HOME_VARIABLE}/conf/{FILE_NAME} if it is there)",
+    )
+    group.add_argument(
         "--access-key",
         metavar="KEY",
-        help=f"account at brokers with access control (default: ${ACCESS_KEY_VARIABLE})",
+        help=f"the account instead (default: ${ACCESS_KEY_VARIABLE})",
     )
     group.add_argument(
         "--secret-key-file",

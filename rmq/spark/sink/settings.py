@@ -11,7 +11,7 @@ from rmq.client.core.producing.config import ProducerConfig
 from rmq.client.core.producing.outbound import UNSENDABLE_TOPICS
 from rmq.errors import ConfigError, IllegalMessageError
 from rmq.settings.schema import Schema, Setting
-from rmq.spark.options import CLUSTER_SETTINGS, client_config, read_options
+from rmq.spark.options import CLUSTER_SETTINGS, CREDENTIALS_KEYS, client_config, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,5 +206,5 @@ def read_settings(schema: Schema, options: Mapping[str, str]) -> SinkSettings:
     Secrets are not read: the machine that plans a write need not have them.
     """
     values = read_options(schema, options)
-    client_config(values.with_changes({"accessKey": None, "secretKeyFile": None}), {})
+    client_config(values.with_changes(dict.fromkeys(CREDENTIALS_KEYS)), {})
     return SinkSettings(values=values)

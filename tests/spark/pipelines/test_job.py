@@ -286,6 +286,8 @@ def test_options_of_the_cluster() -> None:
         "tls": "true",
         "tlsTrustFile": "t",
     }
+    args = parser.parse_args(["-n", "a:1", "--credentials", "/c.yml"])
+    assert cluster_options(args, {}) == {"nameservers": "a:1", "credentialsFile": "/c.yml"}
     args = parser.parse_args([])
     assert cluster_options(args, {"NAMESRV_ADDR": "b:2"}) == {"nameservers": "b:2"}
     config = cluster_config(args, {"NAMESRV_ADDR": "b:2"})
