@@ -364,7 +364,8 @@ class Broker:
             self.stats,
             now_ms=now_ms,
         ).add_to(table)
-        SettingHandlers(live, now_ms=now_ms).add_to(table)
+        # Without access control no request has admin rights.
+        SettingHandlers(live, now_ms=now_ms, is_admin=lambda _: False).add_to(table)
         HaHandlers(self.role_change).add_to(table)
         ConsumerHandlers(
             store, self.topics, self.clients, self.offsets, self.delay, self.calls

@@ -58,11 +58,12 @@ class Nameserver:
         answers = RouteAnswers(self._routes)
         RouteHandlers(self._routes, answers, self._kv, self.config).add_to(self.table)
         KvHandlers(self._kv, guard).add_to(self.table)
-        ConfigHandlers(self.config).add_to(self.table)
+        # Without access control no request has admin rights.
+        ConfigHandlers(self.config, is_admin=lambda _: False).add_to(self.table)
         self.server = RemotingServer(
             self.table,
             config.server,
-            tls=None if config.tls.cert_path is None else TlsServer(config.tls),
+            tls=TlsServer(config.tls),
             listeners=[_Housekeeper(self._routes, guard)],
             # As the original: a request with an unknown code is not answered.
             answer_unknown=False,
