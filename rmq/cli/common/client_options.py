@@ -13,7 +13,7 @@ from rmq.remoting.signing import Credentials
 from rmq.remoting.tls_config import TlsClientConfig
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import ArgumentParser, Namespace, _ArgumentGroup
     from collections.abc import Callable, Mapping
 
 NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
@@ -40,12 +40,23 @@ def add_client_arguments(parser: ArgumentParser) -> None:
         metavar="KEY",
         help=f"its secret; others see a command line, so better set ${SECRET_KEY_VARIABLE}",
     )
+    add_tls_arguments(group)
+
+
+def add_tls_arguments(group: _ArgumentGroup) -> None:
+    """Declare the options of encryption."""
     group.add_argument("--tls", action="store_true", help="encrypt connections")
     group.add_argument(
         "--tls-trust",
         type=Path,
         metavar="PEM",
         help="check the certificates of servers against these; implies --tls",
+    )
+    group.add_argument(
+        "--tls-check-host",
+        action="store_true",
+        help="refuse a certificate that does not carry the host that was connected to; needs"
+        " --tls-trust",
     )
     group.add_argument(
         "--tls-cert", type=Path, metavar="PEM", help="show this certificate; needs --tls-key"
@@ -63,7 +74,7 @@ def client_config(args: Namespace, environ: Mapping[str, str]) -> ClientConfig:
             f"which cluster? give -n HOST:PORT of a nameserver, or set ${NAMESERVERS_VARIABLE}"
         )
     return ClientConfig(
-        nameservers=nameservers, credentials=_credentials(args, environ), tls=_tls(args)
+        nameservers=nameservers, credentials=_credentials(args, environ), tls=tls_config(args)
     )
 
 
@@ -79,11 +90,15 @@ def _credentials(args: Namespace, environ: Mapping[str, str]) -> Credentials | N
     return Credentials(access_key=access_key, secret_key=secret_key)
 
 
-def _tls(args: Namespace) -> TlsClientConfig | None:
+def tls_config(args: Namespace) -> TlsClientConfig | None:
+    """Return what the options of encryption say, None without any; raise `UsageError`."""
+    if args.tls_check_host and args.tls_trust is None:
+        raise UsageError("--tls-check-host needs --tls-trust: whose certificates to believe")
     if not (args.tls or args.tls_trust or args.tls_cert or args.tls_key):
         return None
     return TlsClientConfig(
         auth_server=args.tls_trust is not None,
+        check_hostname=args.tls_check_host,
         trust_cert_path=args.tls_trust,
         cert_path=args.tls_cert,
         key_path=args.tls_key,

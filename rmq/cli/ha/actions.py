@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from rmq.cli.common.client_options import tls_config
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.usage import UsageError
 from rmq.cli.ha import change as ha_change
@@ -24,11 +25,17 @@ from rmq.cli.store.inspect import shown
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from contextlib import AbstractAsyncContextManager
 
+    from rmq.cli.ha.client import HaClient
     from rmq.cli.ha.members import Group
     from rmq.remoting.bodies import Body, HaPromoteBody
 
 _CLEAR: Final = "\x1b[H\x1b[2J"
+
+
+def _open_client(args: argparse.Namespace) -> AbstractAsyncContextManager[HaClient]:
+    return open_ha_client(args.timeout, tls_config(args))
 
 
 # --- status -----------------------------------------------------------------------------------
@@ -39,7 +46,7 @@ def status(args: argparse.Namespace) -> int:
     target = Target.of(args)
 
     async def ask() -> list[Group]:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             return await find_groups(client, target, with_neighbours=True)
 
     while True:
@@ -64,7 +71,7 @@ def switch(args: argparse.Namespace) -> int:
     target = Target.of(args)
 
     async def order() -> ha_change.Switched:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             return await ha_change.switch(client, target, args.mode, force=args.force)
 
     done = trio.run(order)
@@ -77,7 +84,7 @@ def promote(args: argparse.Namespace) -> int:
     target = Target.of(args)
 
     async def look() -> ha_change.Promotion:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             return await ha_change.plan_promotion(client, target)
 
     plan = trio.run(look)
@@ -86,7 +93,7 @@ def promote(args: argparse.Namespace) -> int:
         return ExitCode.FAILURE
 
     async def order() -> HaPromoteBody:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             done = await ha_change.promote(
                 client, plan, accept_loss=args.accept_loss, mode=args.mode
             )
@@ -102,7 +109,7 @@ def demote(args: argparse.Namespace) -> int:
     target = Target.of(args)
 
     async def look() -> ha_change.Demotion:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             return await ha_change.plan_demotion(client, target)
 
     plan = trio.run(look)
@@ -111,7 +118,7 @@ def demote(args: argparse.Namespace) -> int:
         return ExitCode.FAILURE
 
     async def order() -> bool:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             done, slave = await ha_change.demote(client, plan, args.follow, force=args.force)
             _say(args, ha_change.demoted_lines(done, slave), done)
             return slave.is_following
@@ -124,7 +131,7 @@ def resync(args: argparse.Namespace) -> int:
     target = Target.of(args)
 
     async def look() -> ha_change.Resync:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             return await ha_change.plan_resync(client, target)
 
     plan = trio.run(look)
@@ -136,7 +143,7 @@ def resync(args: argparse.Namespace) -> int:
         return ExitCode.FAILURE
 
     async def order() -> bool:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             done, follows = await ha_change.resync(client, plan)
             _say(args, ha_change.resynced_lines(plan, done, follows), done)
             return follows is not None
@@ -165,7 +172,7 @@ def verify(args: argparse.Namespace) -> int:
     progress = _Progress()
 
     async def look() -> tuple[list[Comparison], list[str]]:
-        async with open_ha_client(args.timeout) as client:
+        async with _open_client(args) as client:
             pairs, skipped = await find_pairs(client, target)
             return [await compare(client, pair, progress.show) for pair in pairs], skipped
 

@@ -33,6 +33,7 @@ from rmq.remoting.headers import (
     HaPromoteRequest,
     HaResyncRequest,
 )
+from rmq.remoting.tls_config import client_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from rmq.remoting.client import RemotingClient
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
+    from rmq.remoting.tls_config import TlsClientConfig
 
 B = TypeVar("B", bound="Body")
 
@@ -198,7 +200,10 @@ _WORDS: Final[Mapping[RequestCode, str]] = {
 
 
 @asynccontextmanager
-async def open_ha_client(timeout_s: float) -> AsyncIterator[HaClient]:
+async def open_ha_client(
+    timeout_s: float, tls: TlsClientConfig | None = None
+) -> AsyncIterator[HaClient]:
     """Run a client for the length of an `async with` block."""
-    async with open_client() as client:
+    context = None if tls is None else client_context(tls)
+    async with open_client(tls_context=context) as client:
         yield HaClient(client, timeout_s)
