@@ -47,6 +47,9 @@ _VERIFY_MODES: Final = {
     ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
 }
 
+_OLDEST: Final = ssl.TLSVersion.TLSv1_2
+"""Stated here, because the configuration of the machine may allow older ones."""
+
 _SELF_SIGNED_NAME: Final = "rmq self-signed"
 _SELF_SIGNED_BEFORE: Final = timedelta(days=1)
 """For clients whose clock is behind."""
@@ -161,6 +164,7 @@ def server_context(config: TlsServerConfig) -> ssl.SSLContext:
     Without a configured certificate one is made, which blocks for some milliseconds.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _OLDEST
     if config.cert_path is None:
         _load_self_signed(context)
     else:
@@ -228,6 +232,7 @@ def _make_pem(password: str) -> bytes:
 def client_context(config: TlsClientConfig) -> ssl.SSLContext:
     """Return what a client needs to dial TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = _OLDEST
     context.check_hostname = config.check_hostname
     context.verify_mode = ssl.CERT_REQUIRED if config.auth_server else ssl.CERT_NONE
     if config.trust_cert_path is not None:

@@ -61,16 +61,21 @@ def exposed_file_warnings(path: Path, what: str) -> Iterable[str]:
         )
 
 
-def exposed_store_warnings(root: Path, access: FileAccess) -> Iterable[str]:
-    """Return a sentence if a store is there already, and open to more users than it is to be."""
-    mode = _mode_of(root)
-    excess = mode & _UMASKS.get(access, 0)
-    if excess:
-        removed = "go-rwx" if access is FileAccess.OWNER else "g-w,o-rwx"
-        yield (
-            f"{root} is open to other users of this machine (mode {mode:o}), who may read the"
-            f" messages in it: chmod -R {removed} {root}, or set storeFileAccess"
-        )
+def exposed_store_warnings(folders: Iterable[Path], access: FileAccess) -> Iterable[str]:
+    """Return a sentence for each folder of a store that is there already, and open to more users
+    than it is to be. One below another of them needs none: the upper one decides.
+    """
+    unwanted = _UMASKS.get(access, 0)
+    removed = "go-rwx" if access is FileAccess.OWNER else "g-w,o-rwx"
+    above: list[Path] = []
+    for folder in folders:
+        mode = _mode_of(folder)
+        if mode & unwanted and not any(folder.is_relative_to(each) for each in above):
+            yield (
+                f"{folder} is open to other users of this machine (mode {mode:o}), who may read the"
+                f" messages in it: chmod -R {removed} {folder}, or set storeFileAccess"
+            )
+        above.append(folder)
 
 
 def _mode_of(path: Path) -> int:

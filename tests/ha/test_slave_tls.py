@@ -238,9 +238,11 @@ def test_a_slave_that_follows_any_certificate_is_warned_about(tmp_path: Path) ->
     def warnings(text: str) -> list[str]:
         conf.write_text(needed + text)
         loaded = load_broker_config(conf, {}, {"HOME": str(tmp_path)})
-        return [line for line in loaded.warnings if "tls.client.authServer" in line]
+        return [line for line in loaded.warnings if "haTlsMode" in line]
 
-    assert len(warnings("haTlsMode=enforcing\n")) == 1
+    warned = warnings("haTlsMode=enforcing\n")
+    assert ["tls.client.authServer=true" in line for line in warned] == [True, False]
+    assert ["useTLS=true" in line for line in warned] == [False, True]
     assert warnings("haTlsMode=disabled\n") == []
-    checked = "tls.client.authServer=true\ntls.client.trustCertPath=trust.pem\n"
+    checked = "tls.client.authServer=true\ntls.client.trustCertPath=trust.pem\nuseTLS=true\n"
     assert warnings("haTlsMode=enforcing\n" + checked) == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -38,6 +39,7 @@ from rmq.remoting.tls_config import (
     TlsMode,
     TlsServerConfig,
     client_context,
+    server_context,
 )
 from tests.remoting.client_kit import (
     ECHO,
@@ -426,6 +428,11 @@ async def test_an_encrypted_key_is_opened_with_its_password(
     )
     async with tls_serving(config) as server, open_client(tls_context=context) as client:
         assert (await client.request(address_of(server), ECHO, body=b"x")).body == b"x"
+
+
+def test_versions_of_tls_that_are_broken_are_spoken_by_neither_side(server_files: Files) -> None:
+    for context in (server_context(server_config(server_files)), TRUST_ALL):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 # ---- settings that cannot work -----------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_a_key_that_others_may_read_is_named_and_a_certificate_is_not(tmp_path: 
 def test_what_is_not_there_is_no_matter_of_modes(tmp_path: Path) -> None:
     values = SCHEMA.defaults({"password": "x", "keyPath": str(tmp_path / "none")})
     assert list(secret_file_warnings(SCHEMA, values, tmp_path / "none.conf")) == []
-    assert list(exposed_store_warnings(tmp_path / "none", FileAccess.OWNER)) == []
+    assert list(exposed_store_warnings([tmp_path / "none"], FileAccess.OWNER)) == []
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,15 @@ def test_a_store_that_is_more_open_than_it_is_to_be_is_named(
     store = tmp_path / "store"
     store.mkdir()
     store.chmod(mode)
-    warnings = list(exposed_store_warnings(store, access))
-    assert len(warnings) == is_open
+    log, elsewhere = store / "commitlog", tmp_path / "log"
+    for folder in (log, elsewhere):
+        folder.mkdir()
+        folder.chmod(0o755)
+    elsewhere.chmod(mode)
+    warnings = list(exposed_store_warnings([store, log, elsewhere], access))
+    assert len(warnings) == 2 * is_open
     for warning in warnings:
-        assert str(store) in warning
+        assert str(log) not in warning
         assert "chmod -R" in warning
     assert (store.stat().st_mode & 0o777) == mode
 

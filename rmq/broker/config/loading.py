@@ -75,7 +75,9 @@ def load_broker_config(
             *tls_server_warnings(values),
             *tls_client_warnings(values),
             *secret_file_warnings(SCHEMA, values, path),
-            *exposed_store_warnings(config.store.root, config.store_file_access),
+            *exposed_store_warnings(
+                (config.store.root, *config.store.commit_log_paths), config.store_file_access
+            ),
         ),
     )
 

@@ -30,12 +30,20 @@ def tls_replication_config(values: Values) -> TlsClientConfig | None:
 
 def tls_client_warnings(values: Values) -> list[str]:
     """What an operator probably did not mean, in sentences for the log."""
-    if values["haTlsMode"] != "enforcing" or values.flag("tls.client.authServer"):
+    if values["haTlsMode"] != "enforcing":
         return []
-    return [
-        "haTlsMode=enforcing without tls.client.authServer=true: a slave follows a master with any"
-        " certificate; set tls.client.authServer=true and tls.client.trustCertPath"
-    ]
+    found: list[str] = []
+    if not values.flag("tls.client.authServer"):
+        found.append(
+            "haTlsMode=enforcing without tls.client.authServer=true: a slave follows a master with"
+            " any certificate; set tls.client.authServer=true and tls.client.trustCertPath"
+        )
+    if not values.flag("useTLS"):
+        found.append(
+            "haTlsMode=enforcing without useTLS=true: the log is copied encrypted; topics, groups,"
+            " offsets and registrations are not"
+        )
+    return found
 
 
 TLS_SETTINGS: Final = (
