@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 import ssl
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -64,7 +64,7 @@ class TlsServerConfig:
     mode: TlsMode = TlsMode.PERMISSIVE
     cert_path: Path | None = None
     key_path: Path | None = None
-    key_password: str | None = None
+    key_password: str | None = field(default=None, repr=False)
     client_auth: ClientAuth = ClientAuth.NONE
     trust_cert_path: Path | None = None
     """Certificates of the authorities that sign clients' certificates."""
@@ -125,7 +125,7 @@ class TlsClientConfig:
     trust_cert_path: Path | None = None
     cert_path: Path | None = None
     key_path: Path | None = None
-    key_password: str | None = None
+    key_password: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.auth_server and self.trust_cert_path is None:

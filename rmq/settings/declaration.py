@@ -77,7 +77,7 @@ def setting(
         guarded=guarded,
     )
     # To the type checker `field` gives the default it describes.
-    return field(default=default, metadata={_METADATA_KEY: (declared, read)})
+    return field(default=default, repr=not secret, metadata={_METADATA_KEY: (declared, read)})
 
 
 def required_setting(
