@@ -26,7 +26,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install run pipeline test coverage check format bench bench-store bench-broker bench-ha \
-	bench-client bench-spark bench-java fuzz interop clean
+	bench-client bench-spark bench-java fuzz interop audit clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ fuzz: install ## feed mutated frames to the remoting layer
 
 interop: install ## run the checks against stock RocketMQ parts (interop/README.md)
 	RMQ_PYTHON='$(CURDIR)/$(BIN)/python' interop/run $(ARGS)
+
+audit: install ## compare the dependencies with published advisories; 77: cannot be done here
+	$(BIN)/python .ci/audit
 
 clean: ## remove .venv, caches and build output
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis \

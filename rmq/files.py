@@ -147,9 +147,9 @@ def _read(path: Path) -> bytes | None:
         raise storage_error("read", path, exc) from exc
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a new file and bring it to disk."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+def write_synced(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Write a new file and bring it to disk; `mode` is that of a file that was not there."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         rest = memoryview(data)
         while rest:

@@ -42,11 +42,20 @@ class Authority:
         return identity
 
 
-def _pkcs8(pem: bytes) -> bytes:
+def encrypt_key(key: Path, password: str) -> None:
+    """Encrypt a key in its file, so that a stock client opens it with the password."""
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    key.write_bytes(_pkcs8(key.read_bytes(), encryption))
+
+
+def _pkcs8(
+    pem: bytes,
+    encryption: serialization.KeySerializationEncryption | None = None,
+) -> bytes:
     # Netty reads no other form of private key.
     key = serialization.load_pem_private_key(pem, password=None)
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        encryption or serialization.NoEncryption(),
     )

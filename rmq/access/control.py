@@ -204,3 +204,12 @@ def _load(documents: Sequence[Document], main: Path) -> _Loaded:
             hint="add an account, or set aclEnable=false",
         )
     return _Loaded(Rules(accounts, white_lists), documents)
+
+
+def admin_rights(access: AccessControl | None) -> Callable[[Request[Any]], bool]:
+    """Return whether a request has admin rights: without access control none has."""
+    return _has_none if access is None else access.is_admin
+
+
+def _has_none(_: Request[Any]) -> bool:
+    return False

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.access.control import AccessControl
+from rmq.access.control import AccessControl, admin_rights
 from rmq.access.files import find_files
 from rmq.access.watch import watch
 from rmq.broker.clients.calls import ConsumerCalls, MemberNotifier
@@ -387,7 +387,7 @@ class Broker:
             self.stats,
             now_ms=now_ms,
         ).add_to(table)
-        SettingHandlers(live, now_ms=now_ms).add_to(table)
+        SettingHandlers(live, now_ms=now_ms, is_admin=admin_rights(self.access)).add_to(table)
         AccessHandlers(live, self.access).add_to(table)
         HaHandlers(self.role_change).add_to(table)
         ConsumerHandlers(

@@ -17,6 +17,7 @@ from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.stopping import serving
+from rmq.settings.exposure import take_umask
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -43,6 +44,7 @@ def run(args: Namespace) -> int:
     if args.print_config or args.print_important:
         print("\n".join(loaded.format_lines(important_only=args.print_important)))
         return ExitCode.OK
+    take_umask(loaded.config.store_file_access)
     trio.run(_serve, LiveConfig(loaded, now_ms=time.time_ns() // 1_000_000))
     return ExitCode.OK
 

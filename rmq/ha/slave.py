@@ -106,6 +106,7 @@ class SlaveRunner:
         dialect: str = "auto",
         was_native: bool = False,
         tls_context: ssl.SSLContext | None = None,
+        tls_master_name: str | None = None,
         on_news: Callable[[], None],
         is_current: Callable[[], bool] = lambda: True,
         reseed: Callable[[PhysicalOffset, str], None] | None,
@@ -120,7 +121,8 @@ class SlaveRunner:
         copied. `reseed(offset, reason)` has the store emptied, to begin at an offset; None: only an
         operator may do that. `cut(offset, reason)` has the log cut at an offset or before, because
         what follows differs from the master's. `client` asks stock masters about their logs;
-        without one a client is made for that.
+        without one a client is made for that. `tls_master_name` is what the certificate of a
+        master is checked for in place of its address.
         """
         if dialect not in ("auto", "native", "stock"):
             raise ConfigError("haDialect", f"{dialect!r} is not auto, native or stock")
@@ -134,6 +136,7 @@ class SlaveRunner:
         self._save_record = save_record
         self._dialect = dialect
         self._tls_context = tls_context
+        self._tls_master_name = tls_master_name
         self._on_news = on_news
         self._is_current = is_current
         self._reseed = reseed
@@ -422,7 +425,9 @@ class SlaveRunner:
         """Connect in one dialect and receive; `end` is where the master's log is known to end."""
         epoch = self._epoch()
         dialled_at = trio.current_time()
-        connection = await dial(address, self._tls_context, CONNECT_S)
+        connection = await dial(
+            address, self._tls_context, CONNECT_S, master_name=self._tls_master_name
+        )
         self._connects += 1
         self._received_before = self.counters.received_bytes
         settings = self._settings

@@ -26,6 +26,10 @@ _CIPHER_BYTES: Final = 256 * 1024
 """How much is read at once from a socket with TLS."""
 
 
+_OTHER_HOST: Final = frozenset((62, 64))
+"""X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH of OpenSSL."""
+
+
 class PlainConnection:
     """A plain (unencrypted) TCP connection."""
 
@@ -76,11 +80,12 @@ class PlainConnection:
 class TlsConnection:
     """A TCP connection with TLS; usable after `handshake`."""
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext, name: str) -> None:
+        """Where the context checks names, the certificate must carry `name`."""
         self._plain = PlainConnection(sock)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=name)
         self._cipher_text = memoryview(bytearray(_CIPHER_BYTES))
 
     @property
@@ -99,7 +104,7 @@ class TlsConnection:
                 # The peer learns the reason, too.
                 self._pass_on()
                 raise ConnectionAbortedError(
-                    errno.ECONNABORTED, f"TLS handshake failed: {exc}"
+                    errno.ECONNABORTED, f"TLS handshake failed: {exc}{_advice(exc)}"
                 ) from exc
             await self.wait_readable()
             if self._feed() == 0:
@@ -161,13 +166,27 @@ class TlsConnection:
             self._plain.send(self._outgoing.read())
 
 
+def _advice(exc: ssl.SSLError) -> str:
+    """What to do where a certificate is that of another host."""
+    if isinstance(exc, ssl.SSLCertVerificationError) and exc.verify_code in _OTHER_HOST:
+        return "; the certificate of a master must carry its address, or set haTlsMasterName"
+    return ""
+
+
 Connection: TypeAlias = PlainConnection | TlsConnection
 
 
 async def dial(
-    address: str, tls_context: ssl.SSLContext | None, timeout_s: float
+    address: str,
+    tls_context: ssl.SSLContext | None,
+    timeout_s: float,
+    *,
+    master_name: str | None = None,
 ) -> PlainConnection | TlsConnection:
-    """Connect to `host:port`; raise `OSError` with a readable reason if that fails."""
+    """Connect to `host:port`; raise `OSError` with a readable reason if that fails.
+
+    Where the context checks names, the certificate must carry `master_name`, or else the host.
+    """
     try:
         host, port = parse_address(address)
     except ConfigError as exc:
@@ -178,7 +197,7 @@ async def dial(
             sock = socket.socket(fileno=stream.socket.detach())
             if tls_context is None:
                 return PlainConnection(sock)
-            connection = TlsConnection(sock, tls_context, host)
+            connection = TlsConnection(sock, tls_context, master_name or host)
             try:
                 await connection.handshake()
             except BaseException:

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, final
 
 from rmq.errors import ConfigError, RefusedError
-from rmq.files import ConfigFile
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.server import ServerConfig
-from rmq.remoting.tls_settings import tls_server_config, tls_server_settings
+from rmq.remoting.tls_settings import (
+    tls_server_config,
+    tls_server_settings,
+    tls_server_warnings,
+)
 from rmq.settings.declaration import (
     NOW,
     RESTART,
@@ -29,10 +32,12 @@ from rmq.settings.declaration import (
     required_setting,
     setting,
 )
-from rmq.settings.properties_file import with_changes
+from rmq.settings.exposure import secret_file_warnings
+from rmq.settings.guard import guarded_changes, guarded_remark
 from rmq.settings.schema import Change, Effect, Rule, Schema, Setting, Values, decode_settings
 from rmq.settings.schema import change as change_settings
 from rmq.settings.schema import load as load_settings
+from rmq.settings.settings_file import change_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +93,12 @@ class NameserverConfig:
     tls: TlsServerConfig
     """`tls.server.*`."""
     bind_address: str = setting(
-        "bindAddress", "0.0.0.0", "Address or host name to listen on.", RESTART, important=True
+        "bindAddress",
+        "0.0.0.0",
+        "Address or host name to listen on.",
+        RESTART,
+        important=True,
+        guarded=True,
     )
     listen_port: int = setting(
         "listenPort",
@@ -97,6 +107,7 @@ class NameserverConfig:
         RESTART,
         maximum=65_535,
         important=True,
+        guarded=True,
     )
     kv_path: Path = required_setting(
         "kvConfigPath",
@@ -106,6 +117,7 @@ class NameserverConfig:
         unread=None,
         default_text="$HOME/namesrv/kvConfig.json",
         important=True,
+        guarded=True,
     )
     file_path: Path = required_setting(
         "configStorePath",
@@ -114,6 +126,7 @@ class NameserverConfig:
         read=Path,
         unread=None,
         default_text="the file given with -c, else $HOME/namesrv/namesrv.properties",
+        guarded=True,
     )
     order_topics: bool = setting(
         "orderMessageEnable",
@@ -285,7 +298,14 @@ def load_nameserver_config(
     if path is not None:
         # As in the original: the file that was read is the one that updates go to.
         values = values.with_changes({"configStorePath": str(path)})
-    return LoadedConfig(config=NameserverConfig.from_values(values), warnings=loaded.warnings)
+    return LoadedConfig(
+        config=NameserverConfig.from_values(values),
+        warnings=(
+            *loaded.warnings,
+            *tls_server_warnings(values),
+            *secret_file_warnings(SCHEMA, values, path),
+        ),
+    )
 
 
 @final
@@ -296,22 +316,21 @@ class LiveConfig:
         self.current = config
         """The settings in force; those that need a restart are read at the start only."""
 
-    def plan(self, changes: Mapping[str, str]) -> Change:
+    def plan(self, changes: Mapping[str, str], *, by_admin: bool = False) -> Change:
         """Check an update; raise `RefusedError` for a forbidden or invalid one."""
         if not self.current.black_list.isdisjoint(changes):
             raise RefusedError(ResponseCode.NO_PERMISSION, REMARK_BLACK_LIST)
+        guarded = guarded_changes(SCHEMA, self.current.values, changes)
+        if guarded and not by_admin:
+            raise RefusedError(ResponseCode.NO_PERMISSION, guarded_remark(guarded))
         try:
             return change_settings(SCHEMA, self.current.values, changes)
         except ConfigError as exc:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"nothing was updated: {exc}") from None
 
     def write(self, changes: Mapping[str, str]) -> None:
-        """Write an update to the file; blocks. Raise `StorageError` or `ConfigError`."""
-        path = self.current.file_path
-        text = _read(path) if path.exists() else ""
-        updated = with_changes(text, changes)
-        if updated != text:
-            ConfigFile(path).write(updated)
+        """Write an update to the file; blocks. Raise `StorageError`."""
+        change_file(self.current.file_path, changes, SCHEMA)
 
     def apply(self, change: Change) -> None:
         """Apply an update, as far as it needs no restart."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
-from rmq.errors import ConfigError, ProtocolError, RefusedError, StorageError
+from rmq.errors import ProtocolError, RefusedError, StorageError
 from rmq.model.in_sync_record import NAMESPACE as IN_SYNC_NAMESPACE
+from rmq.nameserver.config import SCHEMA
 from rmq.nameserver.kv import ORDER_TOPIC_NAMESPACE
 from rmq.nameserver.kv_keeper import Delete, Put
 from rmq.nameserver.registration import LeapError, Registration, StaleEpochError
@@ -42,6 +43,7 @@ from rmq.remoting.headers import (
     WipeWritePermOfBrokerResponse,
 )
 from rmq.remoting.protocol import Requests
+from rmq.settings.guard import without_masks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -310,8 +312,10 @@ class KvHandlers:
 class ConfigHandlers:
     """The nameserver's own settings."""
 
-    def __init__(self, config: LiveConfig) -> None:
+    def __init__(self, config: LiveConfig, *, is_admin: Callable[[Request[Any]], bool]) -> None:
+        """`is_admin` tells whether the sender of a request has admin rights."""
         self._config = config
+        self._is_admin = is_admin
         self._updating = trio.Lock()
 
     def add_to(self, table: HandlerTable) -> None:
@@ -323,16 +327,16 @@ class ConfigHandlers:
 
     async def _update(self, request: Request[EmptyHeader]) -> None:
         try:
-            changes = parse_properties(request.body)
+            changes = without_masks(SCHEMA, parse_properties(request.body))
         except ProtocolError as exc:
             raise RefusedError(
                 ResponseCode.SYSTEM_ERROR, f"string2Properties error: {exc}"
             ) from None
         async with self._updating:
-            change = self._config.plan(changes)
+            change = self._config.plan(changes, by_admin=self._is_admin(request))
             try:
                 await trio.to_thread.run_sync(self._config.write, changes)
-            except (StorageError, ConfigError) as exc:
+            except StorageError as exc:
                 logger.error("update of the settings refused: %s", exc)
                 raise RefusedError(
                     ResponseCode.SYSTEM_ERROR, f"nothing was updated: {exc}"

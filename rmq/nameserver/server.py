@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
-from rmq.access.control import AccessControl
+from rmq.access.control import AccessControl, admin_rights
 from rmq.access.files import find_files
 from rmq.access.watch import watch
 from rmq.errors import ListenError
@@ -62,11 +62,11 @@ class Nameserver:
         answers = RouteAnswers(self._routes)
         RouteHandlers(self._routes, answers, self._kv, self.config).add_to(self.table)
         KvHandlers(self._kv, guard).add_to(self.table)
-        ConfigHandlers(self.config).add_to(self.table)
+        ConfigHandlers(self.config, is_admin=admin_rights(self.access)).add_to(self.table)
         self.server = RemotingServer(
             self.table,
             config.server,
-            tls=None if config.tls.cert_path is None else TlsServer(config.tls),
+            tls=TlsServer(config.tls),
             listeners=[_Housekeeper(self._routes, guard)],
             guard=None if self.access is None else self.access.guard,
             # As the original: a request with an unknown code is not answered.

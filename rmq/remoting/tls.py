@@ -4,7 +4,8 @@ Before each handshake the server checks its files; when one has changed, new con
 new certificates and old ones keep theirs. A changed file that cannot be used is reported and the
 last good set stays in force.
 
-Unlike the original, nothing is invented: a server without a certificate of its own speaks no TLS.
+A server without a configured certificate makes one for itself when the first client speaks TLS, so
+that starting takes no longer; a stock server in test mode does so at its start.
 """
 
 from __future__ import annotations
@@ -42,8 +43,12 @@ class TlsServer:
             if path is not None
         )
         self._seen = self._stamps()
-        self._context = server_context(config) if config.cert_path is not None else None
-        if self._context is None and config.mode is TlsMode.PERMISSIVE:
+        self._making = trio.Lock()
+        self._limiter = trio.CapacityLimiter(1)
+        self._context: ssl.SSLContext | None = None
+        if config.cert_path is not None:
+            self._context = server_context(config)
+        elif config.mode is TlsMode.PERMISSIVE and not config.test_mode:
             logger.info("no TLS certificate is configured: only plain connections are served")
 
     @property
@@ -52,17 +57,40 @@ class TlsServer:
 
     async def handshake(self, sock: socket.socket) -> StreamTransport:
         """Turn an accepted connection into an encrypted one."""
-        context = self.current()
-        if context is None:
+        context = self.current() or await self._self_signed()
+        return await wrap(sock, context, server_side=True)
+
+    async def _self_signed(self) -> ssl.SSLContext:
+        """Return the context with a certificate of our own, made if it is the first time."""
+        if not self.config.test_mode:
             raise ConnectionRefusedError(
                 errno.EPROTO, "TLS bytes, but no certificate is configured (tls.server.certPath)"
             )
-        return await wrap(sock, context, server_side=True)
+        async with self._making:
+            if self._context is None:
+                try:
+                    self._context = await trio.to_thread.run_sync(
+                        server_context, self.config, limiter=self._limiter
+                    )
+                except (ConfigError, OSError) as exc:
+                    raise ConnectionRefusedError(
+                        errno.EPROTO, f"no certificate can be made: {exc}"
+                    ) from exc
+                logger.warning(
+                    "TLS clients are served with a certificate that this server made for itself:"
+                    " it encrypts, and proves nothing. Set tls.server.certPath and"
+                    " tls.server.keyPath where clients must know whom they talk to"
+                )
+            return self._context
 
     def current(self) -> ssl.SSLContext | None:
-        """Return the context for a new connection, reloaded if a file has changed."""
+        """Return the context for a new connection, reloaded if a file has changed; None before
+        the first one of a server that makes its own.
+        """
+        if self.config.cert_path is None:
+            return self._context
         stamps = self._stamps()
-        if self._context is not None and stamps != self._seen:
+        if stamps != self._seen:
             self._seen = stamps
             try:
                 self._context = server_context(self.config)

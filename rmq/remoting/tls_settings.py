@@ -27,8 +27,18 @@ def tls_server_settings(whose: str) -> tuple[Setting, ...]:
             "(enforcing).",
             choices=tuple(mode.value for mode in TlsMode),
         ),
+        tls_setting(
+            "tls.test.mode.enable",
+            True,
+            "Without tls.server.certPath a certificate is made that encrypts and proves nothing.",
+        ),
         tls_setting("tls.server.certPath", None, f"The {whose}'s certificate, a PEM file."),
-        tls_setting("tls.server.keyPath", None, f"The key of the {whose}'s certificate."),
+        tls_setting(
+            "tls.server.keyPath",
+            None,
+            f"The key of the {whose}'s certificate.",
+            names_secret=True,
+        ),
         tls_setting(
             "tls.server.keyPassword", None, f"The password of the {whose}'s key.", secret=True
         ),
@@ -38,7 +48,11 @@ def tls_server_settings(whose: str) -> tuple[Setting, ...]:
             "Whether clients are asked for a certificate.",
             choices=tuple(auth.value for auth in ClientAuth),
         ),
-        tls_setting("tls.server.authClient", False, "Clients' certificates are checked."),
+        tls_setting(
+            "tls.server.authClient",
+            False,
+            "Clients' certificates are checked; otherwise none is asked for.",
+        ),
         tls_setting("tls.server.trustCertPath", None, "Who may sign the certificates of clients."),
     )
 
@@ -51,6 +65,7 @@ def tls_setting(
     choices: tuple[str, ...] = (),
     section: str = "tls",
     secret: bool = False,
+    names_secret: bool = False,
 ) -> Setting:
     """Return a setting that counts after a restart."""
     return Setting(
@@ -61,12 +76,31 @@ def tls_setting(
         section=section,
         choices=choices,
         secret=secret,
+        guarded=True,
+        names_secret=names_secret,
     )
 
 
 def tls_server_config(values: Values) -> TlsServerConfig:
     """How clients are served; raise `ConfigError`."""
     return TlsServerConfig.from_properties(texts(values, tls_server_settings("")))
+
+
+def tls_server_warnings(values: Values) -> list[str]:
+    """What an operator probably did not mean, in sentences for the log."""
+    found: list[str] = []
+    if values["tls.server.mode"] == TlsMode.ENFORCING and not values["tls.server.certPath"]:
+        found.append(
+            "tls.server.mode=enforcing without tls.server.certPath: connections are encrypted with"
+            " a certificate that proves nothing: a host in between can read them"
+        )
+    asked = values["tls.server.need.client.auth"]
+    if asked != ClientAuth.NONE and not values.flag("tls.server.authClient"):
+        found.append(
+            f"tls.server.need.client.auth={asked} without tls.server.authClient=true checks no"
+            " certificate of a client: every client that can connect is served"
+        )
+    return found
 
 
 def texts(values: Values, settings: Iterable[Setting]) -> dict[str, str]:

@@ -54,6 +54,7 @@ def setting(
     check: Callable[[str], object] | None = None,
     effect_between: Callable[[Value, Value], Effect] | None = None,
     secret: bool = False,
+    guarded: bool = False,
 ) -> T:
     """Declare an attribute of a dataclass; `unread` is what `read` made the default of.
 
@@ -73,9 +74,10 @@ def setting(
         check=check,
         effect_between=effect_between,
         secret=secret,
+        guarded=guarded,
     )
     # To the type checker `field` gives the default it describes.
-    return field(default=default, metadata={_METADATA_KEY: (declared, read)})
+    return field(default=default, repr=not secret, metadata={_METADATA_KEY: (declared, read)})
 
 
 def required_setting(
@@ -87,6 +89,7 @@ def required_setting(
     unread: Value,
     default_text: str,
     important: bool = False,
+    guarded: bool = False,
 ) -> T:
     """Declare an attribute that has a default in files only; the constructor requires it."""
     declared = Setting(
@@ -97,6 +100,7 @@ def required_setting(
         section="",
         important=important,
         default_text=default_text,
+        guarded=guarded,
     )
     return cast("T", field(metadata={_METADATA_KEY: (declared, read)}))
 

@@ -156,8 +156,7 @@ class Schema:
 
     @staticmethod
     def _shown(setting: Setting, values: Values) -> str:
-        text = format_value(values[setting.key])
-        return "***" if setting.secret and text else text
+        return setting.shown(format_value(values[setting.key]))
 
 
 @dataclass(frozen=True, slots=True)

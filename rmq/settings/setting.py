@@ -29,6 +29,10 @@ _FRACTION: Final = re.compile(
 )
 
 
+MASK: Final = "***"
+"""What is shown of a secret."""
+
+
 class Effect(enum.Enum):
     """When another value of a setting counts."""
 
@@ -72,6 +76,10 @@ class Setting:
     """Why any other value than the default is refused: it asks for what does not exist here."""
     secret: bool = False
     """Whether the value must not be shown."""
+    guarded: bool = False
+    """Whether a request that changes it needs admin rights: paths, addresses, ports, TLS."""
+    names_secret: bool = False
+    """Whether it is the path of a file that must be secret."""
     effect_between: Callable[[Value, Value], Effect] | None = None
     """When the change from one value to another counts, where that depends on them."""
 
@@ -87,6 +95,15 @@ class Setting:
             return Kind.FRACTION
         return Kind.TEXT
 
+    @property
+    def needs_admin(self) -> bool:
+        """Whether a request that changes it needs admin rights."""
+        return self.guarded or self.secret
+
+    def shown(self, text: str) -> str:
+        """Return a value as it may be answered, printed and logged."""
+        return MASK if self.secret and text else text
+
     def effect_of(self, old: Value, new: Value) -> Effect:
         """When a change from `old` to `new` counts."""
         return self.effect_between(old, new) if self.effect_between else self.effect
@@ -96,7 +113,7 @@ class Setting:
         text = text.strip()
         if _CONTROL.search(text):
             # It could not be shown in the form the stock tools read, which knows no escapes.
-            raise ConfigError(self.key, f"{text!r} contains control characters")
+            raise ConfigError(self.key, f"{self.shown(repr(text))} contains control characters")
         try:
             value = self._parse_kind(text)
         except ConfigError:
@@ -104,8 +121,7 @@ class Setting:
                 return text  # Nothing here depends on it, and Java ignores it silently.
             raise
         if self.refused is not None and value != self.default:
-            shown = "***" if self.secret else text
-            raise ConfigError(self.key, f"{shown}: {self.refused}")
+            raise ConfigError(self.key, f"{self.shown(text)}: {self.refused}")
         if self.check is not None and text:
             self.check(text)
         return value

@@ -95,6 +95,11 @@ CLUSTER_SETTINGS: Final = (
         default=None,
         help="PEM file of the certificates that servers are checked against; implies tls",
     ),
+    Setting(
+        key="tlsCheckHost",
+        default=False,
+        help="whether certificates must carry the host that was connected to; needs tlsTrustFile",
+    ),
     Setting(key="tlsCertFile", default=None, help="PEM file of the certificate to show"),
     Setting(key="tlsKeyFile", default=None, help="PEM file of its key"),
     Setting(
@@ -158,9 +163,15 @@ def _read_secret(path: str) -> str:
 
 def _tls(values: Values) -> TlsClientConfig | None:
     files = [values.text(key) for key in ("tlsTrustFile", "tlsCertFile", "tlsKeyFile")]
+    if values.flag("tlsCheckHost") and not files[0]:
+        raise ConfigError("tlsCheckHost", "needs tlsTrustFile: whose certificates to believe")
     if not values.flag("tls") and not any(files):
         return None
     trust, cert, key = (Path(name) if name else None for name in files)
     return TlsClientConfig(
-        auth_server=trust is not None, trust_cert_path=trust, cert_path=cert, key_path=key
+        auth_server=trust is not None,
+        check_hostname=values.flag("tlsCheckHost"),
+        trust_cert_path=trust,
+        cert_path=cert,
+        key_path=key,
     )

@@ -86,6 +86,7 @@ class StoreConfig:
         unread=None,
         important=True,
         default_text="directory store in the user's home",
+        guarded=True,
     )
     commit_log_paths: tuple[Path, ...] = setting(
         "storePathCommitLog",
@@ -96,6 +97,7 @@ class StoreConfig:
         unread=None,
         important=True,
         default_text="directory commitlog in storePathRootDir",
+        guarded=True,
     )
     segment_bytes: int = setting(
         "mappedFileSizeCommitLog", GIB, "Bytes of a CommitLog segment.", RESTART, minimum=4096

@@ -155,7 +155,7 @@ class Slave:
         """Awaited while an epoch is adopted."""
         runner_options = {
             name: options.pop(name)
-            for name in ("dialect", "tls_context", "client")
+            for name in ("dialect", "tls_context", "tls_master_name", "client")
             if name in options
         }
         defaults: dict[str, Any] = {

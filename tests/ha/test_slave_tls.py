@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
+from rmq.broker.config import load_broker_config
 from rmq.errors import ConfigError
 from rmq.ha.slave_status import SlaveState
+from rmq.ha.tls_channel import client_context_of
 from tests.ha.following import Hands, Slave, following, node
 from tests.ha.scripted_masters import CoreMaster, StockMaster
 from tests.store.running import bodies_of
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from rmq.broker.config import BrokerConfig
+
 
 class Authority:
     """One who signs certificates, and contexts for both ends."""
@@ -26,13 +30,18 @@ class Authority:
     def __init__(self) -> None:
         self._authority = trustme.CA()
 
-    def server(self, *, asks_for_certificate: bool = False) -> ssl.SSLContext:
+    def server(
+        self, *, asks_for_certificate: bool = False, name: str = "127.0.0.1"
+    ) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._authority.issue_cert("127.0.0.1").configure_cert(context)
+        self._authority.issue_cert(name).configure_cert(context)
         if asks_for_certificate:
             self._authority.configure_trust(context)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+    def write_trust(self, path: Path) -> None:
+        self._authority.cert_pem.write_to_path(str(path))
 
     def client(self, *, has_certificate: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -169,3 +178,71 @@ async def test_a_master_that_never_ends_its_handshake_is_given_up(mock_clock: Mo
             await hands.pass_time(5.5)
             assert "no connection within 5 s" in (slave.runner.status.last_error or "")
             master.stop()
+
+
+# --- who may be a master --------------------------------------------------------------------------
+
+
+def slave_config(folder: Path, authority: Authority, more: str = "") -> BrokerConfig:
+    """Return the settings of a slave that checks certificates."""
+    authority.write_trust(folder / "trust.pem")
+    conf = folder / "slave.conf"
+    conf.write_text(
+        f"tls.client.authServer=true\ntls.client.trustCertPath={folder / 'trust.pem'}\n"
+        "haTlsMode=enforcing\ntls.server.certPath=own.pem\ntls.server.keyPath=own.key\n" + more
+    )
+    return load_broker_config(conf, {}, {"HOME": str(folder)}).config
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "is_followed"),
+    [
+        pytest.param("127.0.0.1", "", True, id="of the address"),
+        pytest.param("client-7", "", False, id="of a client of the same authority"),
+        pytest.param("10.9.9.9", "", False, id="of another host"),
+        pytest.param(
+            "masters.example", "haTlsMasterName=masters.example\n", True, id="of the name"
+        ),
+        pytest.param("127.0.0.1", "haTlsMasterName=masters.example\n", False, id="not of the name"),
+    ],
+)
+async def test_a_certificate_makes_a_master_only_of_the_host_it_was_issued_for(
+    mock_clock: MockClock, tmp_path: Path, name: str, more: str, is_followed: bool
+) -> None:
+    authority = Authority()
+    config = slave_config(tmp_path, authority, more)
+    context = client_context_of(config.ha_tls_mode, config.tls_replication)
+    async with node() as source, node() as copy:
+        hands = Hands(mock_clock, [source.limiter, copy.limiter])
+        source.put(5)
+        master = CoreMaster(source)
+        master.tls_context = authority.server(name=name)
+        async with following(
+            copy, master, tls_context=context, tls_master_name=config.ha_tls_master_name
+        ) as slave:
+            if is_followed:
+                await hands.until(lambda: copy.bytes == source.bytes)
+            else:
+                await hands.pass_time(12)
+                assert copy.log.end == 0
+                assert slave.state() is SlaveState.CONNECTING
+                error = slave.runner.status.last_error or ""
+                assert "certificate is not valid for" in error
+                assert "haTlsMasterName" in error
+
+
+def test_a_slave_that_follows_any_certificate_is_warned_about(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    needed = "tls.server.certPath=own.pem\ntls.server.keyPath=own.key\n"
+
+    def warnings(text: str) -> list[str]:
+        conf.write_text(needed + text)
+        loaded = load_broker_config(conf, {}, {"HOME": str(tmp_path)})
+        return [line for line in loaded.warnings if "haTlsMode" in line]
+
+    warned = warnings("haTlsMode=enforcing\n")
+    assert ["tls.client.authServer=true" in line for line in warned] == [True, False]
+    assert ["useTLS=true" in line for line in warned] == [False, True]
+    assert warnings("haTlsMode=disabled\n") == []
+    checked = "tls.client.authServer=true\ntls.client.trustCertPath=trust.pem\nuseTLS=true\n"
+    assert warnings("haTlsMode=enforcing\n" + checked) == []

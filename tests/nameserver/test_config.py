@@ -152,9 +152,11 @@ def test_an_update_counts_at_once_and_is_written_beside_what_people_wrote(tmp_pa
 
 def test_what_needs_a_restart_is_said(tmp_path: Path) -> None:
     live = LiveConfig(config_for(tmp_path))
-    assert update(live, listenPort="1234", orderMessageEnable="true") == ("listenPort",)
-    assert live.current.as_properties()["listenPort"] == "1234"
-    assert "listenPort=1234\n" in live.current.file_path.read_text()
+    assert update(live, serverSocketBacklog="1234", orderMessageEnable="true") == (
+        "serverSocketBacklog",
+    )
+    assert live.current.as_properties()["serverSocketBacklog"] == "1234"
+    assert "serverSocketBacklog=1234\n" in live.current.file_path.read_text()
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.nameserver.config import LiveConfig
+from rmq.nameserver.handlers import ConfigHandlers
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
     DeleteKvConfigRequest,
     GetKvConfigRequest,
     GetKvListByNamespaceRequest,
     PutKvConfigRequest,
 )
+from rmq.settings.settings_file import NEW_FILE_TEXT
 from tests.nameserver.kit import Running, config_for, frame, running
-from tests.remoting.server_kit import raw_frame
+from tests.remoting.server_kit import raw_frame, serving
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -170,19 +174,21 @@ async def test_an_update_counts_and_is_written(nameserver: Running, tmp_path: Pa
     answer = await update(peer, "orderMessageEnable=true\n")
     assert (answer.code, answer.fields, answer.remark) == (ResponseCode.SUCCESS, None, None)
     assert (await settings_of(peer))["orderMessageEnable"] == "true"
-    assert (tmp_path / "namesrv.properties").read_text() == "orderMessageEnable=true\n"
+    assert (tmp_path / "namesrv.properties").read_text() == (
+        NEW_FILE_TEXT + "orderMessageEnable=true\n"
+    )
     assert nameserver.nameserver.config.current.order_topics is True
 
 
 async def test_an_update_that_needs_a_restart_says_so(
     nameserver: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer = await update(nameserver.attach(), "listenPort=1\n")
+    answer = await update(nameserver.attach(), "serverSocketBacklog=1\n")
     assert (answer.code, answer.remark) == (
         ResponseCode.SUCCESS,
-        "effective after a restart: listenPort",
+        "effective after a restart: serverSocketBacklog",
     )
-    assert "listenPort" in caplog.text
+    assert "serverSocketBacklog" in caplog.text
 
 
 async def test_an_update_without_a_body_changes_nothing(
@@ -190,6 +196,58 @@ async def test_an_update_without_a_body_changes_nothing(
 ) -> None:
     assert (await update(nameserver.attach(), "")).code == ResponseCode.SUCCESS
     assert not (tmp_path / "namesrv.properties").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "bindAddress=10.0.0.1",
+        "listenPort=1",
+        "tls.server.mode=disabled",
+        "tls.server.certPath=/data/other.pem",
+        "tls.server.keyPassword=other",
+        "tls.test.mode.enable=false",
+    ],
+)
+async def test_guarded_settings_are_not_changed_by_requests(
+    change: str, nameserver: Running, tmp_path: Path
+) -> None:
+    peer = nameserver.attach()
+    before = await settings_of(peer)
+    answer = await update(peer, f"orderMessageEnable=true\n{change}\n")
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert answer.remark is not None
+    assert change.partition("=")[0] in answer.remark
+    assert await settings_of(peer) == before
+    assert not (tmp_path / "namesrv.properties").exists()
+
+
+async def test_all_settings_may_come_back_as_they_were_shown(tmp_path: Path) -> None:
+    secret = "not for strangers"
+    config = config_for(tmp_path, **{"tls.server.keyPassword": secret})
+    async with running(config) as served:
+        peer = served.attach()
+        shown = await settings_of(peer)
+        assert secret not in str(shown)
+        listed = ("configStorePath", "kvConfigPath", "configBlackList", "rocketmqHome")
+        text = "".join(f"{key}={value}\n" for key, value in shown.items() if key not in listed)
+        answer = await update(peer, text)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert "***" not in (tmp_path / "namesrv.properties").read_text()
+        values = served.nameserver.config.current.values
+        assert values["tls.server.keyPassword"] == secret
+
+
+async def test_an_administrator_changes_guarded_settings(tmp_path: Path) -> None:
+    live = LiveConfig(config_for(tmp_path))
+    table = HandlerTable()
+    ConfigHandlers(live, is_admin=lambda _: True).add_to(table)
+    async with serving(table) as server:
+        answer = await server.attach().request(
+            frame(code.UPDATE_NAMESRV_CONFIG, body=b"listenPort=1")
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        assert live.current.values["listenPort"] == 1
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import ssl
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -39,6 +40,7 @@ from rmq.remoting.tls_config import (
     TlsMode,
     TlsServerConfig,
     client_context,
+    server_context,
 )
 from tests.remoting.client_kit import (
     ECHO,
@@ -264,11 +266,11 @@ async def test_plain_bytes_where_tls_is_enforced_are_closed_with_one_line(
 
 
 @within(10)
-async def test_a_permissive_port_without_a_certificate_serves_plain_and_names_what_tls_lacks(
+async def test_a_permissive_port_that_may_make_no_certificate_serves_plain_and_names_what_tls_lacks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with (
-        tls_serving(TlsServerConfig()) as server,
+        tls_serving(TlsServerConfig(test_mode=False)) as server,
         open_client() as plain,
         open_client(tls_context=TRUST_ALL) as secure,
     ):
@@ -429,6 +431,11 @@ async def test_an_encrypted_key_is_opened_with_its_password(
         assert (await client.request(address_of(server), ECHO, body=b"x")).body == b"x"
 
 
+def test_versions_of_tls_that_are_broken_are_spoken_by_neither_side(server_files: Files) -> None:
+    for context in (server_context(server_config(server_files)), TRUST_ALL):
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
 # ---- settings that cannot work -----------------------------------------------------------------
 
 
@@ -524,7 +531,7 @@ SOME_FILE: Final = Path("some.pem")
             id="server-key-without-certificate",
         ),
         pytest.param(
-            lambda: TlsServerConfig(mode=TlsMode.ENFORCING),
+            lambda: TlsServerConfig(mode=TlsMode.ENFORCING, test_mode=False),
             {"tls.server.mode"},
             id="enforcing-without-certificate",
         ),
@@ -555,7 +562,7 @@ SOME_FILE: Final = Path("some.pem")
         ),
         pytest.param(
             lambda: TlsClientConfig(check_hostname=True),
-            {"tls.client.authServer"},
+            {"tls.client.checkHost"},
             id="names-checked-without-certificates",
         ),
     ],
@@ -582,6 +589,7 @@ def test_server_settings_are_read_from_the_keys_of_the_original() -> None:
             "tls.server.need.client.auth": "require",
             "tls.server.authClient": "true",
             "tls.server.trustCertPath": "/etc/rocketmq/ca.pem",
+            "tls.test.mode.enable": "false",
             "tls.client.certPath": "not ours",
         }
     ) == TlsServerConfig(
@@ -591,6 +599,7 @@ def test_server_settings_are_read_from_the_keys_of_the_original() -> None:
         key_password="secret",
         client_auth=ClientAuth.REQUIRE,
         trust_cert_path=Path("/etc/rocketmq/ca.pem"),
+        test_mode=False,
     )
 
 
@@ -598,6 +607,7 @@ def test_client_settings_are_read_from_the_keys_of_the_original() -> None:
     assert TlsClientConfig.from_properties(
         {
             "tls.client.authServer": "TRUE",
+            "tls.client.checkHost": "true",
             "tls.client.certPath": "client.pem",
             "tls.client.keyPath": "client.key",
             "tls.client.keyPassword": "secret",
@@ -606,6 +616,7 @@ def test_client_settings_are_read_from_the_keys_of_the_original() -> None:
         }
     ) == TlsClientConfig(
         auth_server=True,
+        check_hostname=True,
         cert_path=Path("client.pem"),
         key_path=Path("client.key"),
         key_password="secret",
@@ -647,8 +658,20 @@ def test_the_mode_is_read_as_the_original_reads_it(text: str, mode: TlsMode) -> 
     ],
 )
 def test_what_is_asked_of_clients_is_read_in_any_case(text: str, auth: ClientAuth) -> None:
-    properties = {"tls.server.need.client.auth": text, "tls.server.trustCertPath": "ca.pem"}
+    properties = {
+        "tls.server.need.client.auth": text,
+        "tls.server.authClient": "true",
+        "tls.server.trustCertPath": "ca.pem",
+    }
     assert TlsServerConfig.from_properties(properties).client_auth is auth
+
+
+def test_a_server_that_checks_no_certificates_asks_for_none() -> None:
+    config = TlsServerConfig.from_properties(
+        {"tls.server.need.client.auth": "require", "tls.server.trustCertPath": "ca.pem"}
+    )
+    assert config.client_auth is ClientAuth.NONE
+    assert config.trust_cert_path is None
 
 
 def test_an_unknown_demand_on_clients_is_refused_rather_than_dropped() -> None:

@@ -126,4 +126,11 @@ def test_a_file_of_certificates_means_encryption() -> None:
     values = read_options(SCHEMA, {"nameservers": "a:1", "tlsTrustFile": "ca.pem"})
     checked = client_config(values, {}).tls
     assert checked is not None
-    assert checked.auth_server is True
+    assert (checked.auth_server, checked.check_hostname) == (True, False)
+    options = {"nameservers": "a:1", "tlsTrustFile": "ca.pem", "tlsCheckHost": "true"}
+    named = client_config(read_options(SCHEMA, options), {}).tls
+    assert named is not None
+    assert named.check_hostname is True
+    del options["tlsTrustFile"]
+    with pytest.raises(ConfigError, match="tlsTrustFile"):
+        client_config(read_options(SCHEMA, options), {})

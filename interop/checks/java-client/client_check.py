@@ -19,6 +19,7 @@ from rebalance_cases import run_rebalance_cases
 from restart_cases import run_restart_cases
 from retry_cases import run_retry_cases
 from sending_cases import run_sending_cases
+from tls_cases import run_tls_cases
 
 from interop.support.cases import expect, say
 from interop.support.check import run_check
@@ -38,6 +39,7 @@ TIMEOUT_S: Final = 600
 CASES: Final[Mapping[str, Callable[[ClientSession], Awaitable[None]]]] = {
     "sending": run_sending_cases,
     "consuming": run_consuming_cases,
+    "TLS": run_tls_cases,
     "rebalancing": run_rebalance_cases,
     "retrying": run_retry_cases,
     "pulling": run_pulling_cases,

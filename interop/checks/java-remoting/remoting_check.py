@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 from answering_server import AnsweringServer
+from tls_scenarios import ANSWERED, make_settings, merged
 
 from interop.support.cases import Case, CaseTable, expect, expect_true, say
 from interop.support.certificates import Authority
@@ -56,6 +57,7 @@ async def main(table: CaseTable, folder: Path) -> None:
         await run_plain(suites, serialization)
     await run_closing(suites)
     await run_tls(suites, folder)
+    await run_tls_scenarios(suites, folder)
 
 
 @dataclass
@@ -226,6 +228,34 @@ async def run_tls(suites: Suites, folder: Path) -> None:
         trusting_new = {**checking, "tls.client.trustCertPath": str(strangers.trust)}
         await suites.run(f"{part}, new trust", "admitted", peer, trusting_new)
         await suites.run(f"{part}, old trust", "turned-away", peer, checking)
+
+
+async def run_tls_scenarios(suites: Suites, folder: Path) -> None:
+    """Run what RocketMQ's own class of TLS tests tries."""
+    settings = make_settings(folder)
+    for scenario in settings.scenarios:
+        part = f"TlsTest {scenario.name}"
+        tls = TlsServerConfig.from_properties(merged(settings.server, scenario.server))
+        properties = merged(settings.client, scenario.client)
+        if scenario.from_file:
+            path = folder / "tls.properties"
+            path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+            # The one that is no part of the file, in 4.9.8 either.
+            properties = {"tls.config.file": str(path), "tls.enable": "true"}
+        async with serving(tls=tls) as peer:
+            await suites.run(part, scenario.suite, peer, properties)
+
+    part = "TlsTest reloadSslContextForServer"
+    reloading = make_settings(folder)
+    trusting = {"tls.client.authServer": "false"}
+    config = merged(reloading.server, {"tls.server.need.client.auth": "none"})
+    properties = merged(reloading.client, trusting)
+    async with serving(tls=TlsServerConfig.from_properties(config)) as peer:
+        await suites.run(f"{part}, before", ANSWERED, peer, properties)
+        strangers = Authority(folder, "tls-renewed").issue("server")
+        for name, renewed in (("certPath", strangers.cert), ("keyPath", strangers.key)):
+            shutil.copyfile(renewed, config[f"tls.server.{name}"])
+        await suites.run(f"{part}, after", ANSWERED, peer, properties)
 
 
 if __name__ == "__main__":

@@ -72,11 +72,7 @@ async def run_signed_cases(
     operations: Operations, kit: DriverKit, folder: Path, against: Against
 ) -> None:
     authority = Authority(folder, "ours")
-    tls = server_settings(authority)
-    if against is Against.RMQ:
-        # Ours has no certificate of its own invention to be kept from.
-        del tls["tls.test.mode.enable"]
-    async with open_cluster(against, folder, tls=tls) as cluster:
+    async with open_cluster(against, folder, tls=server_settings(authority)) as cluster:
         settings = dict(BROKER_SETTINGS)
         if against is Against.STOCK:
             settings["aclEnable"] = "true"

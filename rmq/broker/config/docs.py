@@ -66,7 +66,8 @@ def with_tables(page: str) -> str:
 
 
 def _row(setting: Setting) -> tuple[str, ...]:
-    return _code(setting.key), _default(setting), _meaning(setting), setting.effect.value
+    counts = f"{setting.effect.value}, admin" if setting.needs_admin else setting.effect.value
+    return _code(setting.key), _default(setting), _meaning(setting), counts
 
 
 def _meaning(setting: Setting) -> str:

@@ -11,12 +11,13 @@ import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.broker.config.file import change_file
 from rmq.broker.config.schema import SCHEMA, adjusted, build_config
 from rmq.errors import ConfigError, RefusedError
 from rmq.remoting.bodies import DataVersion
 from rmq.remoting.codes import ResponseCode
+from rmq.settings.guard import guarded_changes
 from rmq.settings.schema import Effect, change, format_value
+from rmq.settings.settings_file import change_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,6 +84,10 @@ class LiveConfig:
     def as_properties(self) -> dict[str, str]:
         """All settings as texts, under their keys, as they are or will be after a restart."""
         return SCHEMA.as_properties(self._configured)
+
+    def guarded(self, changes: Mapping[str, str]) -> list[str]:
+        """Return the keys of an update that only an administrator may change by a request."""
+        return guarded_changes(SCHEMA, self._configured, changes)
 
     def update(self, changes: Mapping[str, str], *, now_ms: int) -> UpdateOutcome:
         """Take new values: all of them, or none and an error that says why.
@@ -155,7 +160,7 @@ class LiveConfig:
             with self._unsaved_lock:
                 changes = dict(self._unsaved)
             if changes:
-                change_file(path, changes)
+                change_file(path, changes, SCHEMA)
             with self._unsaved_lock:
                 for key, value in changes.items():
                     if self._unsaved.get(key) == value:

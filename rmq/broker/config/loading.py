@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.broker.config.machine import machine_defaults
 from rmq.broker.config.schema import SCHEMA, adjusted, adjustments, build_config
+from rmq.broker.config.tls import tls_client_warnings
 from rmq.client.core.credentials import default_file
 from rmq.errors import ConfigError
+from rmq.remoting.tls_settings import tls_server_warnings
+from rmq.settings.exposure import exposed_store_warnings, secret_file_warnings
 from rmq.settings.schema import Problem, SettingsError, decode_settings, load
 
 if TYPE_CHECKING:
@@ -68,10 +71,20 @@ def load_broker_config(
     if addresses is not None and "namesrvAddr" not in loaded.origins:
         _check_environment(addresses)
     values = adjusted(loaded.values)
+    config = build_config(values, path)
     return LoadedConfig(
-        config=build_config(values, path),
+        config=config,
         values=values,
-        warnings=(*loaded.warnings, *adjustments(loaded.values)),
+        warnings=(
+            *loaded.warnings,
+            *adjustments(loaded.values),
+            *tls_server_warnings(values),
+            *tls_client_warnings(values),
+            *secret_file_warnings(SCHEMA, values, path),
+            *exposed_store_warnings(
+                (config.store.root, *config.store.commit_log_paths), config.store_file_access
+            ),
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from rmq.settings.declaration import NOW, RESTART, setting, split_list
+from rmq.settings.exposure import FileAccess
 from rmq.settings.schema import LONG_MAX
 
 DEFAULT_BLACK_LIST: Final = "configBlackList;brokerConfigPath"
@@ -264,6 +265,22 @@ class RunningSettings:
         RESTART,
         section="rmq",
         maximum=65_535,
+        guarded=True,
+    )
+
+    # --- files -------------------------------------------------------------------------------
+
+    store_file_access: FileAccess = setting(
+        "storeFileAccess",
+        FileAccess.OWNER,
+        "Which users of the machine may read new files of the store: the one that runs the broker "
+        "(owner), its group as well (group), or those that the umask allows (umask).",
+        RESTART,
+        read=FileAccess,
+        unread=FileAccess.OWNER.value,
+        choices=tuple(access.value for access in FileAccess),
+        section="rmq",
+        guarded=True,
     )
 
     # --- stopping and updating ---------------------------------------------------------------

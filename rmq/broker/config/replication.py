@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from rmq.errors import ConfigError
-from rmq.settings.declaration import NOW, RESTART, check_host_port, setting, split_list
+from rmq.settings.declaration import NOW, RESTART, check_host_port, check_name, setting, split_list
 from rmq.settings.schema import LONG_MAX
 
 Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
@@ -49,6 +49,7 @@ class ReplicationSettings:
         check=check_host_port("haMasterAddress"),
         section="store",
         important=True,
+        guarded=True,
     )
     ha_heartbeat_interval_ms: int = setting(
         "haSendHeartbeatInterval",
@@ -174,6 +175,7 @@ class ReplicationSettings:
         unread="",
         section="rmq",
         check=_check_networks,
+        guarded=True,
     )
     ha_secret: str = setting(
         "haSecret",
@@ -192,6 +194,7 @@ class ReplicationSettings:
         RESTART,
         section="rmq",
         choices=("auto", "native", "stock"),
+        guarded=True,
     )
     ha_tls_mode: str = setting(
         "haTlsMode",
@@ -201,4 +204,15 @@ class ReplicationSettings:
         RESTART,
         section="rmq",
         choices=("disabled", "permissive", "enforcing"),
+        guarded=True,
+    )
+    ha_tls_master_name: str | None = setting(
+        "haTlsMasterName",
+        None,
+        "With haTlsMode and tls.client.authServer: the host name that the certificate of a master "
+        "must carry; without it, the address that the slave connects to.",
+        RESTART,
+        section="rmq",
+        check=check_name("haTlsMasterName"),
+        guarded=True,
     )

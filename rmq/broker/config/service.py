@@ -67,6 +67,7 @@ class ServiceSettings:
         check=check_host_port("namesrvAddr"),
         important=True,
         default_text="environment variable NAMESRV_ADDR",
+        guarded=True,
     )
     broker_ip1: str = setting(
         "brokerIP1",
@@ -77,6 +78,7 @@ class ServiceSettings:
         check=check_name("brokerIP1"),
         important=True,
         default_text="address of this machine",
+        guarded=True,
     )
     broker_ip2: str = setting(
         "brokerIP2",
@@ -86,6 +88,7 @@ class ServiceSettings:
         read=str,
         check=check_name("brokerIP2"),
         default_text="address of this machine",
+        guarded=True,
     )
     broker_name: str = setting(
         "brokerName",
@@ -121,6 +124,7 @@ class ServiceSettings:
         RESTART,
         section="server",
         check=_check_port,
+        guarded=True,
     )
     bind_address: str = setting(
         "bindAddress",
@@ -129,6 +133,7 @@ class ServiceSettings:
         RESTART,
         section="rmq",
         check=check_name("bindAddress"),
+        guarded=True,
     )
     role: BrokerRole = setting(
         "brokerRole",

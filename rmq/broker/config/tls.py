@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rmq.remoting.tls_config import TlsClientConfig
@@ -22,7 +23,27 @@ def tls_replication_config(values: Values) -> TlsClientConfig | None:
     """How a slave dials its master, whatever `useTLS` says; None: without TLS."""
     if values["haTlsMode"] == "disabled":
         return None
-    return TlsClientConfig.from_properties(texts(values, TLS_SETTINGS))
+    config = TlsClientConfig.from_properties(texts(values, TLS_SETTINGS))
+    # A certificate of the same authority, that of a client say, must not make a master.
+    return replace(config, check_hostname=config.auth_server)
+
+
+def tls_client_warnings(values: Values) -> list[str]:
+    """What an operator probably did not mean, in sentences for the log."""
+    if values["haTlsMode"] != "enforcing":
+        return []
+    found: list[str] = []
+    if not values.flag("tls.client.authServer"):
+        found.append(
+            "haTlsMode=enforcing without tls.client.authServer=true: a slave follows a master with"
+            " any certificate; set tls.client.authServer=true and tls.client.trustCertPath"
+        )
+    if not values.flag("useTLS"):
+        found.append(
+            "haTlsMode=enforcing without useTLS=true: the log is copied encrypted; topics, groups,"
+            " offsets and registrations are not"
+        )
+    return found
 
 
 TLS_SETTINGS: Final = (
@@ -37,6 +58,12 @@ TLS_SETTINGS: Final = (
         "tls.client.authServer", False, "Certificates of nameservers and other brokers are checked."
     ),
     tls_setting(
+        "tls.client.checkHost",
+        False,
+        "With tls.client.authServer: certificates must carry the host name or address that was "
+        "connected to. Links to masters check that always (haTlsMasterName).",
+    ),
+    tls_setting(
         "tls.client.trustCertPath",
         None,
         "Who may sign the certificates of nameservers and other brokers.",
@@ -44,6 +71,6 @@ TLS_SETTINGS: Final = (
     tls_setting(
         "tls.client.certPath", None, "The certificate shown to nameservers and other brokers."
     ),
-    tls_setting("tls.client.keyPath", None, "The key of tls.client.certPath."),
+    tls_setting("tls.client.keyPath", None, "The key of tls.client.certPath.", names_secret=True),
     tls_setting("tls.client.keyPassword", None, "The password of tls.client.keyPath.", secret=True),
 )

@@ -2,22 +2,25 @@
 
 An update takes effect at once or says which keys wait for a restart, and is in the file before it
 is answered. Where RocketMQ 4.9.8 skips what it does not know, an update with an unknown key or a
-value that makes no sense is refused as a whole.
+value that makes no sense is refused as a whole, and so is one that changes a guarded setting
+without admin rights.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import trio
 
 from rmq.broker.config.live import BLACK_LIST_REMARK
+from rmq.broker.config.schema import SCHEMA
 from rmq.errors import ConfigError, ProtocolError, RefusedError, StorageError
 from rmq.remoting.bodies import format_properties, parse_properties
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import EmptyHeader, GetBrokerConfigResponse
 from rmq.remoting.protocol import Requests
+from rmq.settings.guard import guarded_remark, shown_changes, without_masks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,9 +39,17 @@ ALWAYS_BLACK_LISTED: Final = frozenset({"brokerConfigPath", "rocketmqHome", "con
 class SettingHandlers:
     """Shows and changes settings."""
 
-    def __init__(self, live: LiveConfig, *, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        live: LiveConfig,
+        *,
+        now_ms: Callable[[], int],
+        is_admin: Callable[[Request[Any]], bool],
+    ) -> None:
+        """`is_admin` tells whether the sender of a request has admin rights."""
         self._live = live
         self._now_ms = now_ms
+        self._is_admin = is_admin
 
     def add_to(self, table: HandlerTable) -> None:
         table.add_async(Requests.UPDATE_BROKER_CONFIG, self.update)
@@ -47,13 +58,18 @@ class SettingHandlers:
     async def update(self, request: Request[EmptyHeader]) -> None:
         """25 UPDATE_BROKER_CONFIG."""
         try:
-            changes = parse_properties(request.body)
+            changes = without_masks(SCHEMA, parse_properties(request.body))
             if not ALWAYS_BLACK_LISTED.isdisjoint(changes):
                 raise RefusedError(ResponseCode.NO_PERMISSION, BLACK_LIST_REMARK)
+            guarded = self._live.guarded(changes)
+            if guarded and not self._is_admin(request):
+                raise RefusedError(ResponseCode.NO_PERMISSION, guarded_remark(guarded))
             outcome = self._live.update(changes, now_ms=self._now_ms())
         except (ConfigError, ProtocolError) as exc:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, str(exc)) from None
-        logger.info("settings changed by %s: %s", request.channel.peer, changes)
+        logger.info(
+            "settings changed by %s: %s", request.channel.peer, shown_changes(SCHEMA, changes)
+        )
         try:
             await trio.to_thread.run_sync(self._live.persist)
         except StorageError as exc:

@@ -60,6 +60,7 @@ class SlaveRole:
             dialect="native" if config.ha_secret else config.ha_dialect,
             was_native=bool(saved.identity.records),
             tls_context=client_context_of(config.ha_tls_mode, config.tls_replication),
+            tls_master_name=config.ha_tls_master_name,
             on_news=self._heard_news,
             is_current=lambda: self._metadata.is_current(trio.current_time()),
             reseed=self._reseed if config.ha_secret else None,

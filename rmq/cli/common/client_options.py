@@ -38,12 +38,23 @@ def add_client_arguments(parser: ArgumentParser) -> None:
         help=f"where the nameservers are (default: ${NAMESERVERS_VARIABLE})",
     )
     add_account_arguments(group)
+    add_tls_arguments(group)
+
+
+def add_tls_arguments(group: _ArgumentGroup) -> None:
+    """Declare the options of encryption."""
     group.add_argument("--tls", action="store_true", help="encrypt connections")
     group.add_argument(
         "--tls-trust",
         type=Path,
         metavar="PEM",
         help="check the certificates of servers against these; implies --tls",
+    )
+    group.add_argument(
+        "--tls-check-host",
+        action="store_true",
+        help="refuse a certificate that does not carry the host that was connected to; needs"
+        " --tls-trust",
     )
     group.add_argument(
         "--tls-cert", type=Path, metavar="PEM", help="show this certificate; needs --tls-key"
@@ -83,7 +94,7 @@ def client_config(args: Namespace, environ: Mapping[str, str]) -> ClientConfig:
             f"which cluster? give -n HOST:PORT of a nameserver, or set ${NAMESERVERS_VARIABLE}"
         )
     return ClientConfig(
-        nameservers=nameservers, credentials=credentials(args, environ), tls=_tls(args)
+        nameservers=nameservers, credentials=credentials(args, environ), tls=tls_config(args)
     )
 
 
@@ -97,11 +108,15 @@ def credentials(args: Namespace, environ: Mapping[str, str]) -> Credentials | No
     )
 
 
-def _tls(args: Namespace) -> TlsClientConfig | None:
+def tls_config(args: Namespace) -> TlsClientConfig | None:
+    """Return what the options of encryption say, None without any; raise `UsageError`."""
+    if args.tls_check_host and args.tls_trust is None:
+        raise UsageError("--tls-check-host needs --tls-trust: whose certificates to believe")
     if not (args.tls or args.tls_trust or args.tls_cert or args.tls_key):
         return None
     return TlsClientConfig(
         auth_server=args.tls_trust is not None,
+        check_hostname=args.tls_check_host,
         trust_cert_path=args.tls_trust,
         cert_path=args.tls_cert,
         key_path=args.tls_key,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from rmq.cli.common.client_options import credentials
+from rmq.cli.common.client_options import credentials, tls_config
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.usage import UsageError
 from rmq.cli.ha import change as ha_change
@@ -36,7 +36,9 @@ _CLEAR: Final = "\x1b[H\x1b[2J"
 
 
 def _open_client(args: argparse.Namespace) -> AbstractAsyncContextManager[HaClient]:
-    return open_ha_client(args.timeout, credentials=credentials(args, os.environ))
+    return open_ha_client(
+        args.timeout, credentials=credentials(args, os.environ), tls=tls_config(args)
+    )
 
 
 # --- status -----------------------------------------------------------------------------------

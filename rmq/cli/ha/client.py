@@ -34,6 +34,7 @@ from rmq.remoting.headers import (
     HaPromoteRequest,
     HaResyncRequest,
 )
+from rmq.remoting.tls_config import client_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
     from rmq.remoting.signing import Credentials
+    from rmq.remoting.tls_config import TlsClientConfig
 
 B = TypeVar("B", bound="Body")
 
@@ -212,8 +214,12 @@ _WORDS: Final[Mapping[RequestCode, str]] = {
 
 @asynccontextmanager
 async def open_ha_client(
-    timeout_s: float, *, credentials: Credentials | None = None
+    timeout_s: float,
+    *,
+    credentials: Credentials | None = None,
+    tls: TlsClientConfig | None = None,
 ) -> AsyncIterator[HaClient]:
     """Run a client for the length of an `async with` block."""
-    async with open_client(credentials=credentials) as client:
+    context = None if tls is None else client_context(tls)
+    async with open_client(credentials=credentials, tls_context=context) as client:
         yield HaClient(client, timeout_s)

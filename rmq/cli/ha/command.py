@@ -7,7 +7,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Final
 
-from rmq.cli.common.client_options import add_account_arguments
+from rmq.cli.common.client_options import add_account_arguments, add_tls_arguments
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.logs import LEVELS
@@ -170,6 +170,7 @@ def _add_action(
     )
     which.add_argument("--name", metavar="BROKER", help="those of this brokerName")
     add_account_arguments(parser.add_argument_group("account"))
+    add_tls_arguments(parser.add_argument_group("encryption"))
     parser.add_argument("--json", action="store_true", help="print JSON for scripts")
     parser.add_argument(
         "--timeout",

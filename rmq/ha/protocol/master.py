@@ -41,7 +41,7 @@ class MasterSettings:
     """Where clients find it."""
     store_id: bytes
     """Names the store."""
-    secret: bytes = b""
+    secret: bytes = field(default=b"", repr=False)
     """If there is one, only slaves that know it are served, and no stock ones."""
     takes_stock: bool = True
     catch_up: CatchUp = CatchUp.OLDEST

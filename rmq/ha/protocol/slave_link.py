@@ -15,7 +15,7 @@ The log itself is read only. A slave appends nothing that does not continue its 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.errors import RemoteProtocolError
@@ -100,7 +100,7 @@ class SlaveSettings:
     store_id: bytes
     """Names the store."""
     incarnation: int = 0
-    secret: bytes = b""
+    secret: bytes = field(default=b"", repr=False)
     catch_up: CatchUp = CatchUp.OLDEST
     heartbeat_s: float = 5.0
     silence_s: float = 20.0

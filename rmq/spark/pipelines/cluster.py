@@ -73,6 +73,12 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
         metavar="PEM",
         help="check the certificates of servers against these; implies --tls",
     )
+    group.add_argument(
+        "--tls-check-host",
+        action="store_true",
+        help="refuse a certificate that does not carry the host that was connected to; needs"
+        " --tls-trust",
+    )
     group.add_argument("--tls-cert", metavar="PEM", help="show this certificate; needs --tls-key")
     group.add_argument("--tls-key", metavar="PEM", help="the key of --tls-cert")
 
@@ -101,6 +107,8 @@ def cluster_options(args: Namespace, environ: Mapping[str, str] = os.environ) ->
             options[option] = value
     if args.tls:
         options["tls"] = "true"
+    if args.tls_check_host:
+        options["tlsCheckHost"] = "true"
     return options
 
 

@@ -154,7 +154,7 @@ def test_tls_is_set_in_the_same_file(tmp_path: Path) -> None:
     loaded = load(
         "tls.server.mode=enforcing\ntls.server.certPath=/c\ntls.server.keyPath=/k\n"
         "tls.server.keyPassword=secret\ntls.server.need.client.auth=require\n"
-        "tls.server.trustCertPath=/t\nuseTLS=true\ntls.client.authServer=true\n"
+        "tls.server.trustCertPath=/t\ntls.server.authClient=true\nuseTLS=true\ntls.client.authServer=true\n"
         "tls.client.trustCertPath=/ct\n",
         tmp_path,
     )

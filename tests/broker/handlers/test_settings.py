@@ -102,15 +102,15 @@ async def test_a_change_counts_for_requests_at_once(tmp_path: Path) -> None:
 async def test_a_change_that_waits_for_a_restart_says_so(tmp_path: Path) -> None:
     path = settings_file(tmp_path)
     async with part_broker(tmp_path, config_path=path) as broker:
-        answer = await update(broker, "listenPort=20911\nfileReservedTime=24")
+        answer = await update(broker, "serverSocketBacklog=7\nfileReservedTime=24")
         assert (answer.code, answer.remark) == (
             ResponseCode.SUCCESS,
-            "takes effect after a restart: listenPort",
+            "takes effect after a restart: serverSocketBacklog",
         )
-        assert broker.live.current.listen_port == 10911
+        assert broker.live.current.server_backlog == 1024
         assert broker.live.current.store.reserved_hours == 24
-        assert (await show(broker))["listenPort"] == "20911"
-        assert load_broker_config(path, {}, {"HOME": str(tmp_path)}).config.listen_port == 20911
+        assert (await show(broker))["serverSocketBacklog"] == "7"
+        assert load_broker_config(path, {}, {"HOME": str(tmp_path)}).config.server_backlog == 7
 
 
 async def test_a_setting_without_a_meaning_here_is_kept_and_says_so(tmp_path: Path) -> None:

@@ -277,7 +277,10 @@ def test_main_prints_to_standard_output(capsys: pytest.CaptureFixture[str]) -> N
 def test_options_of_the_cluster() -> None:
     parser = build_parser(_returning(VERDICT))
     args = parser.parse_args(
-        ["-n", "a:1;", "--access-key", "me", "--secret-key-file", "/s", "--tls", "--tls-trust", "t"]
+        [
+            *("-n", "a:1;", "--access-key", "me", "--secret-key-file", "/s"),
+            *("--tls", "--tls-trust", "t", "--tls-check-host"),
+        ]
     )
     assert cluster_options(args, {}) == {
         "nameservers": "a:1",
@@ -285,6 +288,7 @@ def test_options_of_the_cluster() -> None:
         "secretKeyFile": "/s",
         "tls": "true",
         "tlsTrustFile": "t",
+        "tlsCheckHost": "true",
     }
     args = parser.parse_args(["-n", "a:1", "--credentials", "/c.yml"])
     assert cluster_options(args, {}) == {"nameservers": "a:1", "credentialsFile": "/c.yml"}

@@ -7,6 +7,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import org.apache.rocketmq.remoting.exception.RemotingException;
+import org.apache.rocketmq.remoting.exception.RemotingSendRequestException;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
 /** Whether a server and a client with given TLS settings come together. */
@@ -19,9 +20,25 @@ final class AdmissionCases {
             .add("500 pipelined", AdmissionCases::pipelined);
     }
 
+    /** One request only. */
+    static Suite oneAnswered() {
+        return new Suite().add("request answered", AdmissionCases::answered);
+    }
+
     /** For settings under which nothing may get through. */
     static Suite turnedAway() {
         return new Suite().add("no request gets through", AdmissionCases::refused);
+    }
+
+    /** For settings under which RocketMQ's own tests demand this exception. */
+    static Suite sendRefused() {
+        return new Suite().add("RemotingSendRequestException", AdmissionCases::sendRefused);
+    }
+
+    private static String sendRefused(Peer peer) throws Exception {
+        RemotingCommand request = RemotingCommand.createRequestCommand(SEND_MESSAGE_V2, CallCases.send("topic", 0));
+        Expect.fails(RemotingSendRequestException.class, () -> peer.call(request, 5_000));
+        return "";
     }
 
     private static String answered(Peer peer) throws Exception {

@@ -21,6 +21,8 @@ public final class Main {
             case "closing" -> ClosingCases.suite();
             case "stopping" -> ClosingCases.stoppingSuite();
             case "admitted" -> AdmissionCases.admitted();
+            case "answered" -> AdmissionCases.oneAnswered();
+            case "send-refused" -> AdmissionCases.sendRefused();
             case "turned-away" -> AdmissionCases.turnedAway();
             default -> throw new IllegalArgumentException("no suite " + args[0]);
         };

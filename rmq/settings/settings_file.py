@@ -1,8 +1,10 @@
 """Changes values in the operator's own settings file and leaves everything else in it alone.
 
 At any moment the file is there and whole: the new content is written beside it and synced, then
-takes its place in one step. The content before the last change is kept as `<file>.bak`. A link is
-followed, and the file keeps its permissions.
+takes its place in one step. The content before the last change is kept as `<file>.bak`, in which a
+changed secret has its new value: a secret that was replaced is in neither. A link is followed, the
+file keeps its permissions, and nothing is ever readable for more users than it: a new file is for
+its owner only.
 
 All calls block.
 """
@@ -11,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,14 +25,19 @@ from rmq.settings.schema import decode_settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-NEW_FILE_TEXT: Final = "# Settings that were changed while the broker ran.\n"
+    from rmq.settings.schema import Schema
+
+NEW_FILE_TEXT: Final = "# Settings that were changed by requests.\n"
+_PRIVATE: Final = 0o600
 
 
-def change_file(path: Path, changes: Mapping[str, str]) -> None:
+def change_file(path: Path, changes: Mapping[str, str], schema: Schema) -> None:
     """Give the keys their values; raise `StorageError` and leave the file as it is if that fails.
 
     The file is read again first, so that what was edited meanwhile is kept.
     """
+    if not changes:
+        return
     path = Path(os.path.realpath(path))
     new = path.with_name(path.name + ".tmp")
     try:
@@ -40,17 +47,29 @@ def change_file(path: Path, changes: Mapping[str, str]) -> None:
         if old_data is not None and text == old_text:
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_synced(new, text.encode())
+        mode = _PRIVATE if old_data is None else stat.S_IMODE(path.stat().st_mode)
+        _write(new, text, mode)
         if old_data is not None:
-            shutil.copymode(path, new)
-            write_synced(path.with_name(path.name + ".bak"), old_data)
-            shutil.copymode(path, path.with_name(path.name + ".bak"))
+            secrets = {key: value for key, value in changes.items() if _is_secret(schema, key)}
+            _write(path.with_name(path.name + ".bak"), with_changes(old_text, secrets), mode)
         new.replace(path)
         sync_directory(path.parent)
     except OSError as exc:
         with contextlib.suppress(OSError):
             new.unlink()
         raise storage_error("write", path, exc) from exc
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        # It may be there with another mode.
+        path.unlink()
+    write_synced(path, text.encode(), mode=_PRIVATE)
+    path.chmod(mode)
+
+
+def _is_secret(schema: Schema, key: str) -> bool:
+    return key in schema and schema[key].secret
 
 
 def _decoded(data: bytes, path: Path) -> str:
