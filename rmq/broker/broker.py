@@ -59,6 +59,7 @@ from rmq.broker.rounds import Rounds
 from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.stats.broker import BrokerStats
 from rmq.broker.tables.saved import Tables
+from rmq.broker.tables.steps import in_steps
 from rmq.broker.tables.writer import TableWriter
 from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
@@ -82,7 +83,7 @@ from rmq.store.store import open_store
 from rmq.store.truncation import Truncation, request_truncation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Generator
     from pathlib import Path
 
     from rmq.broker.config import BrokerConfig, LiveConfig
@@ -343,7 +344,7 @@ class Broker:
             self.locks,
             self._create_retry_topic,
             compile_filter=check_expression,
-            after_registration=self._after_registration,
+            when_told=self._when_told,
         ).add_to(table)
         TopicHandlers(
             live,
@@ -570,17 +571,20 @@ class Broker:
         if old.store != new.store:
             self.store.reconfigure(new.store)
 
-    def _after_registration(self, answer: Callable[[], None]) -> None:
-        """Call back when nameservers know of the topics there are."""
-        if self._nursery is None or not self.registration.is_heard:
-            # No nameserver knows this broker, so there is nothing to wait for.
-            answer()
-        else:
-            self._nursery.start_soon(self._answer_when_told, answer)
+    def _when_told(self, steps: Generator[None, None, None]) -> bool:
+        """Do the steps when nameservers know of the topics there are.
 
-    async def _answer_when_told(self, answer: Callable[[], None]) -> None:
+        False, and nothing is done: no nameserver knows this broker, so there is nothing to wait
+        for.
+        """
+        if self._nursery is None or not self.registration.is_heard:
+            return False
+        self._nursery.start_soon(self._do_when_told, steps)
+        return True
+
+    async def _do_when_told(self, steps: Generator[None, None, None]) -> None:
         await self.registration.wait_told()
-        answer()
+        await in_steps(steps)
 
     def _create_retry_topic(self, group: str, queues: int, is_unit: bool) -> None:
         flag = UNIT_SUB_FLAG if is_unit else 0

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PICK_TRIES: Final = 4
+_SHOWN_MAX: Final = 8
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
@@ -201,31 +202,33 @@ class ConsumerGroupInfo:
 
     def _update_subscriptions(self, wanted: Sequence[SubscriptionData]) -> bool:
         known = self.subscriptions
-        changed = False
+        new: list[SubscriptionData] = []
+        changed: list[SubscriptionData] = []
         for subscription in wanted:
             topic = subscription.topic
             old = known.get(topic)
             if old is None:
                 known[topic] = subscription
-                changed = True
-                logger.info("group %s: subscribes to %s", self.name, _shown(subscription))
+                new.append(subscription)
             elif subscription.sub_version > old.sub_version:
                 known[topic] = subscription
                 if self.consume_type is ConsumeType.CONSUME_PASSIVELY and _differ(
                     old, subscription
                 ):
-                    logger.info(
-                        "group %s: subscription changed from %s to %s",
-                        self.name,
-                        _shown(old),
-                        _shown(subscription),
-                    )
+                    changed += (old, subscription)
         topics = {subscription.topic for subscription in wanted}
-        for topic in known.keys() - topics:
-            logger.warning("group %s: no longer subscribes to %s", self.name, _shown(known[topic]))
-            del known[topic]
-            changed = True
-        return changed
+        gone = [known.pop(topic) for topic in known.keys() - topics]
+        if changed:
+            logger.info(
+                "group %s: subscriptions changed, each before and after: %s",
+                self.name,
+                _all_shown(changed),
+            )
+        if new:
+            logger.info("group %s: subscribes to %s", self.name, _all_shown(new))
+        if gone:
+            logger.warning("group %s: no longer subscribes to %s", self.name, _all_shown(gone))
+        return bool(new or gone)
 
     def _forget_lists(self) -> None:
         self._channels = None
@@ -238,8 +241,15 @@ def _differ(old: SubscriptionData, new: SubscriptionData) -> bool:
     return (old.sub_string, old.expression_type) != (new.sub_string, new.expression_type)
 
 
+def _all_shown(subscriptions: Sequence[SubscriptionData]) -> str:
+    """Return subscriptions as text, not more than a line of a log has room for."""
+    shown = ", ".join(_shown(subscription) for subscription in subscriptions[:_SHOWN_MAX])
+    more = len(subscriptions) - _SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
 def _shown(subscription: SubscriptionData) -> str:
     return (
-        f"{subscription.topic} [{subscription.expression_type} {subscription.sub_string!r}"
+        f"{subscription.topic} [{subscription.expression_type} {subscription.sub_string!r:.200}"
         f" version {subscription.sub_version}]"
     )

@@ -7,15 +7,14 @@ AdminBrokerProcessor.
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from rmq.broker.handlers.tables import answer_table
 from rmq.broker.handlers.topics import refuse_on_slave
-from rmq.broker.tables.groups import GROUP_LENGTH_MAX
 from rmq.errors import ProtocolError, RefusedError
+from rmq.model.name_rules import group_refusal
 from rmq.remoting.bodies import (
     Connection,
     ConsumerConnection,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_QUEUES_MAX: Final = 1024
-_ILLEGAL: Final = re.compile(r"[^%|a-zA-Z0-9_-]")
 
 
 @final
@@ -174,18 +172,9 @@ def _check_name(group: str) -> None:
 
     4.9.8 creates such a group. No client can join it, and its retry topic could not be stored.
     """
-    if not group.strip():
-        reason = "the specified group is blank"
-    elif len(group) > GROUP_LENGTH_MAX:
-        reason = f"the specified group is longer than group max length {GROUP_LENGTH_MAX}."
-    elif _ILLEGAL.search(group):
-        reason = (
-            f"the specified group[{group}] contains illegal characters,"
-            " allowing only ^[%|a-zA-Z0-9_-]+$"
-        )
-    else:
-        return
-    raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
+    reason = group_refusal(group)
+    if reason is not None:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
 
 
 def _connections(clients: Iterable[ClientInfo]) -> tuple[Connection, ...]:

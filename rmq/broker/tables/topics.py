@@ -18,6 +18,7 @@ import msgspec
 from rmq.broker.tables import topic_names
 from rmq.broker.tables.topic_names import reply_topic
 from rmq.broker.tables.versioned import FILE_BYTES_MAX, VersionedTable
+from rmq.model.name_rules import topic_refusal
 from rmq.model.names import (
     ALWAYS_SYSTEM_TOPICS,
     AUTO_CREATE_TOPIC,
@@ -101,7 +102,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
     is_send_forbidden = staticmethod(topic_names.is_send_forbidden)
-    validate_topic = staticmethod(topic_names.validate_topic)
+    validate_topic = staticmethod(topic_refusal)
 
     # --- changing ---
 
