@@ -43,6 +43,7 @@ from rmq.broker.handlers.settings import SettingHandlers
 from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.handlers.transactions import END_TRANSACTION, TransactionHandlers
+from rmq.broker.metrics.event_loop import LoopMetrics
 from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.broker.metrics.server import serve_metrics
@@ -74,6 +75,8 @@ from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import LanguageCode, RequestCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
+from rmq.remoting.loop_lag import LoopLag
+from rmq.remoting.loop_watch import watch_loop
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
@@ -125,10 +128,10 @@ async def serve_broker(
         lambda: present[0].role_change.status() if present else None,
         lambda: present[0].store.statistics() if present else None,
     )
+    loop_metrics = LoopMetrics(lambda: present[0].loop_lag if present else None)
+    registry = BrokerRegistry(metrics, loop_metrics)
     async with trio.open_nursery() as nursery:
-        await nursery.start(
-            serve_metrics, config.bind_address, config.metrics_port, BrokerRegistry(metrics)
-        )
+        await nursery.start(serve_metrics, config.bind_address, config.metrics_port, registry)
         await _serve_in_turn(live, present, now_ms, on_progress, task_status)
         nursery.cancel_scope.cancel()
 
@@ -297,6 +300,7 @@ class Broker:
             on_round=self._end_round,
         )
         self._rounds.begin(self.server, self.vip_server)
+        self.loop_lag = LoopLag()
         self._connect()
 
     def _connect(self) -> None:
@@ -382,6 +386,9 @@ class Broker:
         ).add_to(table)
         return table
 
+    def _recent_codes(self) -> tuple[int, ...]:
+        return self.vip_server.recent_codes + self.server.recent_codes
+
     def _loads(self) -> list[GroupStatistics]:
         return [*self.server.statistics().groups, *self.vip_server.statistics().groups]
 
@@ -428,6 +435,7 @@ class Broker:
         try:
             async with self._client.running(), trio.open_nursery() as tasks:
                 self._nursery = tasks
+                tasks.start_soon(watch_loop, self.loop_lag, self._recent_codes)
                 for task in (
                     self.tables.creation.run,
                     self.pulls.run,

@@ -69,6 +69,4 @@ def client_id_refusal(client_id: str) -> str | None:
     """Return why a client may not have this id, as the remark of the refusal; None if it may."""
     if len(client_id) <= CLIENT_ID_CHARS_MAX:
         return None
-    return (
-        f"a client id of {len(client_id)} characters is above the limit of {CLIENT_ID_CHARS_MAX}"
-    )
+    return f"a client id of {len(client_id)} characters is above the limit of {CLIENT_ID_CHARS_MAX}"

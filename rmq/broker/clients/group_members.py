@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from rmq.remoting.bodies.groups import GetConsumerListByGroupResponseBody
+from rmq.model import fastjson
 from rmq.remoting.bodies.subscriptions import ConsumeType
 from rmq.remoting.codes import LanguageCode
 
@@ -43,13 +43,26 @@ class ClientIdentity(msgspec.Struct, frozen=True):
     """None for one that 4.9.8 does not know."""
     version: int
     """An ordinal of MQVersion; features of the client depend on it."""
+    client_id_json: bytes = b""
+    """The id as JSON, for lists of members: made once for all groups of the client."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "client_id_json", fastjson.dumps(self.client_id))
 
 
 @final
 class ClientInfo:
     """One member of one group."""
 
-    __slots__ = ("channel", "client_id", "group", "language", "last_update", "version")
+    __slots__ = (
+        "channel",
+        "client_id",
+        "client_id_json",
+        "group",
+        "language",
+        "last_update",
+        "version",
+    )
 
     def __init__(
         self, group: ConsumerGroupInfo | ProducerGroup, channel: Channel, client: ClientIdentity
@@ -57,6 +70,7 @@ class ClientInfo:
         self.group = group
         self.channel = channel
         self.client_id = client.client_id
+        self.client_id_json = client.client_id_json
         self.language = client.language
         self.version = client.version
         self.last_update = 0.0
@@ -172,8 +186,9 @@ class ConsumerGroupInfo:
     def member_list(self) -> bytes:
         """Return the ids as clients ask for them at every rebalance, encoded once per change."""
         if self._member_list is None:
-            body = GetConsumerListByGroupResponseBody(consumer_id_list=self.client_ids())
-            self._member_list = body.encode()
+            # In the order of `client_ids`, each once.
+            ids = dict.fromkeys([member.client_id_json for member in self.members.values()])
+            self._member_list = b'{"consumerIdList":[%b]}' % b",".join(ids)
         return self._member_list
 
     def find_client(self, client_id: str | None) -> ClientInfo | None:

@@ -242,10 +242,6 @@ class TopicTable(VersionedTable[TopicConfig]):
             topics = {name: restricted(topic, permission) for name, topic in topics.items()}
         return TopicConfigSerializeWrapper(topic_config_table=topics, data_version=self.version)
 
-    def encoded(self) -> bytes:
-        """Return what `to_body` gives, encoded once per change: slaves ask every few seconds."""
-        return self._encode_once(self.to_body)
-
     def load(self, text: str) -> int:
         """Take the topics of a topics.json on top of the built-in ones; return how many.
 
