@@ -47,6 +47,7 @@ from rmq.broker.handlers.settings import SettingHandlers
 from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.handlers.transactions import END_TRANSACTION, TransactionHandlers
+from rmq.broker.metrics.event_loop import LoopMetrics
 from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.broker.metrics.server import serve_metrics
@@ -64,6 +65,7 @@ from rmq.broker.rounds import Rounds
 from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.stats.broker import BrokerStats
 from rmq.broker.tables.saved import Tables
+from rmq.broker.tables.steps import in_steps
 from rmq.broker.tables.writer import TableWriter
 from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
@@ -78,6 +80,8 @@ from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import LanguageCode, RequestCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
+from rmq.remoting.loop_lag import LoopLag
+from rmq.remoting.loop_watch import watch_loop
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
@@ -87,7 +91,7 @@ from rmq.store.store import open_store
 from rmq.store.truncation import Truncation, request_truncation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Generator
     from pathlib import Path
 
     from rmq.broker.config import BrokerConfig, LiveConfig
@@ -130,10 +134,10 @@ async def serve_broker(
         lambda: present[0].role_change.status() if present else None,
         lambda: present[0].store.statistics() if present else None,
     )
+    loop_metrics = LoopMetrics(lambda: present[0].loop_lag if present else None)
+    registry = BrokerRegistry(metrics, loop_metrics)
     async with trio.open_nursery() as nursery:
-        await nursery.start(
-            serve_metrics, config.bind_address, config.metrics_port, BrokerRegistry(metrics)
-        )
+        await nursery.start(serve_metrics, config.bind_address, config.metrics_port, registry)
         await _serve_in_turn(live, access, present, now_ms, on_progress, task_status)
         nursery.cancel_scope.cancel()
 
@@ -319,6 +323,7 @@ class Broker:
         )
         self._limit_waits(config)
         self._rounds.begin(self.server, self.vip_server)
+        self.loop_lag = LoopLag()
         self._connect()
 
     def _connect(self) -> None:
@@ -366,7 +371,7 @@ class Broker:
             self.locks,
             self._create_retry_topic,
             compile_filter=check_expression,
-            after_registration=self._after_registration,
+            when_told=self._when_told,
         ).add_to(table)
         TopicHandlers(
             live,
@@ -404,6 +409,9 @@ class Broker:
             delay_progress=self.delay.progress,
         ).add_to(table)
         return table
+
+    def _recent_codes(self) -> tuple[int, ...]:
+        return self.vip_server.recent_codes + self.server.recent_codes
 
     def _loads(self) -> list[GroupStatistics]:
         return [*self.server.statistics().groups, *self.vip_server.statistics().groups]
@@ -452,6 +460,7 @@ class Broker:
         try:
             async with self._client.running(), trio.open_nursery() as tasks:
                 self._nursery = tasks
+                tasks.start_soon(watch_loop, self.loop_lag, self._recent_codes)
                 for task in (
                     self._credentials.run,
                     self.tables.creation.run,
@@ -603,17 +612,20 @@ class Broker:
         for server in (self.server, self.vip_server):
             server.limit_waits(_waits(config))
 
-    def _after_registration(self, answer: Callable[[], None]) -> None:
-        """Call back when nameservers know of the topics there are."""
-        if self._nursery is None or not self.registration.is_heard:
-            # No nameserver knows this broker, so there is nothing to wait for.
-            answer()
-        else:
-            self._nursery.start_soon(self._answer_when_told, answer)
+    def _when_told(self, steps: Generator[None, None, None]) -> bool:
+        """Do the steps when nameservers know of the topics there are.
 
-    async def _answer_when_told(self, answer: Callable[[], None]) -> None:
+        False, and nothing is done: no nameserver knows this broker, so there is nothing to wait
+        for.
+        """
+        if self._nursery is None or not self.registration.is_heard:
+            return False
+        self._nursery.start_soon(self._do_when_told, steps)
+        return True
+
+    async def _do_when_told(self, steps: Generator[None, None, None]) -> None:
         await self.registration.wait_told()
-        answer()
+        await in_steps(steps)
 
     def _create_retry_topic(self, group: str, queues: int, is_unit: bool) -> None:
         flag = UNIT_SUB_FLAG if is_unit else 0

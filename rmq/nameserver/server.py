@@ -24,6 +24,8 @@ from rmq.nameserver.record_guard import RecordGuard, recorded_epoch
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.loop_lag import LoopLag
+from rmq.remoting.loop_watch import watch_loop
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 
@@ -111,6 +113,7 @@ class Nameserver:
             nursery.start_soon(self._scan)
             if self.access is not None:
                 nursery.start_soon(watch, self.access.poll)
+            nursery.start_soon(watch_loop, LoopLag(), lambda: self.server.recent_codes)
             try:
                 await nursery.start(serve)
             except ListenError as exc:

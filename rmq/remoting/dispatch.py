@@ -1,6 +1,6 @@
 """From request code to handler: the handler table and who hands requests on.
 
-There are three kinds of handler, all of them given a `Request` and all of them answering with
+There are four kinds of handler, all of them given a `Request` and all of them answering with
 `request.reply`. Which header class a request is read with stands in `rmq.remoting.protocol`.
 
 - `add`: a plain function for one request. Runs at once, inside the step that read the request.
@@ -8,6 +8,10 @@ There are three kinds of handler, all of them given a `Request` and all of them 
   brought (sends), from one connection or from several, those of a connection in their order. It may
   return one response header per request, which is the fastest way to answer.
 - `add_async`: a coroutine that may wait. Runs in a worker task of its group.
+- `add_steps`: a generator function, for requests that are mostly short and may be long. What it
+  does until its first `yield` runs at once, the rest in a worker task, one step of all such
+  requests in each pass of the event loop. Its connection is read no further until then, so that its
+  next request finds this one finished.
 
 A handler that cannot answer yet calls `request.defer()` and keeps the request; the code that
 completes the work calls `reply` later, from any task, and all answers given in one step of the
@@ -22,6 +26,8 @@ from __future__ import annotations
 import logging
 import math
 import sys
+from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import trio
@@ -35,7 +41,7 @@ from rmq.remoting.layout import FRAME_PREFIX
 from rmq.remoting.request import Request, name_of, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from rmq.remoting.channel import Channel
     from rmq.remoting.protocol import RequestType
@@ -46,6 +52,7 @@ logger = logging.getLogger(__name__)
 H = TypeVar("H", bound=Header)
 
 _PLAIN_HEADER_BYTES_MAX: Final = 4096
+_RECENT_CODES: Final = 8
 _pack_prefix = FRAME_PREFIX.pack
 
 REMARK_OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
@@ -64,14 +71,21 @@ class HandlerTable:
         handler: Callable[[Request[H]], None],
         *,
         group: HandlerGroup = ADMIN,
+        body_bytes_max: int | None = None,
     ) -> None:
-        """Serve a request with a plain function."""
+        """Serve a request with a plain function.
+
+        One with a body of more than `body_bytes_max` bytes is refused before the body is read.
+        """
 
         def handle_each(requests: Sequence[Request[H]]) -> None:
             for request in requests:
                 _guarded(handler, request)
 
-        self._put(request.code, _Entry(request.read_as, group, handle_batch=handle_each))
+        self._put(
+            request.code,
+            _Entry(request.read_as, group, handle_batch=handle_each, body_bytes_max=body_bytes_max),
+        )
 
     def add_batch(
         self,
@@ -97,9 +111,27 @@ class HandlerTable:
         handler: Callable[[Request[H]], Awaitable[None]],
         *,
         group: HandlerGroup = ADMIN,
+        body_bytes_max: int | None = None,
     ) -> None:
-        """Serve a request with a coroutine."""
-        self._put(request.code, _Entry(request.read_as, group, handle_async=handler))
+        """Serve a request with a coroutine; `body_bytes_max` as in `add`."""
+        self._put(
+            request.code,
+            _Entry(request.read_as, group, handle_async=handler, body_bytes_max=body_bytes_max),
+        )
+
+    def add_steps(
+        self,
+        request: RequestType[H],
+        handler: Callable[[Request[H]], Generator[None, None, None]],
+        *,
+        group: HandlerGroup = ADMIN,
+        body_bytes_max: int | None = None,
+    ) -> None:
+        """Serve a request with a generator function; `body_bytes_max` as in `add`."""
+        self._put(
+            request.code,
+            _Entry(request.read_as, group, handle_steps=handler, body_bytes_max=body_bytes_max),
+        )
 
     def without(self, *codes: RequestCode) -> HandlerTable:
         """Return a table that serves all but `codes`, for a second port with fewer rights."""
@@ -153,6 +185,12 @@ class Dispatcher:
         self._collected_for: _Bound | None = None
         self._nursery: trio.Nursery | None = None
         self._quiet: trio.Event | None = None
+        self._turns = trio.Lock()
+        """Held for a step: whatever number of long requests is under way, a pass of the event loop
+        does one step of one of them.
+        """
+        self.recent_codes: deque[int] = deque(maxlen=_RECENT_CODES)
+        """The codes served last, the newest at the end; one that is repeated stands there once."""
         for state in self._groups.values():
             state.on_all_answered = self._all_answered
 
@@ -191,6 +229,7 @@ class Dispatcher:
                 stop += 1
             run = commands[start:stop] if stop - start < count else commands
             bound = self._bound.get(code)
+            self._note(code)
             if bound is not self._collected_for and self._collected:
                 # What came first is served first.
                 self.serve_collected()
@@ -206,6 +245,11 @@ class Dispatcher:
             for request in state.forget(channel):
                 request.drop()
 
+    def _note(self, code: int) -> None:
+        recent = self.recent_codes
+        if not recent or recent[-1] != code:
+            recent.append(code)
+
     def _hand_on(self, channel: Channel, bound: _Bound, commands: Sequence[Command]) -> None:
         state = bound.state
         if channel.waited_s >= state.wait_max_s:
@@ -217,6 +261,8 @@ class Dispatcher:
             return
         if self._guard is not None:
             commands = self._admit(self._guard, channel, commands)
+        if bound.body_bytes_max is not None:
+            commands = _of_size(bound.body_bytes_max, channel, commands)
         if state.crowded_by(len(commands)) and (room := state.room_for(channel)) < len(commands):
             for command in commands[room:]:
                 state.refused += 1
@@ -241,7 +287,9 @@ class Dispatcher:
             requests.append(Request(command, header, channel, state))
         if not requests:
             return
-        if bound.handle_batch is None:
+        if bound.handle_steps is not None:
+            self._begin(bound.handle_steps, state, requests)
+        elif bound.handle_batch is None:
             self._enqueue(bound, requests)
         elif self.collects and bound.comes_in_runs:
             self._collected += requests
@@ -311,11 +359,72 @@ class Dispatcher:
                 refuse(request.channel, request.command, ResponseCode.SYSTEM_BUSY, REMARK_OVERLOAD)
                 continue
             request.since = request.channel.arrived_at
-            request._count()
-            state.put(request, bound.handle_async)
-            if state.running < state.group.concurrency:
-                state.running += 1
-                self._nursery.start_soon(_work, state, name=f"rmq {state.group.name} worker")
+            self._put_to_work(self._nursery, state, request, bound.handle_async)
+
+    def _begin(
+        self,
+        handle: Callable[[Any], Generator[None, None, None]],
+        state: GroupState,
+        requests: Sequence[Request[Any]],
+    ) -> None:
+        """Do the first step of each request, and leave what is left of it to a worker."""
+        for request in requests:
+            steps = handle(request)
+            if _is_finished(steps, request) or self._nursery is None:
+                continue
+            request.channel.pause()
+            # It has begun, so it is never refused for waiting too long.
+            request.since = math.inf
+            self._put_to_work(self._nursery, state, request, partial(self._go_on, steps))
+
+    def _put_to_work(
+        self,
+        nursery: trio.Nursery,
+        state: GroupState,
+        request: Request[Any],
+        handler: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        request._count()
+        state.put(request, handler)
+        if state.running < state.group.concurrency:
+            state.running += 1
+            nursery.start_soon(self._work, state, name=f"rmq {state.group.name} worker")
+
+    async def _go_on(self, steps: Generator[None, None, None], request: Request[Any]) -> None:
+        """Do the other steps of a request."""
+        try:
+            while True:
+                async with self._turns:
+                    self._note(request.command.code)
+                    try:
+                        next(steps)
+                    except StopIteration:
+                        return
+        finally:
+            request.channel.resume()
+
+    async def _work(self, state: GroupState) -> None:
+        """Serve waiting requests of a group until there are none."""
+        try:
+            while (taken := state.take()) is not None:
+                request, handler = taken
+                if state.wait_max_s != math.inf:
+                    now = trio.current_time()
+                    if now - request.since >= state.wait_max_s:
+                        _refuse_old(state, request, now)
+                        continue
+                self._note(request.command.code)
+                try:
+                    await handler(request)
+                except Exception as exc:  # noqa: BLE001 - one bad request must not end the worker
+                    _answer_error((request,), exc)
+                else:
+                    # A coroutine had all the time it wanted: neither answered nor deferred, no
+                    # answer is due.
+                    if not request._deferred:
+                        request.drop()
+        finally:
+            state.running -= 1
 
     def limit_waits(self, seconds: Mapping[str, float]) -> None:
         """Set how long requests may wait, by the name of their group; the others wait for ever."""
@@ -338,7 +447,15 @@ class Dispatcher:
 class _Entry:
     """A handler as registered."""
 
-    __slots__ = ("comes_in_runs", "group", "handle_async", "handle_batch", "header_class")
+    __slots__ = (
+        "body_bytes_max",
+        "comes_in_runs",
+        "group",
+        "handle_async",
+        "handle_batch",
+        "handle_steps",
+        "header_class",
+    )
 
     def __init__(
         self,
@@ -347,13 +464,17 @@ class _Entry:
         *,
         handle_batch: Callable[[Any], Sequence[Header | None] | None] | None = None,
         handle_async: Callable[[Any], Awaitable[None]] | None = None,
+        handle_steps: Callable[[Any], Generator[None, None, None]] | None = None,
         comes_in_runs: bool = False,
+        body_bytes_max: int | None = None,
     ) -> None:
         self.comes_in_runs = comes_in_runs
         self.header_class = header_class
         self.group = group
         self.handle_batch = handle_batch
         self.handle_async = handle_async
+        self.handle_steps = handle_steps
+        self.body_bytes_max = body_bytes_max
 
     def in_group(self, group: HandlerGroup) -> _Entry:
         return _Entry(
@@ -361,7 +482,9 @@ class _Entry:
             group,
             handle_batch=self.handle_batch,
             handle_async=self.handle_async,
+            handle_steps=self.handle_steps,
             comes_in_runs=self.comes_in_runs,
+            body_bytes_max=self.body_bytes_max,
         )
 
 
@@ -370,10 +493,12 @@ class _Bound:
     """A registered handler with the running state of its group."""
 
     __slots__ = (
+        "body_bytes_max",
         "comes_in_runs",
         "decode_json",
         "handle_async",
         "handle_batch",
+        "handle_steps",
         "header_class",
         "state",
     )
@@ -383,31 +508,41 @@ class _Bound:
         self.decode_json = json_decoder(entry.header_class)
         self.handle_batch = entry.handle_batch
         self.handle_async = entry.handle_async
+        self.handle_steps = entry.handle_steps
+        self.body_bytes_max = entry.body_bytes_max
         self.comes_in_runs = entry.comes_in_runs
         self.state = state
 
 
-async def _work(state: GroupState) -> None:
-    """Serve waiting requests of a group until there are none."""
+def _of_size(bytes_max: int, channel: Channel, commands: Sequence[Command]) -> Sequence[Command]:
+    """Return the commands without those whose bodies are too long, which are refused."""
+    if not any(command.body is not None and len(command.body) > bytes_max for command in commands):
+        return commands
+    fitting: list[Command] = []
+    for command in commands:
+        size = len(command.body or b"")
+        if size <= bytes_max:
+            fitting.append(command)
+            continue
+        refuse(
+            channel,
+            command,
+            ResponseCode.SYSTEM_ERROR,
+            f"the body of {name_of(command)} has {size} bytes, the limit is {bytes_max}",
+        )
+    return fitting
+
+
+def _is_finished(steps: Generator[None, None, None], request: Request[Any]) -> bool:
+    """Do the first step of a request, and tell whether it is the last one, too."""
     try:
-        while (taken := state.take()) is not None:
-            request, handler = taken
-            if state.wait_max_s != math.inf:
-                now = trio.current_time()
-                if now - request.since >= state.wait_max_s:
-                    _refuse_old(state, request, now)
-                    continue
-            try:
-                await handler(request)
-            except Exception as exc:  # noqa: BLE001 - one bad request must not end the worker
-                _answer_error((request,), exc)
-            else:
-                # A coroutine had all the time it wanted: neither answered nor deferred, no answer
-                # is due.
-                if not request._deferred:
-                    request.drop()
-    finally:
-        state.running -= 1
+        next(steps)
+    except StopIteration:
+        return True
+    except Exception as exc:  # noqa: BLE001 - one bad request must not end the connection
+        _answer_error((request,), exc)
+        return True
+    return False
 
 
 def waited_too_long(seconds: float, size: int) -> str:

@@ -149,6 +149,11 @@ class RemotingServer:
         return frozenset(self._endpoint.channels)
 
     @property
+    def recent_codes(self) -> tuple[int, ...]:
+        """The codes served last, the newest at the end, each once for requests in a row."""
+        return tuple(self._dispatcher.recent_codes)
+
+    @property
     def _open_connections(self) -> int:
         return len(self._endpoint.channels) + self._handshaking
 

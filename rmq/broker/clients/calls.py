@@ -13,12 +13,14 @@ their state at the same time instead of one after the other: the tool that asks 
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from rmq.broker.clients.versions import RESETS_OFFSETS, TELLS_RUNNING_INFO, version_name
 from rmq.errors import ClientError, ProtocolError, RefusedError, RequestTimeoutError
+from rmq.model.offsets import ConsumerOffset
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies.offsets import (
     GetConsumerStatusBody,
@@ -49,6 +51,10 @@ logger = logging.getLogger(__name__)
 CALL_TIMEOUT_S: Final = 10.0
 STATUS_TIMEOUT_S: Final = 5.0
 NOTICE_PAUSE_S: Final = 0.1
+CLIENTS_PER_STEP: Final = 64
+"""Clients that are told something before other tasks run."""
+_ASKED_PER_STEP: Final = 16
+_QUEUES_PER_STEP: Final = 64
 QUEUE_ENDS: Final = -1
 """The time to which a group is reset that is to skip everything there is."""
 
@@ -59,13 +65,16 @@ class MemberNotifier:
 
     A notice makes every member ask for the list of members and rebalance. When thousands of members
     come or go together, as after a restart, each change would otherwise be sent to all of them:
-    while `run` runs, a group is notified at once and then again only after `NOTICE_PAUSE_S`, of all
-    that changed meanwhile. A new member is always notified at once.
+    while `run` runs, a group is notified soon and then again only after `NOTICE_PAUSE_S`, of all
+    that changed meanwhile. A new member is always notified at once. The members of a large group
+    are told some at a time, with other work in between.
     """
 
     def __init__(self, config: LiveConfig) -> None:
         self._config = config
         self._is_paced = False
+        self._due: dict[ConsumerGroupInfo, set[Channel]] = {}
+        """Groups to be told now, with the members that were told already."""
         self._told: set[ConsumerGroupInfo] = set()
         self._late: dict[ConsumerGroupInfo, None] = {}
         self._noticed = trio.Event()
@@ -76,27 +85,46 @@ class MemberNotifier:
             return
         if not self._is_paced:
             self._tell(group, group.channels)
-        elif group not in self._told:
-            self._told.add(group)
-            self._noticed.set()
-            self._tell(group, group.channels)
-        else:
+            return
+        if newcomer is not None:
+            self._tell(group, (newcomer,))
+        if group in self._told:
             self._late[group] = None
-            if newcomer is not None:
-                self._tell(group, (newcomer,))
+            return
+        told = self._due.setdefault(group, set())
+        if newcomer is not None:
+            told.add(newcomer)
+        self._noticed.set()
 
     async def run(self) -> None:
         """Notify groups of what changed since their last notice, until cancelled."""
         # Stays so at the end: clients need no notice of the connections that are closed then.
         self._is_paced = True
+        pause_ends = math.inf
         while True:
-            await self._noticed.wait()
+            with trio.move_on_at(pause_ends):
+                await self._noticed.wait()
             self._noticed = trio.Event()
-            while self._told:
-                await trio.sleep(NOTICE_PAUSE_S)
-                self._told, self._late = set(self._late), {}
-                for group in self._told:
-                    self._tell(group, group.channels)
+            if trio.current_time() >= pause_ends:
+                self._told.clear()
+                self._due.update((group, set()) for group in self._late)
+                self._late = {}
+                pause_ends = math.inf
+            while self._due:
+                group = next(iter(self._due))
+                told = self._due.pop(group)
+                self._told.add(group)
+                await self._tell_others(group, told)
+            if self._told and pause_ends == math.inf:
+                pause_ends = trio.current_time() + NOTICE_PAUSE_S
+
+    async def _tell_others(self, group: ConsumerGroupInfo, told: set[Channel]) -> None:
+        channels = [channel for channel in group.channels if channel not in told]
+        for start in range(0, len(channels), CLIENTS_PER_STEP):
+            if start:
+                await trio.lowlevel.checkpoint()
+            some = channels[start : start + CLIENTS_PER_STEP]
+            self._tell(group, [channel for channel in some if channel.is_open])
 
     def _tell(self, group: ConsumerGroupInfo, channels: Iterable[Channel]) -> None:
         header = NotifyConsumerIdsChangedRequest(consumer_group=group.name)
@@ -130,7 +158,7 @@ class ConsumerCalls:
 
     # ---- 222 and 220: move a group's offsets -----------------------------------------------------
 
-    def reset_offset(
+    async def reset_offset(
         self,
         topic: str,
         group: str,
@@ -144,7 +172,7 @@ class ConsumerCalls:
         Without `is_force` offsets only move back. `for_cpp` sends the table in the form of C++
         clients: it depends on the tool that asked, not on the clients.
         """
-        table = self._offsets_at(topic, group, timestamp_ms, is_force=is_force)
+        table = await self._offsets_at(topic, group, timestamp_ms, is_force=is_force)
         consumers = self._clients.consumer_group(group)
         if consumers is None:
             raise RefusedError(
@@ -152,21 +180,37 @@ class ConsumerCalls:
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic}"
                 f" Timestamp: {timestamp_ms}",
             )
-        for client in consumers.clients:
+        clients = list(consumers.clients)
+        for client in clients:
             _check_resets_offsets(client)
+        # Before the first one can commit what it is told.
+        self._offsets.order_reset(
+            group,
+            topic,
+            {queue.queue_id: ConsumerOffset(offset) for queue, offset in table.items()},
+        )
         answer = ResetOffsetBody(offset_table=table)
         body = (_rows_of(table) if for_cpp else answer).encode()
         header = ResetOffsetRequest(topic=topic, group=group, timestamp=timestamp_ms)
-        for client in consumers.clients:
+        told = 0
+        for number, client in enumerate(clients, 1):
             try:
                 client.channel.oneway(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body=body)
+                told += 1
             except (ClientError, ProtocolError) as exc:
                 logger.error("group %s: %s not told to reset offsets: %s", group, client, exc)
-            else:
-                logger.info("group %s: %s told to reset offsets of %s", group, client, topic)
+            if number % CLIENTS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        logger.info(
+            "group %s: %d of %d members told to reset offsets of %s",
+            group,
+            told,
+            len(clients),
+            topic,
+        )
         return answer
 
-    def _offsets_at(
+    async def _offsets_at(
         self, topic: str, group: str, timestamp_ms: int, *, is_force: bool
     ) -> dict[MessageQueue, int]:
         config = self._topics.get(topic)
@@ -186,6 +230,8 @@ class ConsumerCalls:
             wanted = max(0, self._offset_at(topic, queue_id, timestamp_ms))
             queue = MessageQueue(topic=topic, broker_name=broker_name, queue_id=queue_id)
             table[queue] = wanted if is_force or wanted < consumed else consumed
+            if len(table) % _QUEUES_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
         return table
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
@@ -230,8 +276,10 @@ class ConsumerCalls:
                 logger.error("group %s: no consumer status of %s: %s", group, client, exc)
 
         async with trio.open_nursery() as nursery:
-            for client in asked:
+            for number, client in enumerate(asked, 1):
                 nursery.start_soon(ask, client)
+                if number % _ASKED_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
         return GetConsumerStatusBody(consumer_table=tables)
 
     # ---- 307 and 309: handed on to one consumer --------------------------------------------------

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from rmq.remoting.bodies.groups import GetConsumerListByGroupResponseBody
+from rmq.model import fastjson
 from rmq.remoting.bodies.subscriptions import ConsumeType
 from rmq.remoting.codes import LanguageCode
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PICK_TRIES: Final = 4
+_SHOWN_MAX: Final = 8
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
@@ -42,13 +43,26 @@ class ClientIdentity(msgspec.Struct, frozen=True):
     """None for one that 4.9.8 does not know."""
     version: int
     """An ordinal of MQVersion; features of the client depend on it."""
+    client_id_json: bytes = b""
+    """The id as JSON, for lists of members: made once for all groups of the client."""
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "client_id_json", fastjson.dumps(self.client_id))
 
 
 @final
 class ClientInfo:
     """One member of one group."""
 
-    __slots__ = ("channel", "client_id", "group", "language", "last_update", "version")
+    __slots__ = (
+        "channel",
+        "client_id",
+        "client_id_json",
+        "group",
+        "language",
+        "last_update",
+        "version",
+    )
 
     def __init__(
         self, group: ConsumerGroupInfo | ProducerGroup, channel: Channel, client: ClientIdentity
@@ -56,6 +70,7 @@ class ClientInfo:
         self.group = group
         self.channel = channel
         self.client_id = client.client_id
+        self.client_id_json = client.client_id_json
         self.language = client.language
         self.version = client.version
         self.last_update = 0.0
@@ -171,8 +186,9 @@ class ConsumerGroupInfo:
     def member_list(self) -> bytes:
         """Return the ids as clients ask for them at every rebalance, encoded once per change."""
         if self._member_list is None:
-            body = GetConsumerListByGroupResponseBody(consumer_id_list=self.client_ids())
-            self._member_list = body.encode()
+            # In the order of `client_ids`, each once.
+            ids = dict.fromkeys([member.client_id_json for member in self.members.values()])
+            self._member_list = b'{"consumerIdList":[%b]}' % b",".join(ids)
         return self._member_list
 
     def find_client(self, client_id: str | None) -> ClientInfo | None:
@@ -201,31 +217,33 @@ class ConsumerGroupInfo:
 
     def _update_subscriptions(self, wanted: Sequence[SubscriptionData]) -> bool:
         known = self.subscriptions
-        changed = False
+        new: list[SubscriptionData] = []
+        changed: list[SubscriptionData] = []
         for subscription in wanted:
             topic = subscription.topic
             old = known.get(topic)
             if old is None:
                 known[topic] = subscription
-                changed = True
-                logger.info("group %s: subscribes to %s", self.name, _shown(subscription))
+                new.append(subscription)
             elif subscription.sub_version > old.sub_version:
                 known[topic] = subscription
                 if self.consume_type is ConsumeType.CONSUME_PASSIVELY and _differ(
                     old, subscription
                 ):
-                    logger.info(
-                        "group %s: subscription changed from %s to %s",
-                        self.name,
-                        _shown(old),
-                        _shown(subscription),
-                    )
+                    changed += (old, subscription)
         topics = {subscription.topic for subscription in wanted}
-        for topic in known.keys() - topics:
-            logger.warning("group %s: no longer subscribes to %s", self.name, _shown(known[topic]))
-            del known[topic]
-            changed = True
-        return changed
+        gone = [known.pop(topic) for topic in known.keys() - topics]
+        if changed:
+            logger.info(
+                "group %s: subscriptions changed, each before and after: %s",
+                self.name,
+                _all_shown(changed),
+            )
+        if new:
+            logger.info("group %s: subscribes to %s", self.name, _all_shown(new))
+        if gone:
+            logger.warning("group %s: no longer subscribes to %s", self.name, _all_shown(gone))
+        return bool(new or gone)
 
     def _forget_lists(self) -> None:
         self._channels = None
@@ -238,8 +256,15 @@ def _differ(old: SubscriptionData, new: SubscriptionData) -> bool:
     return (old.sub_string, old.expression_type) != (new.sub_string, new.expression_type)
 
 
+def _all_shown(subscriptions: Sequence[SubscriptionData]) -> str:
+    """Return subscriptions as text, not more than a line of a log has room for."""
+    shown = ", ".join(_shown(subscription) for subscription in subscriptions[:_SHOWN_MAX])
+    more = len(subscriptions) - _SHOWN_MAX
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
 def _shown(subscription: SubscriptionData) -> str:
     return (
-        f"{subscription.topic} [{subscription.expression_type} {subscription.sub_string!r}"
+        f"{subscription.topic} [{subscription.expression_type} {subscription.sub_string!r:.200}"
         f" version {subscription.sub_version}]"
     )

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from rmq.broker.tables.steps import in_steps
+
 if TYPE_CHECKING:
     from rmq.broker.clients.locks import QueueLocks
     from rmq.broker.clients.registry import ClientRegistry
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL_S: Final = 10.0
+_MEMBERS_PER_STEP: Final = 32
 
 
 @final
@@ -43,7 +46,9 @@ class ClientHousekeeping:
         while True:
             await trio.sleep(SCAN_INTERVAL_S)
             now = trio.current_time()
-            for channel in self._clients.expire(now):
-                logger.warning("closing connection of %s: no heartbeat in time", channel.peer)
-                channel.close("no heartbeat in time")
-            self._locks.expire(now)
+            while self._clients.has_expired(now):
+                for channel in self._clients.expire(now, _MEMBERS_PER_STEP):
+                    logger.warning("closing connection of %s: no heartbeat in time", channel.peer)
+                    channel.close("no heartbeat in time")
+                await trio.lowlevel.checkpoint()
+            await in_steps(self._locks.expiring(now))

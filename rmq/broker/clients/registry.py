@@ -19,6 +19,7 @@ expires. Nothing here does I/O; times are seconds of the monotonic clock, given 
 from __future__ import annotations
 
 import logging
+import sys
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, final
 
@@ -32,7 +33,7 @@ from rmq.broker.clients.group_members import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rmq.remoting.bodies.heartbeat import ConsumerData
     from rmq.remoting.channel import Channel
@@ -51,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 CHANNEL_EXPIRED_S: Final = 120.0
 """Clients send a heartbeat every 30 s."""
+_LINES_MAX: Final = 16
+"""Members that leave together have a line each in the log, or one for all if they are more."""
 
 
 class ClientStatistics(msgspec.Struct, frozen=True):
@@ -211,6 +214,18 @@ class ClientRegistry:
             if topic in consumers.subscriptions
         }
 
+    def groups_on(
+        self, channel: Channel, consumers: Iterable[str] = (), producers: Iterable[str] = ()
+    ) -> int:
+        """Return in how many groups a connection is, or will be once it is in these as well."""
+        groups = {
+            (isinstance(member.group, ConsumerGroupInfo), member.group.name)
+            for member in self._by_channel.get(channel, ())
+        }
+        groups.update((True, name) for name in consumers)
+        groups.update((False, name) for name in producers)
+        return len(groups)
+
     # ---- ends ------------------------------------------------------------------------------------
 
     def channel_closed(self, channel: Channel) -> None:
@@ -219,14 +234,20 @@ class ClientRegistry:
         if members is not None:
             self._forget_all(list(members), "its connection ended")
 
-    def expire(self, now: float) -> list[Channel]:
+    def has_expired(self, now: float) -> bool:
+        """Tell whether there are members not heard of for too long."""
+        oldest = next(iter(self._by_age), None)
+        return oldest is not None and now - oldest.last_update > self._expired_s
+
+    def expire(self, now: float, members_max: int = sys.maxsize) -> list[Channel]:
         """Forget members not heard of for too long; return the connections to be closed.
 
-        They have no member left; closing them is up to the caller.
+        They have no member left; closing them is up to the caller. With `members_max` not all of
+        them may be forgotten (`has_expired`).
         """
         silent: list[ClientInfo] = []
         for member in self._by_age:
-            if now - member.last_update <= self._expired_s:
+            if now - member.last_update <= self._expired_s or len(silent) >= members_max:
                 break
             silent.append(member)
         if not silent:
@@ -263,21 +284,24 @@ class ClientRegistry:
             group = member.group
             if isinstance(group, ConsumerGroupInfo):
                 thinned[group] = None
+            if len(members) <= _LINES_MAX:
                 logger.info(
-                    "consumer %s %s dropped from group %s: %s",
+                    "%s %s %s dropped from group %s: %s",
+                    "consumer" if group in thinned else "producer",
                     member.client_id,
                     member.channel.peer,
                     group.name,
                     why,
                 )
-            else:
-                logger.info(
-                    "producer %s %s dropped from group %s: %s",
-                    member.client_id,
-                    member.channel.peer,
-                    group.name,
-                    why,
-                )
+        if len(members) > _LINES_MAX:
+            logger.info(
+                "%d members dropped, %s %s in group %s for one: %s",
+                len(members),
+                members[0].client_id,
+                members[0].channel.peer,
+                members[0].group.name,
+                why,
+            )
         for consumers in thinned:
             if consumers.members:
                 self._on_members_changed(consumers, None)

@@ -16,7 +16,7 @@ from rmq.broker.tables.offsets_body import LOG_END_FIELD
 from rmq.broker.tables.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
-from rmq.model.offsets import ConsumerOffset, QueueOffset
+from rmq.model.offsets import QueueOffset
 from rmq.model.record import parse_message_id
 from rmq.remoting.bodies import QueryCorrectionOffsetBody
 from rmq.remoting.codes import LanguageCode, ResponseCode
@@ -73,12 +73,12 @@ class ConsumerHandlers:
     def add_to(self, table: HandlerTable) -> None:
         table.add_async(Requests.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
         table.add(Requests.GET_ALL_DELAY_OFFSET, self.list_delays)
-        table.add(Requests.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
+        table.add_async(Requests.INVOKE_BROKER_TO_RESET_OFFSET, self.reset)
         table.add_async(Requests.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, self.status)
         table.add_async(Requests.GET_CONSUMER_RUNNING_INFO, self.running_info)
         table.add_async(Requests.CONSUME_MESSAGE_DIRECTLY, self.consume_directly)
-        table.add(Requests.QUERY_CORRECTION_OFFSET, self.correction)
-        table.add(Requests.CLONE_GROUP_OFFSET, self.clone)
+        table.add_async(Requests.QUERY_CORRECTION_OFFSET, self.correction)
+        table.add_async(Requests.CLONE_GROUP_OFFSET, self.clone)
 
     # --- what slaves copy --------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class ConsumerHandlers:
 
     # --- offsets -----------------------------------------------------------------------------
 
-    def reset(self, request: Request[ResetOffsetRequest]) -> None:
+    async def reset(self, request: Request[ResetOffsetRequest]) -> None:
         """222 INVOKE_BROKER_TO_RESET_OFFSET."""
         header = request.header
         logger.info(
@@ -124,37 +124,34 @@ class ConsumerHandlers:
             header.timestamp,
             request.channel.peer,
         )
-        body = self._calls.reset_offset(
+        body = await self._calls.reset_offset(
             header.topic,
             header.group,
             header.timestamp,
             is_force=header.is_force,
             for_cpp=request.command.language is LanguageCode.CPP,
         )
-        self._offsets.order_reset(
-            header.group,
-            header.topic,
-            {queue.queue_id: ConsumerOffset(offset) for queue, offset in body.offset_table.items()},
-        )
         request.reply(body=body.encode())
 
-    def correction(self, request: Request[QueryCorrectionOffsetRequest]) -> None:
+    async def correction(self, request: Request[QueryCorrectionOffsetRequest]) -> None:
         """308 QUERY_CORRECTION_OFFSET: the lowest offsets of all groups."""
         header = request.header
-        lowest = self._offsets.min_offsets(header.topic, header.filter_groups, self._min_offset)
+        lowest = await in_steps(
+            self._offsets.finding_min_offsets(header.topic, header.filter_groups, self._min_offset)
+        )
         request.reply(body=QueryCorrectionOffsetBody(correction_offsets=dict(lowest)).encode())
 
     def _min_offset(self, topic: str, queue_id: int) -> QueueOffset:
         queue = self._store.queues.get(topic, queue_id)
         return QueueOffset(0) if queue is None else queue.min_offset
 
-    def clone(self, request: Request[CloneGroupOffsetRequest]) -> None:
+    async def clone(self, request: Request[CloneGroupOffsetRequest]) -> None:
         """314 CLONE_GROUP_OFFSET: one group goes on where another is."""
         header = request.header
         if header.topic is not None and header.topic.strip():
             topics = {header.topic}
         else:
-            topics = self._offsets.topics_of(header.src_group)
+            topics = await in_steps(self._offsets.finding_topics(header.src_group))
         source = self._clients.consumer_group(header.src_group)
         for topic in sorted(topics):
             if self._topics.get(topic) is None:

@@ -7,28 +7,29 @@ AdminBrokerProcessor.
 from __future__ import annotations
 
 import logging
-import re
 from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from rmq.broker.handlers.tables import answer_table
 from rmq.broker.handlers.topics import refuse_on_slave
-from rmq.broker.tables.groups import GROUP_LENGTH_MAX
+from rmq.broker.tables.steps import in_steps
 from rmq.errors import ProtocolError, RefusedError
+from rmq.model import fastjson
+from rmq.model.name_rules import group_refusal
 from rmq.remoting.bodies import (
     Connection,
     ConsumerConnection,
     ProducerConnection,
     ProducerInfo,
-    ProducerTableInfo,
     SubscriptionGroupConfig,
 )
+from rmq.remoting.bodies.lists import ITEMS_PER_STEP, list_in_steps
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from rmq.broker.clients.group_members import ClientInfo
     from rmq.broker.clients.registry import ClientRegistry
@@ -49,7 +50,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_QUEUES_MAX: Final = 1024
-_ILLEGAL: Final = re.compile(r"[^%|a-zA-Z0-9_-]")
+_TOPICS_PER_STEP: Final = 200
+SETTINGS_BYTES_MAX: Final = 64 * 1024
+"""Of the settings of a group in a request."""
 
 
 @final
@@ -76,12 +79,16 @@ class GroupHandlers:
         self._now_ms = now_ms
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add_async(Requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.create)
+        table.add_async(
+            Requests.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+            self.create,
+            body_bytes_max=SETTINGS_BYTES_MAX,
+        )
         table.add_async(Requests.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.list_all)
         table.add_async(Requests.DELETE_SUBSCRIPTIONGROUP, self.delete)
-        table.add(Requests.GET_CONSUMER_CONNECTION_LIST, self.list_consumers)
-        table.add(Requests.GET_PRODUCER_CONNECTION_LIST, self.list_producers)
-        table.add(Requests.GET_ALL_PRODUCER_INFO, self.list_all_producers)
+        table.add_async(Requests.GET_CONSUMER_CONNECTION_LIST, self.list_consumers)
+        table.add_async(Requests.GET_PRODUCER_CONNECTION_LIST, self.list_producers)
+        table.add_async(Requests.GET_ALL_PRODUCER_INFO, self.list_all_producers)
 
     # --- settings ----------------------------------------------------------------------------
 
@@ -114,7 +121,10 @@ class GroupHandlers:
         logger.info("group %s deleted by %s", name, request.channel.peer)
         self._groups.delete(name)
         if request.header.remove_offset:
-            self._offsets.remove_group(name)
+            topics = list(await in_steps(self._offsets.finding_topics(name)))
+            for start in range(0, len(topics), _TOPICS_PER_STEP):
+                self._offsets.remove_group(name, topics[start : start + _TOPICS_PER_STEP])
+                await trio.lowlevel.checkpoint()
         if self._live.current.delete_unused_stats:
             self._stats.remove_group(name)
         await self._keeper.wait_saved(self._keeper.mark())
@@ -122,7 +132,7 @@ class GroupHandlers:
 
     # --- members -----------------------------------------------------------------------------
 
-    def list_consumers(self, request: Request[GetConsumerConnectionListRequest]) -> None:
+    async def list_consumers(self, request: Request[GetConsumerConnectionListRequest]) -> None:
         """203 GET_CONSUMER_CONNECTION_LIST."""
         name = request.header.consumer_group
         group = self._clients.consumer_group(name)
@@ -130,43 +140,46 @@ class GroupHandlers:
             raise RefusedError(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
             )
-        body = ConsumerConnection(
-            connection_set=_connections(group.clients),
+        rest = ConsumerConnection(
             subscription_table=dict(group.subscriptions),
             consume_type=group.consume_type,
             message_model=group.message_model,
             consume_from_where=group.consume_from_where,
         )
-        request.reply(body=body.encode())
+        request.reply(body=await in_steps(_with_connections(rest, group.clients)))
 
-    def list_producers(self, request: Request[GetProducerConnectionListRequest]) -> None:
+    async def list_producers(self, request: Request[GetProducerConnectionListRequest]) -> None:
         """204 GET_PRODUCER_CONNECTION_LIST."""
         name = request.header.producer_group
         group = self._clients.producer_group(name)
         if group is None:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        body = ProducerConnection(connection_set=_connections(group.members.values()))
-        request.reply(body=body.encode())
+        rest = ProducerConnection()
+        request.reply(body=await in_steps(_with_connections(rest, group.members.values())))
 
-    def list_all_producers(self, request: Request[EmptyHeader]) -> None:
+    async def list_all_producers(self, request: Request[EmptyHeader]) -> None:
         """328 GET_ALL_PRODUCER_INFO."""
         # Members know when they were heard of by the monotonic clock, tools want the wall's.
         now, now_ms = trio.current_time(), self._now_ms()
-        data = {
-            name: tuple(
-                ProducerInfo(
-                    client_id=client.client_id,
-                    # As Java prints an address without a host name.
-                    remote_ip=f"/{client.channel.peer}",
-                    language=client.language,
-                    version=client.version,
-                    last_update_timestamp=now_ms - int((now - client.last_update) * 1000),
-                )
-                for client in group.members.values()
+
+        def info(client: ClientInfo) -> ProducerInfo:
+            return ProducerInfo(
+                client_id=client.client_id,
+                # As Java prints an address without a host name.
+                remote_ip=f"/{client.channel.peer}",
+                language=client.language,
+                version=client.version,
+                last_update_timestamp=now_ms - int((now - client.last_update) * 1000),
             )
-            for name, group in self._clients.producer_groups.items()
-        }
-        request.reply(body=ProducerTableInfo(data=data).encode())
+
+        rows: list[bytes] = []
+        for name, group in list(self._clients.producer_groups.items()):
+            members = list(group.members.values())
+            listed = await in_steps(list_in_steps(map(info, members)))
+            rows.append(fastjson.dumps(name) + b":" + listed)
+            if len(rows) % ITEMS_PER_STEP == 0:
+                await trio.lowlevel.checkpoint()
+        request.reply(body=b'{"data":{%b}}' % b",".join(rows))
 
 
 def _check_name(group: str) -> None:
@@ -174,27 +187,25 @@ def _check_name(group: str) -> None:
 
     4.9.8 creates such a group. No client can join it, and its retry topic could not be stored.
     """
-    if not group.strip():
-        reason = "the specified group is blank"
-    elif len(group) > GROUP_LENGTH_MAX:
-        reason = f"the specified group is longer than group max length {GROUP_LENGTH_MAX}."
-    elif _ILLEGAL.search(group):
-        reason = (
-            f"the specified group[{group}] contains illegal characters,"
-            " allowing only ^[%|a-zA-Z0-9_-]+$"
-        )
-    else:
-        return
-    raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
+    reason = group_refusal(group)
+    if reason is not None:
+        raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
 
 
-def _connections(clients: Iterable[ClientInfo]) -> tuple[Connection, ...]:
-    return tuple(
+def _with_connections(
+    rest: ConsumerConnection | ProducerConnection, clients: Iterable[ClientInfo]
+) -> Generator[None, None, bytes]:
+    """Return a body as JSON with the connections of these clients, put together in steps."""
+    connections = (
         Connection(
             client_id=client.client_id,
             client_addr=client.channel.peer,
             language=client.language,
             version=client.version,
         )
-        for client in clients
+        for client in list(clients)
     )
+    listed = yield from list_in_steps(connections)
+    # The list is the first member, and empty where it is not given.
+    head, _, others = rest.encode().partition(b"[]")
+    return b"".join((head, listed, others))

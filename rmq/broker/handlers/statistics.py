@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 import trio
 
 from rmq.broker.stats.runtime_info import Load, runtime_info, store_facts
+from rmq.broker.tables.steps import in_steps
 from rmq.errors import RefusedError
 from rmq.model.offsets import QueueOffset
 from rmq.model.queues import MessageQueue
@@ -115,7 +116,7 @@ class StatisticsHandlers:
         table.add(Requests.GET_BROKER_RUNTIME_INFO, self.broker)
         table.add(Requests.VIEW_BROKER_STATS_DATA, self.statistic)
         table.add_async(Requests.GET_TOPIC_STATS_INFO, self.topic)
-        table.add(Requests.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of_topic)
+        table.add_async(Requests.QUERY_TOPIC_CONSUME_BY_WHO, self.groups_of_topic)
         table.add_async(Requests.GET_CONSUME_STATS, self.group)
         table.add_async(Requests.QUERY_CONSUME_TIME_SPAN, self.times)
         table.add_async(Requests.GET_BROKER_CONSUME_STATS, self.all_groups)
@@ -177,20 +178,23 @@ class StatisticsHandlers:
         body = TopicStatsTable(offset_table=table)
         request.reply(body=await self._encoded(body, len(table)))
 
-    def groups_of_topic(self, request: Request[QueryTopicConsumeByWhoRequest]) -> None:
+    async def groups_of_topic(self, request: Request[QueryTopicConsumeByWhoRequest]) -> None:
         """300 QUERY_TOPIC_CONSUME_BY_WHO."""
         topic = request.header.topic
-        groups = self._clients.groups_subscribing(topic) | self._offsets.groups_of(topic)
-        request.reply(body=GroupList(group_list=frozenset(groups)).encode())
+        stored = await in_steps(self._offsets.finding_groups(topic))
+        groups = self._clients.groups_subscribing(topic) | stored
+        body = GroupList(group_list=frozenset(groups))
+        request.reply(body=await self._encoded(body, len(groups)))
 
     # --- groups ------------------------------------------------------------------------------
 
     async def group(self, request: Request[GetConsumeStatsRequest]) -> None:
         """208 GET_CONSUME_STATS."""
         group, topic = request.header.consumer_group, request.header.topic
-        topics = (
-            [topic] if topic and not topic.isspace() else sorted(self._offsets.topics_of(group))
-        )
+        if topic and not topic.isspace():
+            topics = [topic]
+        else:
+            topics = sorted(await in_steps(self._offsets.finding_topics(group)))
         table: dict[MessageQueue, OffsetWrapper] = {}
         tps = 0.0
         pace = _Pace()
@@ -205,7 +209,7 @@ class StatisticsHandlers:
 
     async def all_groups(self, request: Request[GetBrokerConsumeStatsRequest]) -> None:
         """317 GET_BROKER_CONSUME_STATS."""
-        topics_of = self._topics_by_group()
+        topics_of = await in_steps(self._offsets.finding_topics_by_group())
         found: list[dict[str, tuple[ConsumeStats, ...]]] = []
         behind = count = 0
         pace = _Pace()
@@ -279,9 +283,9 @@ class StatisticsHandlers:
             consume_time_stamp_str=_local_time(consumed_ms),
         )
 
-    async def _encoded(self, body: Body, queues: int) -> bytes:
+    async def _encoded(self, body: Body, members: int) -> bytes:
         """Return a body as bytes, made in a thread if it takes long."""
-        if queues <= QUEUES_AT_ONCE:
+        if members <= QUEUES_AT_ONCE:
             return body.encode()
         return await trio.to_thread.run_sync(body.encode, limiter=self._limiter)
 
@@ -321,14 +325,6 @@ class StatisticsHandlers:
         if consumers is None or not consumers.subscriptions:
             return True
         return consumers.subscription(topic) is not None
-
-    def _topics_by_group(self) -> dict[str, list[str]]:
-        """Return the topics each group has offsets for; asking group by group takes far longer."""
-        topics: dict[str, list[str]] = {}
-        for key in self._offsets.to_body().offset_table:
-            topic, _, group = key.partition("@")
-            topics.setdefault(group, []).append(topic)
-        return topics
 
 
 @final

@@ -14,14 +14,27 @@ costs an integer there, nothing more. A family without samples is not shown.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
+
+
+AnyFamily: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+_MAKERS: Final[dict[str, type[AnyFamily]]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +43,12 @@ class Family:
 
     name: str
     help: str
-    is_counter: bool
+    kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
 
-    def metric(
-        self, constant_labels: Iterable[str] = ()
-    ) -> CounterMetricFamily | GaugeMetricFamily:
+    def metric(self, constant_labels: Iterable[str] = ()) -> AnyFamily:
         """Return it without samples."""
-        make = CounterMetricFamily if self.is_counter else GaugeMetricFamily
-        return make(self.name, self.help, labels=(*constant_labels, *self.labels))
+        return _MAKERS[self.kind](self.name, self.help, labels=(*constant_labels, *self.labels))
 
 
 @final
@@ -53,12 +63,16 @@ class Catalogue:
 
     def gauge(self, name: str, help: str, *labels: str) -> Family:
         """Declare a value that goes up and down."""
-        return self._declare(Family(name, help, False, labels))
+        return self._declare(Family(name, help, "gauge", labels))
 
     def counter(self, name: str, help: str, *labels: str) -> Family:
         """Declare a number that only grows, but for restarts."""
         assert name.endswith("_total"), name
-        return self._declare(Family(name, help, True, labels))
+        return self._declare(Family(name, help, "counter", labels))
+
+    def histogram(self, name: str, help: str, *labels: str) -> Family:
+        """Declare how often a value was at most so large, for several bounds."""
+        return self._declare(Family(name, help, "histogram", labels))
 
     def _declare(self, family: Family) -> Family:
         assert family.name not in self._families, family.name
@@ -73,14 +87,27 @@ class Sheet:
     def __init__(self, constant_labels: Mapping[str, str]) -> None:
         self._names = tuple(constant_labels)
         self._values = tuple(constant_labels.values())
-        self._metrics: dict[Family, CounterMetricFamily | GaugeMetricFamily] = {}
+        self._metrics: dict[Family, AnyFamily] = {}
 
     def put(self, family: Family, value: float, *labels: str) -> None:
         """Add a sample."""
+        metric = self._metric(family)
+        assert not isinstance(metric, HistogramMetricFamily), family.name
+        metric.add_metric((*self._values, *labels), value)
+
+    def put_histogram(
+        self, family: Family, buckets: Sequence[tuple[str, float]], total: float, *labels: str
+    ) -> None:
+        """Add a histogram: its cumulative buckets by upper bound, and the sum of all values."""
+        metric = self._metric(family)
+        assert isinstance(metric, HistogramMetricFamily), family.name
+        metric.add_metric((*self._values, *labels), buckets, total)
+
+    def _metric(self, family: Family) -> AnyFamily:
         metric = self._metrics.get(family)
         if metric is None:
             metric = self._metrics[family] = family.metric(self._names)
-        metric.add_metric((*self._values, *labels), value)
+        return metric
 
     def put_known(self, family: Family, value: int, *labels: str) -> None:
         """Add a sample unless the value is negative, which stands for one that is not known."""

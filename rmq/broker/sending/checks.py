@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from rmq.broker.tables.topic_names import is_send_forbidden, validate_topic
+from rmq.broker.tables.topic_names import is_send_forbidden
 from rmq.errors import RefusedError
+from rmq.model.name_rules import topic_refusal
 from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import SendMessageErrorResponse
@@ -44,7 +45,7 @@ def check_send(name: str, topic: TopicConfig | None, config: ServiceSettings, no
         )
     if not config.permission & PERM_WRITE and topic is not None and topic.order:
         raise broker_forbids(config)
-    reason = validate_topic(name)
+    reason = topic_refusal(name)
     if reason is not None:
         raise RefusedError(ResponseCode.SYSTEM_ERROR, reason)
     if is_send_forbidden(name):
@@ -55,7 +56,7 @@ def check_send(name: str, topic: TopicConfig | None, config: ServiceSettings, no
 
 def takes_sends(name: str) -> bool:
     """Tell whether a topic of this name may be sent to, as far as the name decides it."""
-    return not is_send_forbidden(name) and validate_topic(name) is None
+    return not is_send_forbidden(name) and topic_refusal(name) is None
 
 
 def check_queue_id(queue_id: int, topic: TopicConfig, producer: str) -> None:

@@ -28,7 +28,7 @@ from rmq.model.offsets import ConsumerOffset, PhysicalOffset, QueueOffset
 from rmq.remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
     from rmq.broker.tables.parts import Part, WantedPart
 
@@ -42,6 +42,8 @@ _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
 _FILE_BYTES_MAX: Final = 1 << 30
 _MERGED_PER_STEP: Final = 1000
+_KEYS_PER_STEP: Final = 2000
+_COMPARED_PER_STEP: Final = 500
 
 
 class ConsumerOffsets:
@@ -195,6 +197,39 @@ class ConsumerOffsets:
         """Return the groups that have stored offsets of a topic."""
         return {group for _, group in self._pairs(f"{topic}@")}
 
+    def finding_topics(self, group: str) -> Generator[None, None, set[str]]:
+        """Return what `topics_of` does, in steps of about a millisecond."""
+        pairs = yield from self._finding(f"@{group}", at_end=True)
+        return {topic for topic, _ in pairs}
+
+    def finding_groups(self, topic: str) -> Generator[None, None, set[str]]:
+        """Return what `groups_of` does, in steps of about a millisecond."""
+        pairs = yield from self._finding(f"{topic}@", at_end=False)
+        return {group for _, group in pairs}
+
+    def finding_topics_by_group(self) -> Generator[None, None, dict[str, list[str]]]:
+        """Return the topics that each group has offsets of, in steps of about a millisecond."""
+        topics: dict[str, list[str]] = {}
+        for keys in self._keys_per_step():
+            for key in keys:
+                topic, _, group = key.partition(_SEPARATOR)
+                topics.setdefault(group, []).append(topic)
+            yield
+        return topics
+
+    def _finding(self, part: str, *, at_end: bool) -> Generator[None, None, list[tuple[str, str]]]:
+        pairs: list[tuple[str, str]] = []
+        for keys in self._keys_per_step():
+            pairs += _pairs_with(part, keys, at_end=at_end)
+            yield
+        return pairs
+
+    def _keys_per_step(self) -> Iterator[list[str]]:
+        """Yield the keys there are now, as many at a time as a step goes through."""
+        keys = list(self._tables)
+        for start in range(0, len(keys), _KEYS_PER_STEP):
+            yield keys[start : start + _KEYS_PER_STEP]
+
     def clone(self, source_group: str, target_group: str, topic: str) -> bool:
         """Set the offsets of a group to those of another one.
 
@@ -212,46 +247,58 @@ class ConsumerOffsets:
         self.changes += 1
         return True
 
-    def remove_group(self, group: str) -> int:
-        """Forget a group; return of how many topics there were offsets."""
-        topics = self.topics_of(group)
-        for topic in topics:
-            logger.warning("clean group offset %s@%s", topic, group)
+    def remove_group(self, group: str, topics: Iterable[str] | None = None) -> int:
+        """Forget a group; return of how many topics there were offsets.
+
+        `topics` are those that `finding_topics` gave; without them, they are found at once.
+        """
+        wanted = self.topics_of(group) if topics is None else topics
+        removed = [topic for topic in wanted if f"{topic}@{group}" in self._tables]
+        for topic in removed:
             self._remove_table(f"{topic}@{group}")
-        return len(topics)
+        if removed:
+            logger.warning(
+                "offsets of group %s removed: of %d topics, %s for one",
+                group,
+                len(removed),
+                removed[0],
+            )
+        return len(removed)
 
     def remove_topic(self, topic: str) -> int:
         """Forget a topic; return of how many groups there were offsets."""
         groups = self.groups_of(topic)
         for group in groups:
-            logger.warning("clean topic offset %s@%s", topic, group)
             self._remove_table(f"{topic}@{group}")
         return len(groups)
 
-    def min_offsets(
+    def finding_min_offsets(
         self, topic: str, filter_groups: str | None, first_offset: Callable[[str, int], QueueOffset]
-    ) -> dict[int, ConsumerOffset]:
+    ) -> Generator[None, None, dict[int, ConsumerOffset]]:
         """Return by queue the lowest offset of any group that can still be read, for request 308.
 
+        It takes steps of about a millisecond.
         `filter_groups` are groups to leave out, separated by commas. A stock broker also deletes
         all offsets of those from its table, which is not repeated here. Nor is there a group to
         compare with: a stock broker exchanges topic and group in its lookup and never finds it.
         """
         skipped = set((filter_groups or "").split(","))
         lowest: dict[int, ConsumerOffset] = {}
-        for group in self.groups_of(topic) - skipped:
-            for queue_id, offset in self._tables[f"{topic}@{group}"].items():
+        groups = yield from self.finding_groups(topic)
+        compared = 0
+        for group in groups - skipped:
+            for queue_id, offset in self._tables.get(f"{topic}@{group}", {}).items():
                 if first_offset(topic, queue_id) <= offset:
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+                compared += 1
+            if compared >= _COMPARED_PER_STEP:
+                compared = 0
+                yield
         return dict(sorted(lowest.items()))
 
     def _pairs(self, part: str, *, at_end: bool = False) -> Iterator[tuple[str, str]]:
         """Yield topic and group of the keys that have `part` at one end and one `@`."""
-        for key in self._tables:
-            if key.endswith(part) if at_end else key.startswith(part):
-                topic, _, group = key.partition(_SEPARATOR)
-                if group and _SEPARATOR not in group:
-                    yield topic, group
+        return _pairs_with(part, self._tables, at_end=at_end)
 
     # --- how far transactions are checked ---
 
@@ -317,7 +364,10 @@ class ConsumerOffsets:
         resets = self._resets.text("\n\t\t")
         yield '{\n\t"offsetTable":{'
         is_first = True
-        for rows in self._stored.rows(b"\n\t\t", b"\n\t\t}"):
+        keys: list[str] = []
+        for _ in self._stored.ordering(keys):
+            yield ""
+        for rows in self._stored.rows(b"\n\t\t", b"\n\t\t}", keys=keys):
             yield rows.decode() if is_first else "," + rows.decode()
             is_first = False
         yield "}" if is_first else "\n\t}"
@@ -343,7 +393,10 @@ class ConsumerOffsets:
         resets = self._resets.text("").encode()
         yield b'{"offsetTable":{'
         is_first = True
-        for rows in self._stored.rows(b"", b"}", last):
+        keys: list[str] = []
+        for _ in self._stored.ordering(keys):
+            yield b""
+        for rows in self._stored.rows(b"", b"}", last, keys):
             yield rows if is_first else b"," + rows
             is_first = False
         yield b'},"resets":{%b}}' % resets if resets else b"}}"
@@ -460,6 +513,14 @@ class ConsumerOffsets:
                 self._drop_table(key)
         self._resets.take(key, newer)
         self.changes += 1
+
+
+def _pairs_with(part: str, keys: Iterable[str], *, at_end: bool) -> Iterator[tuple[str, str]]:
+    for key in keys:
+        if key.endswith(part) if at_end else key.startswith(part):
+            topic, _, group = key.partition(_SEPARATOR)
+            if group and _SEPARATOR not in group:
+                yield topic, group
 
 
 def _as_offsets(table: dict[int, int]) -> dict[int, ConsumerOffset]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from rmq.broker.tables.versioned import FILE_BYTES_MAX, VersionedTable
+from rmq.model.name_rules import group_refusal
 from rmq.model.names import SYSTEM_GROUP_PREFIX
 from rmq.remoting.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 
@@ -30,8 +31,6 @@ BUILT_IN_GROUPS: Final = (
     "CID_ONSAPI_PERMISSION",
     "CID_ONSAPI_OWNER",
 )
-GROUP_LENGTH_MAX: Final = 255
-"""What stock clients check the names of their groups against."""
 
 
 class GroupSettings(Protocol):
@@ -66,7 +65,7 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
             return known
         if not (self._config.auto_create_group or group.startswith(SYSTEM_GROUP_PREFIX)):
             return None
-        if not group or group.isspace() or len(group) > GROUP_LENGTH_MAX:
+        if group_refusal(group) is not None:
             return None
         created = SubscriptionGroupConfig(group_name=group)
         logger.info("create new group %s because a client uses it", created.group_name)
@@ -107,10 +106,6 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
         return SubscriptionGroupWrapper(
             subscription_group_table=self._ordered(), data_version=self.version
         )
-
-    def encoded(self) -> bytes:
-        """Return what `to_body` gives, encoded once per change: slaves ask every few seconds."""
-        return self._encode_once(self.to_body)
 
     def load(self, text: str) -> int:
         """Take the groups of a subscriptionGroup.json on top of the built-in; return how many.

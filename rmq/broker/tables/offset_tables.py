@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from rmq.broker.tables.order import OFFSETS_TABLE_SIZE, spread_hash, table_order
+from rmq.broker.tables.order import (
+    OFFSETS_TABLE_SIZE,
+    spread_hash,
+    table_order,
+    table_order_in_steps,
+)
 from rmq.model import fastjson
 
 if TYPE_CHECKING:
@@ -40,6 +45,8 @@ class OffsetTables:
         self._hashes: dict[str, int] = {}
         self._names: dict[str, bytes] = {}  # as they begin in JSON
         self._order: list[str] | None = None
+        self._stamp = 0
+        """Moves when a table is new or removed."""
 
     def add_queue(self, key: str, queue_id: int, offset: ConsumerOffset) -> None:
         """Store the offset of a queue that is new; `ValueError` if its number is none of Java's."""
@@ -58,14 +65,14 @@ class OffsetTables:
         if key not in self.by_key:
             self._hashes[key] = spread_hash(key)
             self._names[key] = fastjson.dumps(key) + b":"
-            self._order = None
+            self._forget_order()
         self.by_key[key] = dict(sorted(table.items()))
         self._unsorted.discard(key)
 
     def drop(self, key: str) -> None:
         del self.by_key[key], self._hashes[key], self._names[key]
         self._unsorted.discard(key)
-        self._order = None
+        self._forget_order()
         self.removed += 1
 
     def clear(self) -> None:
@@ -74,7 +81,7 @@ class OffsetTables:
         self._hashes.clear()
         self._names.clear()
         self._unsorted.clear()
-        self._order = None
+        self._forget_order()
 
     def copy(self) -> dict[str, dict[int, int]]:
         """Return a copy of everything, in order."""
@@ -91,18 +98,33 @@ class OffsetTables:
             table = {queue: table[queue] for queue in queues if queue in table}
         return self._row(key, table) + b"}" if table else None
 
+    def ordering(self, keys: list[str]) -> Iterator[None]:
+        """Fill an empty list with the names of all tables, in order, in steps of a millisecond."""
+        order = self._order
+        if order is None:
+            stamp = self._stamp
+            order = yield from table_order_in_steps(self._hashes, OFFSETS_TABLE_SIZE)
+            if stamp == self._stamp:
+                self._order = order
+        keys += order
+
     def rows(
-        self, before: bytes, end: bytes, last: frozenset[str] = frozenset()
+        self,
+        before: bytes,
+        end: bytes,
+        last: frozenset[str] = frozenset(),
+        keys: list[str] | None = None,
     ) -> Iterator[bytes]:
         """Yield the members of a JSON object, some in each piece; commas between pieces are absent.
 
         `before` comes before each member and `end` ends its table. Tables in `last` come in one
-        piece, after all others.
+        piece, after all others. `keys` is what `ordering` gave; without it, the order is found at
+        once.
         """
         between = end + b"," + before
         rows: list[bytes] = []
         offsets = 0
-        for key in self._keys_in_order():
+        for key in self._keys_in_order() if keys is None else keys:
             table = self._sorted(key)
             if table is None or key in last:  # None: removed since the first piece
                 continue
@@ -127,6 +149,10 @@ class OffsetTables:
         if key in self._unsorted:
             self.set(key, self.by_key[key])
         return self.by_key.get(key)
+
+    def _forget_order(self) -> None:
+        self._order = None
+        self._stamp += 1
 
     def _keys_in_order(self) -> list[str]:
         if self._order is None:

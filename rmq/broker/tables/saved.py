@@ -32,9 +32,9 @@ class Tables:
         self.groups_file = ConfigFile(folder / "subscriptionGroup.json")
         self.offsets_file = ConfigFile(folder / "consumerOffset.json")
         self.delays_file = ConfigFile(folder / "delayOffset.json")
-        self.topics_writer = TableWriter(self.topics_file, self.topics.render, "topics")
+        self.topics_writer = TableWriter(self.topics_file, self.topics.render_pieces, "topics")
         self.creation = TopicCreation(self.topics_writer)
-        self.groups_writer = TableWriter(self.groups_file, self.groups.render, "groups")
+        self.groups_writer = TableWriter(self.groups_file, self.groups.render_pieces, "groups")
         self.offsets_writer = TableWriter(
             self.offsets_file,
             self.offsets.render_pieces,

@@ -1,11 +1,7 @@
-"""Which names a topic may have, and which of them belong to the broker itself.
-
-The rules and the words for breaking them are those of RocketMQ 4.9.8's TopicValidator.
-"""
+"""Which names of topics belong to the broker itself, as in RocketMQ 4.9.8's TopicValidator."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from rmq.model.names import (
@@ -17,8 +13,6 @@ from rmq.model.names import (
     SELF_TEST_TOPIC,
     TRANSACTION_CHECK_MAX_TOPIC,
 )
-
-TOPIC_LENGTH_MAX: Final = 127
 
 SEND_FORBIDDEN_TOPICS: Final = frozenset(
     {
@@ -32,25 +26,10 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
 )
 """What only the broker itself writes to."""
 
-# Java does not take four of Python's spaces for blanks.
-_BLANK: Final = re.compile(r"[^\S\x85\xa0\u2007\u202f]*")
-_ILLEGAL: Final = re.compile(r"[^%|a-zA-Z0-9_-]")
-
 
 def reply_topic(cluster_name: str) -> str:
     """Return the topic that carries the answers of request-reply in a cluster."""
     return cluster_name + REPLY_SUFFIX
-
-
-def validate_topic(topic: str) -> str | None:
-    """Return why a topic may not have this name, as the remark of the refusal; None if it may."""
-    if _BLANK.fullmatch(topic):
-        return "The specified topic is blank."
-    if _ILLEGAL.search(topic):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-    if len(topic) > TOPIC_LENGTH_MAX:
-        return "The specified topic is longer than topic max length."
-    return None
 
 
 def is_send_forbidden(topic: str) -> bool:

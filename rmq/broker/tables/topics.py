@@ -18,6 +18,7 @@ import msgspec
 from rmq.broker.tables import topic_names
 from rmq.broker.tables.topic_names import reply_topic
 from rmq.broker.tables.versioned import FILE_BYTES_MAX, VersionedTable
+from rmq.model.name_rules import topic_refusal
 from rmq.model.names import (
     ALWAYS_SYSTEM_TOPICS,
     AUTO_CREATE_TOPIC,
@@ -101,7 +102,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         return topic in self.system_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
     is_send_forbidden = staticmethod(topic_names.is_send_forbidden)
-    validate_topic = staticmethod(topic_names.validate_topic)
+    validate_topic = staticmethod(topic_refusal)
 
     # --- changing ---
 
@@ -240,10 +241,6 @@ class TopicTable(VersionedTable[TopicConfig]):
         if permission is not None and permission & PERM_READ_WRITE != PERM_READ_WRITE:
             topics = {name: restricted(topic, permission) for name, topic in topics.items()}
         return TopicConfigSerializeWrapper(topic_config_table=topics, data_version=self.version)
-
-    def encoded(self) -> bytes:
-        """Return what `to_body` gives, encoded once per change: slaves ask every few seconds."""
-        return self._encode_once(self.to_body)
 
     def load(self, text: str) -> int:
         """Take the topics of a topics.json on top of the built-in ones; return how many.

@@ -19,7 +19,15 @@ from rmq.model import fastjson
 from rmq.remoting.bodies.topics import DataVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, ItemsView, KeysView, Mapping
+    from collections.abc import (
+        Callable,
+        Generator,
+        ItemsView,
+        Iterable,
+        Iterator,
+        KeysView,
+        Mapping,
+    )
 
     from rmq.broker.tables.parts import WantedPart
     from rmq.remoting.bodies.base import Body
@@ -28,7 +36,8 @@ Entry = TypeVar("Entry", bound="Body")
 
 FILE_BYTES_MAX: Final = 1 << 30
 """Limit for a broker's own files, which may be longer than bodies from the network."""
-_ENTRIES_PER_STEP: Final = 64
+_ENTRIES_PER_STEP: Final = 32
+_LINES_PER_STEP: Final = 16
 
 
 class VersionedTable(Generic[Entry]):
@@ -80,12 +89,45 @@ class VersionedTable(Generic[Entry]):
             f'\n\t"{self._member}":{{{members}' + ("\n\t}\n}" if members else "}\n}")
         )
 
-    def _encode_once(self, to_body: Callable[[], Body]) -> bytes:
-        """Return the table as the body of an answer, encoded once per change."""
+    def render_pieces(self) -> Iterator[str]:
+        """Yield the text of the config file, prepared in steps of about a millisecond.
+
+        All of it comes in the last piece, made in one step: it is the table of one moment.
+        """
+        made = 0
+        for name in list(self._entries):
+            entry = self._entries.get(name)
+            if entry is not None and name not in self._lines:
+                self._lines[name] = _line(name, entry)
+                made += 1
+                if made % _LINES_PER_STEP == 0:
+                    yield ""
+        yield self.render()
+
+    def encoding(self) -> Generator[None, None, bytes]:
+        """Return the table as the body of an answer, in steps of about a millisecond.
+
+        It is encoded once per change. Entries may change between the steps; the version in the
+        body is that of the first step.
+        """
         state = (self.changes, self.version)
-        if self._encoded is None or self._encoded[0] != state:
-            self._encoded = (state, to_body().encode())
-        return self._encoded[1]
+        if self._encoded is not None and self._encoded[0] == state:
+            return self._encoded[1]
+        rows: list[bytes] = []
+        for number, name in enumerate(list(self._names_in_order()), 1):
+            entry = self._entries.get(name)
+            if entry is not None:
+                rows.append(fastjson.dumps(name) + b":" + fastjson.dumps(entry))
+            if number % _ENTRIES_PER_STEP == 0:
+                yield
+        body = self._body(state[1], rows)
+        if state == (self.changes, self.version):
+            self._encoded = (state, body)
+        return body
+
+    def _body(self, version: DataVersion, rows: Iterable[bytes]) -> bytes:
+        head = b'{"dataVersion":%b,"%b":{' % (fastjson.dumps(version), self._member.encode())
+        return head + b",".join(rows) + b"}}"
 
     @property
     def version_text(self) -> str:
@@ -110,10 +152,9 @@ class VersionedTable(Generic[Entry]):
             position += 1
             if position % _ENTRIES_PER_STEP == 0:
                 yield
-        head = b'{"dataVersion":%b,"%b":{' % (fastjson.dumps(version), self._member.encode())
         is_end = position >= len(names)
         next_place = "" if is_end else place._replace(position=position).text()
-        return Part(head + b",".join(rows) + b"}}", next_place)
+        return Part(self._body(version, rows), next_place)
 
     def _ordered(self) -> dict[str, Entry]:
         """Return the entries in the order in which a stock broker lists them."""

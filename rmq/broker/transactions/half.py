@@ -19,8 +19,8 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.broker.sending import properties as inbound
-from rmq.broker.tables.topic_names import validate_topic
 from rmq.model import flags
+from rmq.model.name_rules import topic_refusal
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import REAL_QUEUE_ID, REAL_TOPIC, TAGS, TRAN_MSG, WAIT, encode_properties
 from rmq.model.record import NewMessage
@@ -61,7 +61,7 @@ def home_of(properties: Mapping[str, str]) -> Home | None:
     """Return where a half message belongs, None if it does not say."""
     topic = properties.get(REAL_TOPIC)
     queue_id = number(properties, REAL_QUEUE_ID)
-    if topic is None or validate_topic(topic) is not None:
+    if topic is None or topic_refusal(topic) is not None:
         return None
     if queue_id is None or not 0 <= queue_id <= _QUEUE_ID_MAX:
         return None

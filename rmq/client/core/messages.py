@@ -8,7 +8,6 @@ as well.
 from __future__ import annotations
 
 import enum
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +15,7 @@ import msgspec
 
 from rmq.errors import BadAnswerError, IllegalMessageError
 from rmq.model.flags import TRANSACTION_COMMIT, TRANSACTION_NONE, TRANSACTION_ROLLBACK
+from rmq.model.name_rules import GROUP_CHARS_MAX, LEGAL, TOPIC_CHARS_MAX
 from rmq.model.properties import KEY_SEPARATOR
 from rmq.model.queues import MessageQueue
 from rmq.model.record import parse_message_id
@@ -29,11 +29,7 @@ if TYPE_CHECKING:
 BODY_BYTES_MAX: Final = 4 * 1024**2
 """As brokers have it when `maxMessageSize` is not set."""
 PROPERTIES_BYTES_MAX: Final = 32_767
-TOPIC_CHARS_MAX: Final = 127
-GROUP_CHARS_MAX: Final = 255
 DELAY_LEVEL_MAX: Final = 18
-
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 # fmt: off
 RESERVED: Final = frozenset(
@@ -141,7 +137,7 @@ def _check_name(what: str, name: str, chars_max: int) -> None:
         raise IllegalMessageError(
             f"the {what}'s name has {len(name)} characters, above {chars_max}"
         )
-    if not _NAME.fullmatch(name):
+    if not LEGAL.fullmatch(name):
         raise IllegalMessageError(
             f"{what} {name!r} has characters other than letters, digits, %, |, _ and -"
         )

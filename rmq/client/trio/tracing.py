@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import trio
 
 from rmq.client.core.config import ClientConfig
-from rmq.client.core.messages import GROUP_CHARS_MAX, Message, SendResult
+from rmq.client.core.messages import Message, SendResult
 from rmq.client.core.producing.unique_keys import new_unique_keys
 from rmq.client.core.trace import (
     DEFAULT_REGION,
@@ -39,6 +39,7 @@ from rmq.client.core.trace import (
     trace_batches,
 )
 from rmq.errors import RmqError
+from rmq.model.name_rules import GROUP_CHARS_MAX
 from rmq.model.names import TRACE_TOPIC
 
 if TYPE_CHECKING:

@@ -60,7 +60,7 @@ async def test_every_consumer_is_told_where_to_go_on() -> None:
         for peer in peers:
             await peer.ping()
         fill(broker, {0: 3, 1: 5})
-        body = broker.calls.reset_offset(TOPIC, "group", START_MS - 1_000)
+        body = await broker.calls.reset_offset(TOPIC, "group", START_MS - 1_000)
         assert body.offset_table == {queue(0, broker): 0, queue(1, broker): 0}
         for peer in peers:
             (told,) = await peer.ping()
@@ -78,9 +78,9 @@ async def test_a_reset_to_the_end_moves_nobody_forward_unless_forced() -> None:
     async with client_broker() as broker:
         await broker.join("a", ON_T)
         fill(broker, {0: 3, 1: 5, 2: 7})
-        kept = broker.calls.reset_offset(TOPIC, "group", -1)
+        kept = await broker.calls.reset_offset(TOPIC, "group", -1)
         assert list(kept.offset_table.values()) == [3, 5, 5]
-        forced = broker.calls.reset_offset(TOPIC, "group", -1, is_force=True)
+        forced = await broker.calls.reset_offset(TOPIC, "group", -1, is_force=True)
         assert list(forced.offset_table.values()) == [5, 5, 5]
 
 
@@ -89,7 +89,7 @@ async def test_a_queue_without_messages_is_reset_to_its_begin() -> None:
         await broker.join("a", ON_T)
         fill(broker, {0: 3}, messages=0)
         for timestamp_ms in (-1, START_MS):
-            body = broker.calls.reset_offset(TOPIC, "group", timestamp_ms, is_force=True)
+            body = await broker.calls.reset_offset(TOPIC, "group", timestamp_ms, is_force=True)
             assert body.offset_table == {queue(0, broker): 0}
 
 
@@ -97,7 +97,7 @@ async def test_a_reset_for_cpp_sends_rows_and_answers_with_a_table() -> None:
     async with client_broker() as broker:
         peer = await broker.join("a", ON_T)
         fill(broker, {0: 3})
-        body = broker.calls.reset_offset(TOPIC, "group", -1, for_cpp=True)
+        body = await broker.calls.reset_offset(TOPIC, "group", -1, for_cpp=True)
         assert body.offset_table == {queue(0, broker): 3}
         (told,) = await peer.ping()
         name = broker.config.current.broker_name
@@ -111,7 +111,7 @@ async def test_a_reset_of_an_unknown_topic_is_refused() -> None:
     async with client_broker() as broker:
         await broker.join("a", ON_T)
         with pytest.raises(RefusedError) as caught:
-            broker.calls.reset_offset("unknown", "group", -1)
+            await broker.calls.reset_offset("unknown", "group", -1)
         assert refusal(caught) == (
             1,
             "[reset-offset] reset offset failed, no topic in this broker. topic=unknown",
@@ -124,7 +124,7 @@ async def test_a_reset_of_a_group_without_offsets_is_refused_before_anybody_is_t
         fill(broker, {0: 3})
         broker.topics.put(TopicConfig(topic_name=TOPIC, write_queue_nums=2, read_queue_nums=2))
         with pytest.raises(RefusedError) as caught:
-            broker.calls.reset_offset(TOPIC, "group", -1)
+            await broker.calls.reset_offset(TOPIC, "group", -1)
         assert refusal(caught) == (1, "THe consumer group <group> not exist")
         assert await peer.ping() == []
 
@@ -133,7 +133,7 @@ async def test_a_reset_needs_consumers() -> None:
     async with client_broker() as broker:
         fill(broker, {0: 3})
         with pytest.raises(RefusedError) as caught:
-            broker.calls.reset_offset(TOPIC, "group", 17)
+            await broker.calls.reset_offset(TOPIC, "group", 17)
         assert refusal(caught) == (
             ResponseCode.CONSUMER_NOT_ONLINE,
             "Consumer not online, so can not reset offset, Group: group Topic: T Timestamp: 17",
@@ -147,7 +147,7 @@ async def test_one_consumer_that_is_too_old_keeps_all_from_being_told() -> None:
         await new.ping()
         fill(broker, {0: 3})
         with pytest.raises(RefusedError) as caught:
-            broker.calls.reset_offset(TOPIC, "group", -1)
+            await broker.calls.reset_offset(TOPIC, "group", -1)
         assert refusal(caught) == (
             1,
             "the client does not support this feature. version=V3_0_6",
@@ -164,7 +164,7 @@ async def test_a_consumer_that_cannot_be_told_does_not_keep_the_others_from_it(
         broker.clients.register_consumer("group", gone, identity("gone"), ON_T, 0.0)
         peer = await broker.join("here", ON_T)
         fill(broker, {0: 3})
-        broker.calls.reset_offset(TOPIC, "group", -1)
+        await broker.calls.reset_offset(TOPIC, "group", -1)
         assert [told.code for told in await peer.ping()] == [RESET]
     assert "<gone gone in group> not told to reset offsets" in caplog.text
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rmq.broker.clients.locks import QueueLocks
 from rmq.model.queues import MessageQueue
+from tests.broker.tables.table_kit import finish
 
 LIVE_S = 60.0
 
@@ -93,7 +94,7 @@ def test_nothing_is_kept_of_groups_without_locks() -> None:
     assert locks.lock_batch("g", "a", [], 0) == set()
     locks.lock_batch("h", "a", [Q0], 0)
     locks.unlock_batch("h", "a", [Q0])
-    assert locks.expire(1_000) == 0
+    assert finish(locks.expiring(1_000)) == 0
     assert len(locks) == 0
 
 
@@ -102,8 +103,8 @@ def test_lapsed_locks_are_forgotten_and_others_kept() -> None:
     locks.lock_batch("g", "a", [Q0], 0)
     locks.lock_batch("g", "b", [Q1], 30)
     locks.lock_batch("h", "a", [Q0], 0)
-    assert locks.expire(LIVE_S) == 0
-    assert locks.expire(LIVE_S + 1) == 2
+    assert finish(locks.expiring(LIVE_S)) == 0
+    assert finish(locks.expiring(LIVE_S + 1)) == 2
     assert len(locks) == 1
     assert locks.owner("g", Q1, LIVE_S + 1) == "b"
 
@@ -147,7 +148,7 @@ def test_a_queue_never_has_two_owners_whose_locks_live(
                 if not (number in numbers and lock[0] == client)
             }
         else:
-            locks.expire(now)
+            finish(locks.expiring(now))
         for number in range(4):
             live = number in model and now - model[number][1] <= LIVE_S
             assert locks.owner("g", queue(number), now) == (model[number][0] if live else None)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 from prometheus_client import generate_latest
 
+from rmq.broker.metrics.event_loop import CATALOGUE as LOOP_CATALOGUE
 from rmq.broker.metrics.registry import CATALOGUE as SCRAPE_CATALOGUE
 from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import CATALOGUE, COUNTERS, MODES, REASONS, ROLES, STATES
@@ -216,7 +217,9 @@ def test_what_must_not_go_unseen_has_an_alert(alert: str) -> None:
 
 def test_the_page_lists_every_metric_with_its_labels_and_no_other() -> None:
     rows = re.findall(
-        r"^\| `(rocketmq_\w+)` \| (gauge|counter) \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.M
+        r"^\| `(rocketmq_\w+)` \| (gauge|counter|histogram) \| (.*?) \| (.*?) \|$",
+        PAGE.read_text(),
+        re.M,
     )
     listed = {
         name: (kind, tuple(re.findall(r"`(\w+)`", labels)), f"{meaning}.")
@@ -224,8 +227,8 @@ def test_the_page_lists_every_metric_with_its_labels_and_no_other() -> None:
     }
     assert len(listed) == len(rows)
     assert listed == {
-        family.name: ("counter" if family.is_counter else "gauge", family.labels, family.help)
-        for family in (*CATALOGUE, *SCRAPE_CATALOGUE)
+        family.name: (family.kind, family.labels, family.help)
+        for family in (*CATALOGUE, *LOOP_CATALOGUE, *SCRAPE_CATALOGUE)
     }
 
 

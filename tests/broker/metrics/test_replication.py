@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
+from rmq.broker.metrics.event_loop import CATALOGUE as LOOP_CATALOGUE
 from rmq.broker.metrics.registry import CATALOGUE as SCRAPE_CATALOGUE
 from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import CATALOGUE, COUNTERS, HaMetrics
@@ -260,13 +261,13 @@ def test_names_two_collectors_claim_are_refused() -> None:
 
 # --- names and labels ---------------------------------------------------------------------------
 
-FAMILIES = [*CATALOGUE, *SCRAPE_CATALOGUE]
+FAMILIES = [*CATALOGUE, *SCRAPE_CATALOGUE, *LOOP_CATALOGUE]
 
 
 def test_names_follow_the_conventions_of_prometheus() -> None:
     for family in FAMILIES:
         assert re.fullmatch(r"rocketmq(_[a-z0-9]+)+", family.name)
-        assert family.is_counter == family.name.endswith("_total")
+        assert (family.kind == "counter") == family.name.endswith("_total")
         assert not re.search(r"_(ms|milliseconds|kb|mb|count|created)(_|$)", family.name)
         assert family.help[0].isupper() or family.help[0].isdigit()
         assert family.help.endswith(".")

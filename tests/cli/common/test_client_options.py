@@ -49,9 +49,9 @@ async def test_hosts_are_checked_where_that_is_asked_for(tmp_path: Path) -> None
     tls = TlsServer(TlsServerConfig(mode=TlsMode.ENFORCING, cert_path=cert, key_path=key))
     async with serving(echo_table(), tls=tls) as server:
         address = address_of(server)
-        async with open_ha_client(9.0, config_of("--tls-trust", str(trust))) as client:
+        async with open_ha_client(9.0, tls=config_of("--tls-trust", str(trust))) as client:
             assert (await client._call(address, ECHO, body=b"x")).body == b"x"
         checking = config_of("--tls-trust", str(trust), "--tls-check-host")
-        async with open_ha_client(9.0, checking) as client:
+        async with open_ha_client(9.0, tls=checking) as client:
             with pytest.raises(ConnectFailedError, match=r"not valid for '127\.0\.0\.1'"):
                 await client.status(address)

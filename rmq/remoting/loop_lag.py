@@ -1,0 +1,103 @@
+"""How late the event loop runs what is due: a histogram, and one line when it was held up. Pure.
+
+A server does its work in steps, and a step that takes long delays all connections. A task that
+sleeps until a time and notes how late it woke sees what a request sees that comes at that moment.
+`rmq.remoting.loop_watch` has that task; here it is only counted. Times are seconds, given by the
+caller.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, final
+
+from rmq.remoting.codes import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BOUNDS_S: Final = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+)
+"""Upper bounds of the histogram; what is above the last is counted, too."""
+HELD_UP_S: Final = 0.25
+"""How late is worth a line in the log."""
+LINE_INTERVAL_S: Final = 10.0
+"""There is at most one line in this time."""
+
+_NAMES: Final = {int(code): code.name for code in RequestCode}
+
+
+@final
+class LoopLag:
+    """How late the tasks of one event loop were."""
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_s = 0.0
+        self.max_s = 0.0
+        """The worst so far."""
+        self._next_line_at = float("-inf")
+        self._unsaid = 0
+        self._unsaid_max_s = 0.0
+
+    def note(self, lag_s: float, now_s: float, recent_codes: Sequence[int] = ()) -> str | None:
+        """Count one observation; return a line for the log if one is due.
+
+        `recent_codes` are the requests served last, the newest at the end: one of them most likely
+        took long.
+        """
+        lag_s = max(0.0, lag_s)
+        self._counts[bisect_left(BOUNDS_S, lag_s)] += 1
+        self.sum_s += lag_s
+        self.max_s = max(self.max_s, lag_s)
+        if lag_s <= HELD_UP_S:
+            return None
+        if now_s < self._next_line_at:
+            self._unsaid += 1
+            self._unsaid_max_s = max(self._unsaid_max_s, lag_s)
+            return None
+        self._next_line_at = now_s + LINE_INTERVAL_S
+        earlier = ""
+        if self._unsaid:
+            earlier = (
+                f"; {self._unsaid} times more since the last such line,"
+                f" for up to {self._unsaid_max_s:.2f} s"
+            )
+        self._unsaid, self._unsaid_max_s = 0, 0.0
+        return (
+            f"all connections had to wait for {lag_s:.2f} s: a step of the event loop took that"
+            f" long, or the machine was busy; served last: {_named(recent_codes)}{earlier}"
+        )
+
+    @property
+    def count(self) -> int:
+        """How often it was measured."""
+        return sum(self._counts)
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """Return how often it was at most so late, as Prometheus has it: cumulative, by bound."""
+        total = 0
+        buckets: list[tuple[str, int]] = []
+        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        return buckets
+
+
+def _named(codes: Sequence[int]) -> str:
+    """Return codes as text, the newest first."""
+    named = [f"{_NAMES.get(code, 'request')} ({code})" for code in reversed(codes)]
+    return ", ".join(named) or "none"
