@@ -26,14 +26,14 @@ from rmq.errors import (
 )
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import pack_host
-from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
+from rmq.store.append import QUEUE_ID_MAX, Appender, AppendResult, AppendStatus, BatchResult
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
 from rmq.store.dispatcher import BadLogError, Dispatcher
 from rmq.store.index_file import NO_INDEX_STATE, Index, IndexFile
 from rmq.store.log_scan import boundary_before
-from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan
-from rmq.store.queue_table import QueueTable
+from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan, QueuesPlan
+from rmq.store.queue_table import QueueTable, is_legal_topic
 from rmq.store.reads import MessageReads
 from rmq.store.recovery import Progress, Recovery, RecoveryReport
 from rmq.store.retention import Retention, SegmentAge, files_behind
@@ -42,7 +42,7 @@ from rmq.store.transient_pool import TransientPool
 from rmq.store.truncation import LogCut, drop_log, forget_request, read_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmq.model.record import NewMessage
     from rmq.store.config import StoreConfig
@@ -132,7 +132,8 @@ class StoreCore:
         self._refusals: set[Refusal] = set()
         self._failure: StorageError | None = None
         self._sync_errors: list[StorageError] = []
-        self._topic_deletions = 0
+        self.queue_deletions = 0
+        """How many times queues were deleted."""
         self._expired: list[Segment] = []
         self._is_raw = False
         self.keeps_from: Callable[[], PhysicalOffset] | None = None
@@ -553,6 +554,24 @@ class StoreCore:
             reason = f"{reason}: {self.dispatcher.error}"
         return AppendResult(AppendStatus.SERVICE_NOT_AVAILABLE, reason=reason)
 
+    # --- new queues ------------------------------------------------------------------------
+
+    def plan_queues(self, places: Iterable[tuple[str, int]]) -> QueuesPlan:
+        """Plan the first files of queues, given by topic and queue id, that have none yet.
+
+        There is nothing to finish: a queue takes its file when it gets its first entry. Without
+        the plan the file is made then, which blocks.
+        """
+        return QueuesPlan(
+            tuple(
+                self.queues.open(topic, queue_id)
+                for topic, queue_id in places
+                if not self.queues.has_file(topic, queue_id)
+                and is_legal_topic(topic)
+                and 0 <= queue_id <= QUEUE_ID_MAX
+            )
+        )
+
     # --- flushing --------------------------------------------------------------------------
 
     def plan_flush(self) -> FlushPlan | None:
@@ -679,7 +698,7 @@ class StoreCore:
         # A recovery point counts the entries of all queues: a new one is due, and one that is
         # being saved does not count.
         self._recovery_point = PhysicalOffset(-1)
-        self._topic_deletions += 1
+        self.queue_deletions += 1
 
     # --- recovery points -------------------------------------------------------------------
 
@@ -717,9 +736,8 @@ class StoreCore:
                 self.index.has_new_names = False
                 directories.append(self.config.index_path)
         dirty_queues = self.queues.take_dirty()
-        for queue in self.queues:
-            directories += queue.segments.unsynced_directories
-            queue.segments.unsynced_directories.clear()
+        directories += self.queues.unsynced_directories
+        self.queues.unsynced_directories.clear()
         flush = FlushPlan(
             min(self.log.readable, dispatched),
             self.dispatcher.store_ms,
@@ -743,7 +761,7 @@ class StoreCore:
             self.storage,
             self._points,
             self._checkpoint,
-            self._topic_deletions,
+            self.queue_deletions,
         )
         return self._unfinished_point
 
@@ -761,7 +779,7 @@ class StoreCore:
         checkpoint, times = self._checkpoint, plan.point.times
         checkpoint.physical_ms = max(checkpoint.physical_ms, times.physical_ms)
         checkpoint.queues_ms, checkpoint.index_ms = times.queues_ms, times.index_ms
-        if plan.topic_deletions == self._topic_deletions:
+        if plan.queue_deletions == self.queue_deletions:
             self._recovery_point = plan.point.physical_offset
             self._index_name_at_point = plan.point.index_name
         self._check_marks()

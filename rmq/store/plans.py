@@ -6,6 +6,7 @@ contains everything it needs: the store may change meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -57,8 +58,8 @@ class PointPlan:
     storage: Storage
     points: RecoveryPoints
     checkpoint: Checkpoint
-    topic_deletions: int
-    """How many times topics had been deleted when the entries were counted."""
+    queue_deletions: int
+    """How many times queues had been deleted when the entries were counted."""
 
     def run(self) -> None:
         """Sync log, queues and index, then save the point. Blocks; one at a time."""
@@ -80,6 +81,23 @@ class PointPlan:
         # In this order, see RecoveryPoints.matching.
         self.points.save(self.point)
         self.checkpoint.save(self.point.times)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesPlan:
+    """Queues whose first files are made before they get entries."""
+
+    queues: tuple[ConsumeQueue, ...]
+
+    def run(self) -> None:
+        """Make the files. Blocks. What cannot be made is tried again by the first entry.
+
+        Nothing is synced: until the next recovery point, which syncs their directories, a crash
+        may take files and directories, and they are built again from the log.
+        """
+        with contextlib.suppress(StorageError):
+            for queue in self.queues:
+                queue.make_first_file()
 
 
 @dataclass(frozen=True, slots=True)

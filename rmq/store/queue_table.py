@@ -37,6 +37,8 @@ class QueueTable:
         """The same by the topic as it is encoded in records, for reads of the log."""
         self.dirty: list[ConsumeQueue] = []
         """Queues that got entries since `take_dirty` was last called."""
+        self.unsynced_directories: dict[Path, None] = {}
+        """`Segments.unsynced_directories` of all queues."""
         self._storage = storage
         self._directory = directory
         self._segment_bytes = segment_bytes
@@ -65,9 +67,15 @@ class QueueTable:
                 topic,
                 queue_id,
                 self._segment_bytes,
+                unsynced_directories=self.unsynced_directories,
             )
             self.by_field[topic.encode(), queue_id] = queue
         return queue
+
+    def has_file(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a queue is there and has a file for its next entry."""
+        queue = self.by_key.get((topic, queue_id))
+        return queue is not None and queue.has_file
 
     def load(self) -> list[ConsumeQueue]:
         """Find the queues on disk; return those whose files are no run and were removed.

@@ -31,7 +31,7 @@ from rmq.store.dispatcher import BadLogError
 from rmq.store.flusher import Flusher, FlushOutcome, FlushWait
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
     from pathlib import Path
 
     from rmq.errors import StoreUnavailableError
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from rmq.store.recovery import Progress
     from rmq.store.storage import Storage
 
-THREADS: Final = 4
+THREADS: Final = 6
+"""The flusher, recovery points, segments made ahead, expiry, new queues, deleted queues."""
 FLUSH_BYTES: Final = 16 * MIB
 """Unflushed bytes after which a flush begins at once: the disk works while more comes in."""
 _DISPATCH_RETRY_S: Final = 1.0
@@ -320,6 +321,25 @@ class MessageStore:
         if self._core.failure is not None:
             raise self._core.failure
         return self._core.log.flushed
+
+    @property
+    def queue_deletions(self) -> int:
+        """Counts how often queues were deleted: what is known of queues is good until it moves."""
+        return self._core.queue_deletions
+
+    # --- new queues ------------------------------------------------------------------------
+
+    def has_queue_file(self, topic: str, queue_id: int) -> bool:
+        """Tell whether an append to a queue has no directories and no first file to make."""
+        return self._core.queues.has_file(topic, queue_id)
+
+    async def make_queues(self, places: Iterable[tuple[str, int]]) -> None:
+        """Make the first files of queues, given by topic and queue id, in a thread.
+
+        An append to a queue without a file makes it itself, and everything waits for that.
+        """
+        plan = self._core.plan_queues(places)
+        await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
 
     # --- deleting --------------------------------------------------------------------------
 

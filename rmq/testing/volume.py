@@ -96,8 +96,8 @@ class Volume:
             raise refusal(errno.EISDIR)
         return node
 
-    def make_directories(self, path: Path) -> None:
-        """Create what is missing of a path, durably."""
+    def make_directories(self, path: Path, *, is_durable: bool) -> None:
+        """Create what is missing of a path."""
         directory = self.root
         names = _names(path)
         for depth, name in enumerate(names, 1):
@@ -105,7 +105,8 @@ class Volume:
             if entry is None:
                 entry = DirectoryNode(modified_ms=self.now_ms())
                 self._enter(directory, name, entry)
-                directory.make_durable()
+                if is_durable:
+                    directory.make_durable()
             elif isinstance(entry, FileNode):
                 raise refusal(errno.EEXIST if depth == len(names) else errno.ENOTDIR)
             directory = entry
