@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import msgspec
 import trio
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from rmq.remoting.request import Request
 
 logger = logging.getLogger(__name__)
+
+_LOGGED_CHARS: Final = 200
+"""How much of an expression that makes no sense is logged: it may have megabytes."""
 
 B = TypeVar("B", bound=Body)
 
@@ -188,7 +191,7 @@ class ClientHandlers:
                 "%s in group %s: cannot filter by %r: %s",
                 body.client_id,
                 body.group,
-                subscription.sub_string,
+                (subscription.sub_string or "")[:_LOGGED_CHARS],
                 exc,
             )
             raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(exc)) from exc
