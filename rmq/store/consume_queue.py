@@ -469,6 +469,13 @@ class ConsumeQueue:
         self._set_end(QueueOffset(0))
         self.min_offset = QueueOffset(0)
 
+    def retire(self) -> None:
+        """Make no file for this queue any longer: it is deleted, and its files are elsewhere."""
+        with self._making:
+            self.is_deleted = True
+        for segment in self.segments:
+            segment.is_deleted = True
+
     def delete(self) -> None:
         """Remove the queue's files, and its directory unless it contains other files."""
         with self._making:

@@ -145,7 +145,9 @@ class Storage(Protocol):
         """Remove a file or an empty directory; one that is gone already is fine."""
 
     def move(self, path: Path, target: Path) -> None:
-        """Move a file within a device; sync both directories, that of `target` first."""
+        """Move a file, or a directory, within a device; sync both directories, that of `target`
+        first. Nothing may be at `target`.
+        """
 
     def sync_directory(self, path: Path) -> None:
         """Make creations and removals in a directory durable."""

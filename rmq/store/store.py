@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rmq.store.config import StoreConfig
     from rmq.store.core import Refusal, StoreStatistics
     from rmq.store.listener import StoreListener
+    from rmq.store.plans import DeletionPlan
     from rmq.store.recovery import Progress
     from rmq.store.storage import Storage
 
@@ -343,13 +344,33 @@ class MessageStore:
 
     # --- deleting --------------------------------------------------------------------------
 
-    def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic; its messages stay in the log until they expire."""
-        return self._core.delete_topic(topic)
+    async def delete_topics(self, *topics: str) -> None:
+        """Remove the queues of topics; their messages stay in the log until they expire.
 
-    def delete_expired_queues(self, keep: frozenset[str]) -> list[tuple[str, int]]:
+        They are gone from the first moment on, and for good when this returns.
+        """
+        await self._delete_files(self._core.plan_deletion(topics))
+
+    async def delete_expired_queues(self, keep: frozenset[str]) -> list[tuple[str, int]]:
         """Remove queues, of topics not to be kept, all of whose messages are gone from the log."""
-        return self._core.delete_expired_queues(keep)
+        steps = self._core.plan_expired_queues(keep)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                plan: DeletionPlan = end.value
+                break
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        await self._delete_files(plan)
+        return [(queue.topic, queue.queue_id) for queue in plan.queues]
+
+    async def _delete_files(self, plan: DeletionPlan) -> None:
+        if plan.queues:
+            # The queues are forgotten: their files go also when the store is just being closed.
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+        else:
+            await trio.lowlevel.checkpoint()
 
     def request_cleaning(self) -> None:
         """Delete old segments in the next rounds of cleaning, whatever the hour."""

@@ -70,6 +70,7 @@ PHRASES: Final[Mapping[Operation, str]] = {
     "write": "write",
     "replace": "write",
     "delete": "delete",
+    "move": "move",
     "sync_directory": "sync the directory",
     "lock": "lock",
     "sync": "sync",

@@ -153,7 +153,9 @@ class Volume:
     def move(self, path: Path, target: Path) -> None:
         node = self.find(path)
         self._enter(self.find_directory(target.parent), target.name, node)
-        self.remove(path)
+        directory = self.find_directory(path.parent)
+        del directory.entries[path.name]
+        directory.modified_ms = self.now_ms()
 
     def _enter(self, directory: DirectoryNode, name: str, node: Node) -> None:
         directory.entries[name] = node
