@@ -26,7 +26,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install run pipeline test coverage check format bench bench-store bench-broker bench-ha \
-	bench-client bench-spark bench-java fuzz interop audit clean
+	bench-client bench-spark bench-java bench-fairness fuzz interop audit clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ bench-spark: install ## measure sources, sink and pipelines of Spark beside Parq
 
 bench-java: install ## measure the broker beside the stock Java one, in one run
 	$(BIN)/python benchmarks/bench_broker.py --brokers rmq,java $(ARGS)
+
+bench-fairness: install ## measure how long one heavy request delays the others
+	$(BIN)/python benchmarks/bench_fairness.py $(ARGS)
 
 fuzz: install ## feed mutated frames to the remoting layer
 	$(BIN)/python -m tests.fuzz.fuzz_remoting $(ARGS)

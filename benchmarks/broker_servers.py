@@ -251,6 +251,7 @@ def spawn(
     *,
     core: int | None,
     stdout: IO[bytes] | int,
+    stdin: int = subprocess.DEVNULL,
     stderr: int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
@@ -266,7 +267,7 @@ def spawn(
         use_core(core)
     try:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=env, cwd=ROOT
+            command, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=ROOT
         )
     finally:
         os.sched_setaffinity(0, here)

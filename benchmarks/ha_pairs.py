@@ -42,8 +42,8 @@ _WATCH_S: Final = 0.005
 
 
 @contextmanager
-def running_nameserver(folder: Path) -> Iterator[str]:
-    """Run a nameserver for the length of a block; its address is given."""
+def running_nameserver(folder: Path, *, root: Path = ROOT) -> Iterator[str]:
+    """Run a nameserver of a source tree for the length of a block; its address is given."""
     port = free_port()
     config = write_properties(
         folder / "namesrv.conf",
@@ -55,7 +55,7 @@ def running_nameserver(folder: Path) -> Iterator[str]:
             core=None,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(root)},
         )
     try:
         # A broker that finds nobody registers again only after half a minute.

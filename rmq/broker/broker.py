@@ -343,7 +343,7 @@ class Broker:
     def _handlers(self, origin: Origin) -> HandlerTable:
         table = HandlerTable()
         live, store, tables, now_ms = self.live, self.store, self.tables, origin.now_ms
-        SendHandlers(
+        sends = SendHandlers(
             live,
             store,
             tables,
@@ -351,7 +351,9 @@ class Broker:
             self.stats,
             origin,
             master_address=lambda: self.replication.named_master,
-        ).add_to(table)
+        )
+        sends.add_to(table)
+        self.new_queues = sends.new_queues
         SendBackHandlers(live, store, tables, self.acknowledger, self.stats).add_to(table)
         ReplyHandlers(
             live, store, tables, self.clients, self.acknowledger, self.stats, origin
@@ -464,6 +466,7 @@ class Broker:
                 for task in (
                     self._credentials.run,
                     self.tables.creation.run,
+                    self.new_queues.run,
                     self.pulls.run,
                     self.notifier.run,
                     self.housekeeping.run,

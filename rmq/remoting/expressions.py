@@ -21,7 +21,7 @@ _EXPRESSION_CHARS_KEPT: Final = 1024
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
-TAGS_CHARS_MAX: Final = 256 * 1024
+TAGS_CHARS_MAX: Final = 64 * 1024
 """How long an expression of tags may be: each of them is hashed while all others wait."""
 
 REMARK_PARSE_FAILED: Final = "parse the consumer's subscription failed"

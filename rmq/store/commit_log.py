@@ -257,7 +257,7 @@ class CommitLog:
         try:
             segment.reserve(segment.size, segment.size)
             self._storage.sync_directory(segment.path.parent)
-            self.segments.unsynced_directories.discard(segment.path.parent)
+            self.segments.unsynced_directories.pop(segment.path.parent, None)
         except StorageError:
             segment.delete()
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import threading
 from typing import TYPE_CHECKING, Final
 
 from rmq.errors import StorageError
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 
 RESERVE_STEP_BYTES: Final = 64 * 1024
 _RECOVER_SEGMENTS: Final = 3
+_DIRECTORIES_ABOVE: Final = 3
+"""Those of the topic, of all queues and of the store: the first file of a queue may be new in all
+of them.
+"""
 _FILLER: Final = QUEUE_ENTRY.pack(0, FILLER_SIZE, 0)
 
 _log = logging.getLogger(__name__)
@@ -47,8 +52,16 @@ class ConsumeQueue:
     """One queue of one topic."""
 
     def __init__(
-        self, storage: Storage, directory: Path, topic: str, queue_id: int, segment_bytes: int
+        self,
+        storage: Storage,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        segment_bytes: int,
+        *,
+        unsynced_directories: dict[Path, None] | None = None,
     ) -> None:
+        """`directory` is `<root>/consumequeue/<topic>/<queue id>`."""
         self.topic = topic
         self.queue_id = queue_id
         encoded = topic.encode()
@@ -64,9 +77,17 @@ class ConsumeQueue:
         self.max_physical = PhysicalOffset(-1)
         """The end of the last record that has an entry."""
         self.is_dirty = False
+        self.is_deleted = False
+        """No file is made for it any longer."""
         self.is_watched = False
         """Whether `StoreListener.dispatched` is called for its new entries."""
-        self.segments = Segments(storage, [directory], segment_bytes)
+        self.segments = Segments(
+            storage,
+            [directory],
+            segment_bytes,
+            parents=directory.parents[:_DIRECTORIES_ABOVE],
+            unsynced_directories=unsynced_directories,
+        )
         self._storage = storage
         self._directory = directory
         # Where the next entry goes. `Dispatcher` writes there itself when nothing is special.
@@ -74,6 +95,10 @@ class ConsumeQueue:
         self.position = 0
         self.limit = 0
         self._synced = 0
+        self._making = threading.Lock()
+        """Held while the first file is made or deleted: a thread may make it ahead."""
+        self._ahead: Segment | None = None
+        """The first file, made before there is an entry."""
 
     # --- writing ---------------------------------------------------------------------------
 
@@ -109,7 +134,7 @@ class ConsumeQueue:
         """Begin a queue whose first messages are gone: fillers stand for them in the first file."""
         first = queue_offset * QUEUE_ENTRY_BYTES
         segment_first = first - first % self.segments.segment_bytes
-        segment = self.segments.create(segment_first)
+        segment = self._first_segment(segment_first)
         position = first - segment_first
         self._reserve_or_delete(segment, position)
         segment.buffer[:position] = _FILLER * (position // QUEUE_ENTRY_BYTES)
@@ -126,7 +151,8 @@ class ConsumeQueue:
         """Reserve more of the file, or begin the next one; return where the entry goes."""
         segment = self.segments.last
         if segment is None or self.position >= segment.size:
-            segment = self.segments.create(self.next_offset * QUEUE_ENTRY_BYTES)
+            make = self._first_segment if segment is None else self.segments.create
+            segment = make(self.next_offset * QUEUE_ENTRY_BYTES)
             self._reserve_or_delete(segment, QUEUE_ENTRY_BYTES)
             self.segments.add(segment)
             self.buffer = segment.buffer
@@ -135,6 +161,38 @@ class ConsumeQueue:
         # Whole entries only: a step may end inside one.
         self.limit = limit - limit % QUEUE_ENTRY_BYTES
         return self.position
+
+    @property
+    def has_file(self) -> bool:
+        """Tell whether the next entry needs no directory and no first file to be made."""
+        return len(self.segments) > 0 or self._ahead is not None
+
+    def make_first_file(self) -> None:
+        """Make the first file before there is an entry. Blocks; a thread may do it.
+
+        Several threads may, and the queue may get its first entry, or be deleted, meanwhile.
+        """
+        with self._making:
+            if not self.has_file and not self.is_deleted:
+                segment = self.segments.make(0)
+                self._reserve_or_delete(segment, QUEUE_ENTRY_BYTES)
+                self._ahead = segment
+
+    def _first_segment(self, first: int) -> Segment:
+        """Return the first file of the queue: the one that was made ahead, or a new one."""
+        with self._making:
+            segment = self._ahead
+            if segment is None or first:
+                self._delete_ahead()
+                segment = self.segments.make(first)
+            self._ahead = None
+        self.segments.note(segment)
+        return segment
+
+    def _delete_ahead(self) -> None:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.delete()
 
     def _reserve_or_delete(self, segment: Segment, position: int) -> None:
         """Make sure a new segment has room; if not, it is made again, and must not be there."""
@@ -276,7 +334,7 @@ class ConsumeQueue:
                 break
         self._set_end(QueueOffset(end // QUEUE_ENTRY_BYTES))
         if segments:
-            self.segments.unsynced_directories.add(self._directory)
+            self.segments.unsynced_directories[self._directory] = None
 
     def recover_to(self, physical: PhysicalOffset) -> None:
         """Find the end by a recovery point: entries of records below `physical` are on disk.
@@ -296,7 +354,7 @@ class ConsumeQueue:
         self._set_end(QueueOffset(segment.first // QUEUE_ENTRY_BYTES + count))
         if count == 0:
             # The file came after the point, and its name may not be on disk.
-            self.segments.unsynced_directories.add(self._directory)
+            self.segments.unsynced_directories[self._directory] = None
         self.mark_synced(self.next_offset)
 
     def end_below(self, physical: PhysicalOffset) -> QueueOffset:
@@ -411,8 +469,18 @@ class ConsumeQueue:
         self._set_end(QueueOffset(0))
         self.min_offset = QueueOffset(0)
 
+    def retire(self) -> None:
+        """Make no file for this queue any longer: it is deleted, and its files are elsewhere."""
+        with self._making:
+            self.is_deleted = True
+        for segment in self.segments:
+            segment.is_deleted = True
+
     def delete(self) -> None:
         """Remove the queue's files, and its directory unless it contains other files."""
+        with self._making:
+            self.is_deleted = True
+            self._delete_ahead()
         self.clear()
         if not self._storage.names(self._directory):
             self._storage.delete(self._directory)
@@ -420,6 +488,10 @@ class ConsumeQueue:
     def close(self) -> None:
         self.buffer = memoryview(b"")
         self.limit = 0
+        with self._making:
+            self.is_deleted = True
+            if self._ahead is not None:
+                self._ahead.close()
         self.segments.close()
 
 

@@ -26,14 +26,21 @@ from rmq.errors import (
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import pack_host
 from rmq.process_limits import physical_memory_bytes
-from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
+from rmq.store.append import QUEUE_ID_MAX, Appender, AppendResult, AppendStatus, BatchResult
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
 from rmq.store.dispatcher import BadLogError, Dispatcher
 from rmq.store.index_file import NO_INDEX_STATE, Index, IndexFile
 from rmq.store.log_scan import boundary_before
-from rmq.store.plans import ExpiryPlan, FlushPlan, PointPlan
-from rmq.store.queue_table import QueueTable
+from rmq.store.plans import (
+    DeletionPlan,
+    ExpiryPlan,
+    FlushPlan,
+    PointPlan,
+    QueuesPlan,
+    delete_folder,
+)
+from rmq.store.queue_table import QueueTable, is_legal_topic
 from rmq.store.reads import MessageReads
 from rmq.store.recovery import Progress, Recovery, RecoveryReport
 from rmq.store.retention import Retention, SegmentAge, files_behind
@@ -42,11 +49,12 @@ from rmq.store.transient_pool import TransientPool
 from rmq.store.truncation import LogCut, drop_log, forget_request, read_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from rmq.model.record import NewMessage
     from rmq.store.config import StoreConfig
+    from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.listener import StoreListener
     from rmq.store.segments import Segment
     from rmq.store.storage import Storage
@@ -65,6 +73,8 @@ FIXED_SETTINGS: Final = {
 }
 """Settings of an open store that must stay, with their keys."""
 
+_QUEUES_AT_ONCE: Final = 32
+"""Queues that are looked at in one step: their files may have to be opened."""
 DEFAULT_STORE_HOST: Final = pack_host("127.0.0.1", 10911)
 
 _log = logging.getLogger(__name__)
@@ -108,6 +118,14 @@ class StoreStatistics:
         return self.written - self.dispatched
 
 
+class _Deletion:
+    """Queues that are deleted together, and where their folders are now."""
+
+    def __init__(self) -> None:
+        self.queues: list[ConsumeQueue] = []
+        self.moved: list[Path] = []
+
+
 class StoreCore:
     """One store, open from construction to `close`."""
 
@@ -133,8 +151,11 @@ class StoreCore:
         self._refusals: set[Refusal] = set()
         self._failure: StorageError | None = None
         self._sync_errors: list[StorageError] = []
-        self._topic_deletions = 0
+        self.queue_deletions = 0
+        """How many times queues were deleted."""
         self._expired: list[Segment] = []
+        self._deleted_path = config.root / "deleted"
+        self._deleted_folders = 0
         self._is_raw = False
         self.keeps_from: Callable[[], PhysicalOffset] | None = None
         """See `StoreListener.needed_from`; None needs nothing."""
@@ -232,6 +253,8 @@ class StoreCore:
         recovery.check_log()
         # From here on files change: a crash now must not look like a clean stop.
         storage.write(self._abort_path, b"")
+        # Queues that were deleted and whose files a crash left; a stock broker ignores them.
+        delete_folder(storage, self._deleted_path)
         try:
             recovery.load_derived()
             report = recovery.run()
@@ -554,6 +577,24 @@ class StoreCore:
             reason = f"{reason}: {self.dispatcher.error}"
         return AppendResult(AppendStatus.SERVICE_NOT_AVAILABLE, reason=reason)
 
+    # --- new queues ------------------------------------------------------------------------
+
+    def plan_queues(self, places: Iterable[tuple[str, int]]) -> QueuesPlan:
+        """Plan the first files of queues, given by topic and queue id, that have none yet.
+
+        There is nothing to finish: a queue takes its file when it gets its first entry. Without
+        the plan the file is made then, which blocks.
+        """
+        return QueuesPlan(
+            tuple(
+                self.queues.open(topic, queue_id)
+                for topic, queue_id in places
+                if not self.queues.has_file(topic, queue_id)
+                and is_legal_topic(topic)
+                and 0 <= queue_id <= QUEUE_ID_MAX
+            )
+        )
+
     # --- flushing --------------------------------------------------------------------------
 
     def plan_flush(self) -> FlushPlan | None:
@@ -652,35 +693,83 @@ class StoreCore:
         if is_done:
             self._followed = log_min
 
-    def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic; its messages stay in the log until they expire."""
-        count = self.queues.delete_topic(topic)
-        if count:
-            self._note_deletion()
-        return count
+    def plan_deletion(self, topics: Collection[str]) -> DeletionPlan:
+        """Remove the queues of topics; their messages stay in the log until they expire.
 
-    def delete_expired_queues(self, keep: frozenset[str]) -> list[tuple[str, int]]:
-        """Remove queues, of topics not to be kept, all of whose messages are gone from the log."""
-        log_min = self.log.min_offset
-        expired = [
-            (queue.topic, queue.queue_id)
-            for queue in self.queues
-            if queue.topic not in keep
-            and queue.next_offset > 0
-            and (last := queue.entry(QueueOffset(queue.next_offset - 1))) is not None
-            and last[0] < log_min
-        ]
-        for topic, queue_id in expired:
-            self.queues.delete_queue(topic, queue_id)
-        if expired:
-            self._note_deletion()
-        return expired
+        They are gone when this returns, and new ones of the same names may come; the plan makes
+        that durable and deletes the files. A topic whose folder cannot be moved keeps its queues.
+        """
+        by_topic: dict[str, list[ConsumeQueue]] = {}
+        for queue in self.queues.of_topics(topics):
+            by_topic.setdefault(queue.topic, []).append(queue)
+        deletion = _Deletion()
+        for topic, queues in by_topic.items():
+            if not self._delete(queues, self.queues.folder_of(topic), deletion):
+                break
+        return self._deletion_plan(deletion, (self.config.queues_path,))
+
+    def plan_expired_queues(self, keep: frozenset[str]) -> Generator[None, None, DeletionPlan]:
+        """Remove queues, of topics not to be kept, all of whose messages are gone from the log.
+
+        Yields after every few queues, between which everything may change.
+        """
+        deletion = _Deletion()
+        for number, queue in enumerate(list(self.queues), 1):
+            if number % _QUEUES_AT_ONCE == 0:
+                yield
+            topic, queue_id = queue.topic, queue.queue_id
+            if topic in keep or queue.next_offset == 0 or queue.is_deleted:
+                continue
+            last = queue.entry(QueueOffset(queue.next_offset - 1))
+            if last is not None and last[0] < self.log.min_offset:
+                folder = self.queues.folder_of(topic, queue_id)
+                if not self._delete([queue], folder, deletion):
+                    break
+        topics = dict.fromkeys(queue.topic for queue in deletion.queues)
+        return self._deletion_plan(deletion, [self.queues.folder_of(topic) for topic in topics])
+
+    def _delete(self, queues: list[ConsumeQueue], folder: Path, deletion: _Deletion) -> bool:
+        """Move a folder of queues out of the way and forget them; tell whether that went well.
+
+        An error is raised only if nothing was deleted before.
+        """
+        try:
+            if self.storage.exists(folder):
+                deletion.moved.append(self._moved_away(folder))
+        except StorageError as exc:
+            if not deletion.queues:
+                raise
+            _log.error("not all queues are deleted: %s; %s", exc, exc.hint or "")
+            return False
+        self.queues.forget(queues)
+        self._note_deletion()
+        deletion.queues += queues
+        return True
+
+    def _moved_away(self, folder: Path) -> Path:
+        self.storage.add_directory(self._deleted_path)
+        while True:
+            self._deleted_folders += 1
+            target = self._deleted_path / str(self._deleted_folders)
+            if not self.storage.exists(target):
+                self.storage.move(folder, target)
+                return target
+
+    def _deletion_plan(self, deletion: _Deletion, emptied: Sequence[Path]) -> DeletionPlan:
+        directories: tuple[Path, ...] = ()
+        if deletion.moved:
+            directories = (self.config.root, self._deleted_path, *emptied)
+            # A recovery point that does not count these queues must not find them again.
+            self.queues.unsynced_directories.update(dict.fromkeys(directories))
+        return DeletionPlan(
+            tuple(deletion.queues), tuple(deletion.moved), directories, self.storage
+        )
 
     def _note_deletion(self) -> None:
         # A recovery point counts the entries of all queues: a new one is due, and one that is
         # being saved does not count.
         self._recovery_point = PhysicalOffset(-1)
-        self._topic_deletions += 1
+        self.queue_deletions += 1
 
     # --- recovery points -------------------------------------------------------------------
 
@@ -718,9 +807,8 @@ class StoreCore:
                 self.index.has_new_names = False
                 directories.append(self.config.index_path)
         dirty_queues = self.queues.take_dirty()
-        for queue in self.queues:
-            directories += queue.segments.unsynced_directories
-            queue.segments.unsynced_directories.clear()
+        directories += self.queues.unsynced_directories
+        self.queues.unsynced_directories.clear()
         flush = FlushPlan(
             min(self.log.readable, dispatched),
             self.dispatcher.store_ms,
@@ -744,7 +832,7 @@ class StoreCore:
             self.storage,
             self._points,
             self._checkpoint,
-            self._topic_deletions,
+            self.queue_deletions,
         )
         return self._unfinished_point
 
@@ -762,7 +850,7 @@ class StoreCore:
         checkpoint, times = self._checkpoint, plan.point.times
         checkpoint.physical_ms = max(checkpoint.physical_ms, times.physical_ms)
         checkpoint.queues_ms, checkpoint.index_ms = times.queues_ms, times.index_ms
-        if plan.topic_deletions == self._topic_deletions:
+        if plan.queue_deletions == self.queue_deletions:
             self._recovery_point = plan.point.physical_offset
             self._index_name_at_point = plan.point.index_name
         self._check_marks()

@@ -26,7 +26,7 @@ from rmq.store.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from rmq.store.key_hash import TopicKeys
@@ -37,6 +37,8 @@ PUBLISH_EVERY: Final = 64
 """The header is written after this many entries, and at every flush. It serves readers in other
 processes; after a crash the recovery point says what the file contains.
 """
+STEPS_AT_ONCE: Final = 1_000
+"""Entries of a key that are looked at in one step: about half a millisecond."""
 _RESERVE_STEP_BYTES: Final = 1024 * 1024
 _SECONDS_MAX: Final = 0x7FFFFFFF
 
@@ -197,11 +199,18 @@ class IndexFile:
         """Tell whether the file may hold entries of this time range."""
         return begin_ms <= self.end_ms and end_ms >= self.begin_ms
 
-    def find(self, key_hash: int, limit: int, begin_ms: int, end_ms: int) -> list[PhysicalOffset]:
-        """Return physical offsets of entries with this hash and time, the newest first."""
+    def find(
+        self, key_hash: int, limit: int, begin_ms: int, end_ms: int
+    ) -> Generator[None, None, list[PhysicalOffset]]:
+        """Return physical offsets of entries with this hash and time, the newest first.
+
+        Yields after every `STEPS_AT_ONCE` entries. Entries may be added meanwhile, and the file may
+        be dropped: then what was found until then is returned.
+        """
         found: list[PhysicalOffset] = []
         if self.count <= 1:
             return found
+        steps = 0
         (number,) = _read_slot(
             self.buffer, INDEX_HEADER_BYTES + key_hash % self.slots * INDEX_SLOT_BYTES
         )
@@ -218,6 +227,11 @@ class IndexFile:
             if stored < begin_ms or previous >= number:
                 break
             number = previous
+            steps += 1
+            if steps % STEPS_AT_ONCE == 0:
+                yield
+                if self.is_dropped:
+                    break
         return found
 
     def state_below(
@@ -508,13 +522,18 @@ class Index:
 
     def query(
         self, hashes: TopicKeys, key: bytes, limit: int, begin_ms: int, end_ms: int
-    ) -> list[PhysicalOffset]:
-        """Return physical offsets that may carry a key, the newest first."""
+    ) -> Generator[None, None, list[PhysicalOffset]]:
+        """Return physical offsets that may carry a key, the newest first.
+
+        Yields after every few entries: a key may have millions.
+        """
         found: list[PhysicalOffset] = []
         key_hash = hashes.index_hash(key)
-        for file in reversed(self.files):
+        for file in reversed(list(self.files)):
+            if file.is_dropped:
+                break
             if file.overlaps(begin_ms, end_ms):
-                found += file.find(key_hash, limit - len(found), begin_ms, end_ms)
+                found += yield from file.find(key_hash, limit - len(found), begin_ms, end_ms)
             if file.begin_ms < begin_ms or len(found) >= limit:
                 break
         return [PhysicalOffset(physical) for physical in found]

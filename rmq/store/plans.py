@@ -6,10 +6,13 @@ contains everything it needs: the store may change meanwhile.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmq.errors import StorageError
+from rmq.store.segments import is_segment_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from rmq.store.index_file import IndexFile
     from rmq.store.segments import Segment
     from rmq.store.storage import Storage
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +62,8 @@ class PointPlan:
     storage: Storage
     points: RecoveryPoints
     checkpoint: Checkpoint
-    topic_deletions: int
-    """How many times topics had been deleted when the entries were counted."""
+    queue_deletions: int
+    """How many times queues had been deleted when the entries were counted."""
 
     def run(self) -> None:
         """Sync log, queues and index, then save the point. Blocks; one at a time."""
@@ -80,6 +85,62 @@ class PointPlan:
         # In this order, see RecoveryPoints.matching.
         self.points.save(self.point)
         self.checkpoint.save(self.point.times)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesPlan:
+    """Queues whose first files are made before they get entries."""
+
+    queues: tuple[ConsumeQueue, ...]
+
+    def run(self) -> None:
+        """Make the files. Blocks. What cannot be made is tried again by the first entry.
+
+        Nothing is synced: until the next recovery point, which syncs their directories, a crash
+        may take files and directories, and they are built again from the log.
+        """
+        with contextlib.suppress(StorageError):
+            for queue in self.queues:
+                queue.make_first_file()
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionPlan:
+    """Queues that are no longer there, and whose folders were moved out of the way."""
+
+    queues: tuple[ConsumeQueue, ...]
+    folders: tuple[Path, ...]
+    """Where they were moved to."""
+    directories: tuple[Path, ...]
+    """What has to be synced for that to last, in this order."""
+    storage: Storage
+
+    def run(self) -> None:
+        """Make the deletion durable, then delete the files. Blocks.
+
+        Files that are left, of a crash or a failure, are deleted when the store is opened.
+        """
+        for directory in self.directories:
+            self.storage.sync_directory(directory)
+        for queue in self.queues:
+            queue.close()
+        for folder in self.folders:
+            delete_folder(self.storage, folder)
+
+
+def delete_folder(storage: Storage, folder: Path) -> None:
+    """Delete a folder of queues with all segments below it; files of others stay. Blocks."""
+    for name in storage.names(folder):
+        path = folder / name
+        if storage.is_directory(path):
+            delete_folder(storage, path)
+        elif is_segment_name(name):
+            storage.delete(path)
+    if storage.is_directory(folder):
+        if storage.names(folder):
+            _log.warning("%s has other files than those of queues; they stay", folder)
+        else:
+            storage.delete(folder)
 
 
 @dataclass(frozen=True, slots=True)

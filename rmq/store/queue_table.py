@@ -13,7 +13,7 @@ from rmq.store.consume_queue import ConsumeQueue
 from rmq.store.segments import is_segment_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     from rmq.store.storage import Storage
@@ -37,6 +37,8 @@ class QueueTable:
         """The same by the topic as it is encoded in records, for reads of the log."""
         self.dirty: list[ConsumeQueue] = []
         """Queues that got entries since `take_dirty` was last called."""
+        self.unsynced_directories: dict[Path, None] = {}
+        """`Segments.unsynced_directories` of all queues."""
         self._storage = storage
         self._directory = directory
         self._segment_bytes = segment_bytes
@@ -65,9 +67,15 @@ class QueueTable:
                 topic,
                 queue_id,
                 self._segment_bytes,
+                unsynced_directories=self.unsynced_directories,
             )
             self.by_field[topic.encode(), queue_id] = queue
         return queue
+
+    def has_file(self, topic: str, queue_id: int) -> bool:
+        """Tell whether a queue is there and has a file for its next entry."""
+        queue = self.by_key.get((topic, queue_id))
+        return queue is not None and queue.has_file
 
     def load(self) -> list[ConsumeQueue]:
         """Find the queues on disk; return those whose files are no run and were removed.
@@ -98,26 +106,35 @@ class QueueTable:
             if is_segment_name(name):
                 self._storage.delete(folder / name)
 
-    def delete_topic(self, topic: str) -> int:
-        """Remove all queues of a topic; return how many there were."""
-        keys = [key for key in self.by_key if key[0] == topic]
-        for _, queue_id in keys:
-            self.delete_queue(topic, queue_id)
-        if keys and not self._storage.names(self._directory / topic):
-            self._storage.delete(self._directory / topic)
-        return len(keys)
+    def of_topics(self, topics: Collection[str]) -> list[ConsumeQueue]:
+        """Return all queues of some topics."""
+        return [queue for key, queue in self.by_key.items() if key[0] in topics]
 
-    def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Remove one queue, which must be there."""
-        queue = self.by_key.pop((topic, queue_id))
-        del self.by_field[topic.encode(), queue_id]
-        if queue.is_dirty:
-            self.dirty.remove(queue)
-        queue.delete()
+    def folder_of(self, topic: str, queue_id: int | None = None) -> Path:
+        """Return where the files of a queue are, or all of a topic."""
+        folder = self._directory / topic
+        return folder if queue_id is None else folder / str(queue_id)
+
+    def forget(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Take queues out of the table; what becomes of their files is up to the caller."""
+        had_dirty = False
+        for queue in queues:
+            del self.by_key[queue.topic, queue.queue_id]
+            del self.by_field[queue.topic.encode(), queue.queue_id]
+            queue.retire()
+            had_dirty = had_dirty or queue.is_dirty
+        if had_dirty:
+            self.dirty = [queue for queue in self.dirty if not queue.is_deleted]
 
     def delete_all(self) -> None:
-        for topic in {topic for topic, _ in self.by_key}:
-            self.delete_topic(topic)
+        """Delete all queues and their files, one by one. Blocks."""
+        queues = list(self)
+        self.forget(queues)
+        for queue in queues:
+            queue.delete()
+        for topic in dict.fromkeys(queue.topic for queue in queues):
+            if not self._storage.names(folder := self.folder_of(topic)):
+                self._storage.delete(folder)
 
     def mark_all_dirty(self) -> None:
         """Mark all queues as changed, because it is not known what of them is on disk."""

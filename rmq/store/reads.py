@@ -20,6 +20,8 @@ from rmq.store.key_hash import TopicKeys
 from rmq.store.layout import QUEUE_ENTRY
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
     from rmq.store.index_file import Index
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 
 SCAN_ENTRIES_MIN: Final = 800
 """One `get` reads up to this many entries, even if it wants fewer messages."""
+SCAN_ENTRIES_MAX: Final = 8_000
+"""And no more than this many, whatever it wants: about 5 ms if no entry matches. The consumer goes
+on behind them. (The clients of 4.9.8 want at most 1,024 messages.)
+"""
+RECORDS_REFUSED_MAX: Final = 400
+"""One `get` looks into no more records that do not match, up to 50 µs each."""
 
 _NOTHING: Final = memoryview(b"")
 _QUERY_ROUNDS: Final = 3
@@ -128,7 +136,7 @@ class MessageReads:
             return self._nothing(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, low, high)
         if offset > high:
             return self._nothing(GetStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
-        entries = queue.entries(offset, max(SCAN_ENTRIES_MIN, count_max))
+        entries = queue.entries(offset, max(SCAN_ENTRIES_MIN, min(count_max, SCAN_ENTRIES_MAX)))
         if entries is None:
             following = queue.start_of_next_segment(offset)
             return self._nothing(GetStatus.OFFSET_FOUND_NULL, offset, following, low, high)
@@ -165,7 +173,7 @@ class MessageReads:
         window, window_first, window_end = _NOTHING, 0, 0
         count = size_total = scanned = 0
         skip_below = -1
-        physical = 0
+        physical = refused = 0
         for physical, size, tags_code in _iter_entries(entries):
             if physical < skip_below:
                 scanned += 1
@@ -205,6 +213,9 @@ class MessageReads:
             if message_filter is not None and not message_filter.matches_record(view):
                 if not count:
                     status = GetStatus.NO_MATCHED_MESSAGE
+                refused += 1
+                if refused == RECORDS_REFUSED_MAX:
+                    break
                 continue
             runs.append(view)
             run_start, run_end = physical, record_end
@@ -295,14 +306,33 @@ class MessageReads:
     ) -> list[memoryview]:
         """Return records of a topic that carry a key and were stored in a time range, in order.
 
-        Hash collisions are sorted out: each record really has the key.
+        Takes as long as it takes, with a key of millions of messages seconds: `searching` does the
+        same in steps.
+        """
+        steps = self.searching(topic, key, count_max, begin_ms, end_ms)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: list[memoryview] = end.value
+                return found
+
+    def searching(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> Generator[None, None, list[memoryview]]:
+        """Return records of a topic that carry a key and were stored in a time range, in order.
+
+        Hash collisions are sorted out: each record really has the key. Yields after every few
+        entries of the index; everything may change meanwhile.
         """
         if self._index is None:
             return []
         hashes, wanted = TopicKeys(topic), key.encode("utf-8", "replace")
         count_max = min(count_max, self._config.query_count_max)
         for _ in range(_QUERY_ROUNDS):
-            offsets = sorted(self._index.query(hashes, wanted, count_max, begin_ms, end_ms))
+            offsets = sorted(
+                (yield from self._index.query(hashes, wanted, count_max, begin_ms, end_ms))
+            )
             if not offsets:
                 break
             found: list[memoryview] = []

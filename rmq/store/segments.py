@@ -114,21 +114,35 @@ class Segment:
 class Segments:
     """The run: contiguous segments in one or several directories."""
 
-    def __init__(self, storage: Storage, directories: Sequence[Path], segment_bytes: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        directories: Sequence[Path],
+        segment_bytes: int,
+        *,
+        parents: Sequence[Path] | None = None,
+        unsynced_directories: dict[Path, None] | None = None,
+    ) -> None:
+        """With `parents`, for what can be built again, a directory is made without waiting for the
+        disk: it is durable when these are synced. `unsynced_directories` may be shared by many
+        runs.
+        """
         self.directories = tuple(sorted(directories))
         self.segment_bytes = segment_bytes
         self.full_directories: frozenset[Path] = frozenset()
         """Directories on full disks: new segments go to the others while there are any."""
-        self.unsynced_directories: set[Path] = set()
-        """Directories whose files were created or deleted since the directory was synced.
+        self.unsynced_directories = {} if unsynced_directories is None else unsynced_directories
+        """Directories in which something was created or deleted since the directory was synced.
 
-        A power cut may undo either. The code that syncs them removes them from here.
+        A power cut may undo either. The code that syncs them removes them from here. A dict, for
+        its order.
         """
         self.had_hole = False
         """`load` found files behind a hole and deleted them."""
         self.end_on_disk = 0
         """Where the files end that `load` found; before `end` if the last one is too short."""
         self._storage = storage
+        self._parents = parents
         self._segments: list[Segment] = []
 
     def load(self, *, size_key: str, ends_at_hole: bool = False) -> None:
@@ -165,7 +179,7 @@ class Segments:
             for first in reversed(firsts[whole:]):
                 _log.warning("%s is not whole, or one before it; it is removed", found[first])
                 self._storage.delete(found[first])
-                self.unsynced_directories.add(found[first].parent)
+                self.unsynced_directories[found[first].parent] = None
             del firsts[whole:], sizes[whole:]
         for index, first in enumerate(firsts):
             path = found[first]
@@ -266,15 +280,30 @@ class Segments:
 
     def create(self, first: int) -> Segment:
         """Create the file of the segment that begins at `first`; it joins the run by `add`."""
+        segment = self.make(first)
+        self.note(segment)
+        return segment
+
+    def make(self, first: int) -> Segment:
+        """Do the part of `create` that blocks; a thread may, and `note` follows in the loop."""
         for directory in self.directories:
             # What a failed attempt left, if removing it failed as well.
             if self._storage.exists(left := directory / segment_name(first)):
                 self._storage.delete(left)
         path = self._directory_for(first) / segment_name(first)
-        self._storage.make_directory(path.parent)
+        if self._parents is None:
+            self._storage.make_directory(path.parent)
+        else:
+            self._storage.add_directory(path.parent)
         file = self._storage.create(path, self.segment_bytes)
-        self.unsynced_directories.add(path.parent)
         return Segment(self._storage, path, first, self.segment_bytes, file)
+
+    def note(self, segment: Segment) -> None:
+        """Note what has to be synced for a new segment to stay."""
+        self.unsynced_directories[segment.path.parent] = None
+        if not self._segments and self._parents is not None:
+            # Its directory may be new, too.
+            self.unsynced_directories.update(dict.fromkeys(self._parents))
 
     def add(self, segment: Segment) -> None:
         assert not self._segments or segment.first == self.end, (segment.first, self.end)
@@ -292,7 +321,7 @@ class Segments:
             # A power cut must not bring back the one before without this one.
             self._storage.sync_directory(segment.path.parent)
         segment.delete()
-        self.unsynced_directories.add(segment.path.parent)
+        self.unsynced_directories[segment.path.parent] = None
         del self._segments[0]
         return segment
 

@@ -118,6 +118,11 @@ class Storage(Protocol):
     def make_directory(self, path: Path) -> None:
         """Create a directory and its parents, durably."""
 
+    def add_directory(self, path: Path) -> None:
+        """Create a directory and its parents; each survives the end of the machine once
+        `sync_directory` of the one that it is in has returned.
+        """
+
     def create(self, path: Path, size: int) -> MappedFile:
         """Create a zero-filled file, without room on disk yet; it must not exist."""
 
@@ -140,7 +145,9 @@ class Storage(Protocol):
         """Remove a file or an empty directory; one that is gone already is fine."""
 
     def move(self, path: Path, target: Path) -> None:
-        """Move a file within a device; sync both directories, that of `target` first."""
+        """Move a file, or a directory, within a device; sync both directories, that of `target`
+        first. Nothing may be at `target`.
+        """
 
     def sync_directory(self, path: Path) -> None:
         """Make creations and removals in a directory durable."""
@@ -180,10 +187,13 @@ class DiskStorage:
 
     def make_directory(self, path: Path) -> None:
         missing = [folder for folder in (path, *path.parents) if not self.exists(folder)]
-        with _errors("create the directory", path):
-            path.mkdir(parents=True, exist_ok=True)
+        self.add_directory(path)
         for folder in missing:
             self.sync_directory(folder.parent)
+
+    def add_directory(self, path: Path) -> None:
+        with _errors("create the directory", path):
+            path.mkdir(parents=True, exist_ok=True)
 
     def create(self, path: Path, size: int) -> DiskFile:
         # A process killed between creating a file and giving it its size leaves a file that a

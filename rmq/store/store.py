@@ -32,7 +32,7 @@ from rmq.store.flusher import Flusher, FlushOutcome, FlushWait
 from rmq.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
     from pathlib import Path
 
     from rmq.errors import StoreUnavailableError
@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from rmq.store.config import StoreConfig
     from rmq.store.core import Refusal, StoreStatistics
     from rmq.store.listener import StoreListener
+    from rmq.store.plans import DeletionPlan
     from rmq.store.recovery import Progress
     from rmq.store.storage import Storage
 
-THREADS: Final = 4
+THREADS: Final = 6
+"""The flusher, recovery points, segments made ahead, expiry, new queues, deleted queues."""
 FLUSH_BYTES: Final = 16 * MIB
 """Unflushed bytes after which a flush begins at once: the disk works while more comes in."""
 _DISPATCH_RETRY_S: Final = 1.0
@@ -327,15 +329,54 @@ class MessageStore:
             raise self._core.failure
         return self._core.log.flushed
 
+    @property
+    def queue_deletions(self) -> int:
+        """Counts how often queues were deleted: what is known of queues is good until it moves."""
+        return self._core.queue_deletions
+
+    # --- new queues ------------------------------------------------------------------------
+
+    def has_queue_file(self, topic: str, queue_id: int) -> bool:
+        """Tell whether an append to a queue has no directories and no first file to make."""
+        return self._core.queues.has_file(topic, queue_id)
+
+    async def make_queues(self, places: Iterable[tuple[str, int]]) -> None:
+        """Make the first files of queues, given by topic and queue id, in a thread.
+
+        An append to a queue without a file makes it itself, and everything waits for that.
+        """
+        plan = self._core.plan_queues(places)
+        await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+
     # --- deleting --------------------------------------------------------------------------
 
-    def delete_topic(self, topic: str) -> int:
-        """Remove the queues of a topic; its messages stay in the log until they expire."""
-        return self._core.delete_topic(topic)
+    async def delete_topics(self, *topics: str) -> None:
+        """Remove the queues of topics; their messages stay in the log until they expire.
 
-    def delete_expired_queues(self, keep: frozenset[str]) -> list[tuple[str, int]]:
+        They are gone from the first moment on, and for good when this returns.
+        """
+        await self._delete_files(self._core.plan_deletion(topics))
+
+    async def delete_expired_queues(self, keep: frozenset[str]) -> list[tuple[str, int]]:
         """Remove queues, of topics not to be kept, all of whose messages are gone from the log."""
-        return self._core.delete_expired_queues(keep)
+        steps = self._core.plan_expired_queues(keep)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                plan: DeletionPlan = end.value
+                break
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        await self._delete_files(plan)
+        return [(queue.topic, queue.queue_id) for queue in plan.queues]
+
+    async def _delete_files(self, plan: DeletionPlan) -> None:
+        if plan.queues:
+            # The queues are forgotten: their files go also when the store is just being closed.
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+        else:
+            await trio.lowlevel.checkpoint()
 
     def request_cleaning(self) -> None:
         """Delete old segments in the next rounds of cleaning, whatever the hour."""

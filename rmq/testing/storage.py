@@ -147,7 +147,11 @@ class MemoryStorage:
 
     def make_directory(self, path: Path) -> None:
         with self.faults.call("make_directory", path):
-            self._volume.make_directories(path)
+            self._volume.make_directories(path, is_durable=True)
+
+    def add_directory(self, path: Path) -> None:
+        with self.faults.call("add_directory", path):
+            self._volume.make_directories(path, is_durable=False)
 
     def create(self, path: Path, size: int) -> MemoryFile:
         with self.faults.call("create", path):

@@ -96,8 +96,8 @@ class Volume:
             raise refusal(errno.EISDIR)
         return node
 
-    def make_directories(self, path: Path) -> None:
-        """Create what is missing of a path, durably."""
+    def make_directories(self, path: Path, *, is_durable: bool) -> None:
+        """Create what is missing of a path."""
         directory = self.root
         names = _names(path)
         for depth, name in enumerate(names, 1):
@@ -105,7 +105,8 @@ class Volume:
             if entry is None:
                 entry = DirectoryNode(modified_ms=self.now_ms())
                 self._enter(directory, name, entry)
-                directory.make_durable()
+                if is_durable:
+                    directory.make_durable()
             elif isinstance(entry, FileNode):
                 raise refusal(errno.EEXIST if depth == len(names) else errno.ENOTDIR)
             directory = entry
@@ -152,7 +153,9 @@ class Volume:
     def move(self, path: Path, target: Path) -> None:
         node = self.find(path)
         self._enter(self.find_directory(target.parent), target.name, node)
-        self.remove(path)
+        directory = self.find_directory(path.parent)
+        del directory.entries[path.name]
+        directory.modified_ms = self.now_ms()
 
     def _enter(self, directory: DirectoryNode, name: str, node: Node) -> None:
         directory.entries[name] = node

@@ -268,7 +268,12 @@ async def part_broker(
             trio.open_nursery() as nursery,
             serving(broker.table, listeners=[broker]) as kit.served,
         ):
-            for task in (*store.jobs(), broker.pulls.run, broker.tables.creation.run):
+            for task in (
+                *store.jobs(),
+                broker.pulls.run,
+                broker.tables.creation.run,
+                broker.new_queues.run,
+            ):
                 nursery.start_soon(task)
             for writer in (tables.topics_writer, tables.groups_writer):
                 nursery.start_soon(writer.run, None)

@@ -254,6 +254,10 @@ class SendBroker:
         self.topics.create_on_send_back(topic, queues)
         await self.tables.topics_writer.save_now()
 
+    async def make_queues(self, topic: str = TOPIC, queues: int = 4) -> None:
+        """Make the files of queues: sends to them need not wait for that."""
+        await self.store.make_queues((topic, queue_id) for queue_id in range(queues))
+
     async def settle(self, *, held: int = 0) -> None:
         """Wait until nothing happens any more but for threads that are held."""
         await settle(self.limiter, held=held)
@@ -336,6 +340,7 @@ async def send_broker(
             for job in store.jobs():
                 nursery.start_soon(job)
             nursery.start_soon(tables.topics_writer.run, None)
+            nursery.start_soon(broker.new_queues.run)
             kit.nursery = nursery
             if creates_topics:
                 kit.start_creation()

@@ -64,7 +64,7 @@ def test_a_log_without_queues_is_read_from_its_segment_on() -> None:
     core = open_core(MemoryStorage())
     put_numbered(core, range(50))
     ends = record_ends(core)
-    core.delete_topic(TOPIC)
+    core.plan_deletion([TOPIC]).run()
     assert [core.record_boundary(PhysicalOffset(end)) for end in ends] == ends
 
 

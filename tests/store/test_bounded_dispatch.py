@@ -200,7 +200,7 @@ def test_a_topic_made_again_counts_from_0_whatever_is_dispatched_of_the_old_one(
     storage, core, bound = bounded()
     old = put_numbered(core, range(7))
     bound.move_to(old[shown].end_offset)
-    core.delete_topic(TOPIC)
+    core.plan_deletion([TOPIC]).run()
     if is_shown_before:
         # The rest of the old topic comes to light before anything is sent to the new one.
         bound.move_to(core.log.written)
@@ -222,7 +222,7 @@ def test_a_topic_made_again_counts_from_0_whatever_is_dispatched_of_the_old_one(
 def test_a_disk_that_is_full_when_a_queue_begins_again_costs_no_offset() -> None:
     storage, core, bound = bounded()
     put_numbered(core, range(7))
-    core.delete_topic(TOPIC)
+    core.plan_deletion([TOPIC]).run()
     bound.move_to(core.log.written)
     put(core, [message(b"new 0"), message(b"new 1")])
     with (

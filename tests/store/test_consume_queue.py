@@ -153,7 +153,7 @@ def test_every_entry_has_room_on_disk_before_it_is_written(offset: int) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 7], ids=["at 0", "later"])
-@pytest.mark.parametrize("operation", ["make_directory", "create", "reserve"])
+@pytest.mark.parametrize("operation", ["add_directory", "create", "reserve"])
 def test_the_first_file_that_cannot_be_made_is_tried_again(operation: str, offset: int) -> None:
     storage = MemoryStorage()
     queue = new_queue(storage)

@@ -145,7 +145,9 @@ def test_a_point_may_be_saved_while_its_files_are_deleted() -> None:
     plan = core.plan_point()
     assert plan is not None
     assert len(plan.queues) == 4
-    assert core.delete_topic("Gone") == 3
+    deletion = core.plan_deletion(["Gone"])
+    deletion.run()
+    assert len(deletion.queues) == 3
     core.log.segments.drop_first()
     core.log.segments.drop_first()
     core.follow_log()

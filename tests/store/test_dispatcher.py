@@ -421,7 +421,7 @@ def test_queue_offsets_stay_dense_whatever_fails(seed: int) -> None:
     storage = MemoryStorage()
     core = open_core(storage)
     expected: dict[tuple[str, int], list[bytes]] = {}
-    operations: tuple[Operation, ...] = ("create", "reserve", "make_directory", "sync_directory")
+    operations: tuple[Operation, ...] = ("create", "reserve", "add_directory", "sync_directory")
     for number in range(150):
         if choice.random() < 0.2:
             storage.faults.fail(choice.choice(operations), errno.ENOSPC)

@@ -18,6 +18,7 @@ from rmq.store.index_file import (
 from rmq.store.key_hash import TopicKeys
 from rmq.store.layout import INDEX_ENTRY, INDEX_HEADER
 from rmq.testing.storage import MemoryStorage
+from tests.store.steps import run
 from tests.store.store_kit import START_MS, Clock, message, open_core
 from tests.store.store_kit import put as store
 
@@ -50,7 +51,7 @@ def put(index: Index, offset: int, *keys: str, store_ms: int = START_MS) -> None
 
 
 def query(index: Index, key: str, begin_ms: int = 0, end_ms: int = 1 << 62) -> list[int]:
-    return [*index.query(HASHES, key.encode(), 64, begin_ms, end_ms)]
+    return [*run(index.query(HASHES, key.encode(), 64, begin_ms, end_ms))]
 
 
 # --- files in a row -------------------------------------------------------------------------
@@ -121,9 +122,9 @@ def test_a_query_goes_from_new_to_old_and_stops_at_the_limit() -> None:
         put(index, number, "k", store_ms=START_MS + number * 1000)
     assert len(index.files) == 4
     assert query(index, "k") == list(range(9, -1, -1))
-    assert index.query(HASHES, b"k", 4, *EVER) == [9, 8, 7, 6]
-    assert index.query(HASHES, b"k", 0, *EVER) == []
-    assert index.query(HASHES, b"other", 4, *EVER) == []
+    assert run(index.query(HASHES, b"k", 4, *EVER)) == [9, 8, 7, 6]
+    assert run(index.query(HASHES, b"k", 0, *EVER)) == []
+    assert run(index.query(HASHES, b"other", 4, *EVER)) == []
 
 
 def test_a_query_looks_at_the_files_of_its_time_only() -> None:

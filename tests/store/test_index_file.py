@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rmq.model.offsets import PhysicalOffset
 from rmq.store.index_file import (
     PUBLISH_EVERY,
+    STEPS_AT_ONCE,
     Index,
     IndexFile,
     IndexState,
@@ -19,6 +20,7 @@ from rmq.store.index_file import (
 from rmq.store.key_hash import TopicKeys
 from rmq.store.layout import INDEX_ENTRY, INDEX_HEADER
 from rmq.testing.storage import MemoryStorage
+from tests.store.steps import counted, run
 from tests.store.store_kit import START_MS, Clock, overwrite
 
 FOLDER: Final = Path("index")
@@ -61,7 +63,7 @@ def put(index: Index, offset: int, *keys: str, store_ms: int = START_MS) -> None
 
 
 def query(index: Index, key: str, begin_ms: int = 0, end_ms: int = 1 << 62) -> list[int]:
-    return [*index.query(HASHES, key.encode(), 64, begin_ms, end_ms)]
+    return [*run(index.query(HASHES, key.encode(), 64, begin_ms, end_ms))]
 
 
 # --- one file -------------------------------------------------------------------------------
@@ -134,8 +136,9 @@ def test_a_file_does_what_the_model_does(
     file.publish()
     assert bytes(file.buffer) == model.data.ljust(FILE_BYTES, b"\0")
     for found_in in (file, reopened(file)):
-        assert found_in.find(key_hash, limit, begin, end) == model.find(key_hash, limit, begin, end)
-        assert found_in.find(key_hash, 99, *EVER) == model.find(key_hash, 99, *EVER)
+        expected = model.find(key_hash, limit, begin, end)
+        assert run(found_in.find(key_hash, limit, begin, end)) == expected
+        assert run(found_in.find(key_hash, 99, *EVER)) == model.find(key_hash, 99, *EVER)
 
 
 @given(puts=puts, kept=st.integers(0, CAPACITY - 1), lost=st.sets(st.integers(0, CAPACITY - 1)))
@@ -162,7 +165,7 @@ def test_rolled_back_to_a_state_it_answers_as_it_did_then(
     assert file.state == state
     assert bytes(file.buffer[:40]) == model.data[:40]
     for key_hash in {0, *(put_one[0] for put_one in puts)}:
-        assert file.find(key_hash, 99, *EVER) == model.find(key_hash, 99, *EVER)
+        assert run(file.find(key_hash, 99, *EVER)) == model.find(key_hash, 99, *EVER)
     # It takes the same entries again.
     for put_one in puts[kept:]:
         file.put(*put_one)
@@ -189,7 +192,7 @@ def test_a_file_without_entries_says_zero_and_counts_from_one() -> None:
     assert file.count == 1
     file.publish()
     assert int.from_bytes(file.buffer[36:40]) == 0
-    assert file.find(3, 10, *EVER) == []
+    assert run(file.find(3, 10, *EVER)) == []
 
 
 def test_a_file_is_full_with_one_entry_less_than_its_capacity() -> None:
@@ -215,10 +218,10 @@ def test_a_time_range_is_compared_in_whole_seconds_after_the_first() -> None:
     for number, store_ms in enumerate((10_500, 11_499, 11_500, 13_499)):
         file.put(1, PhysicalOffset(number), store_ms)
     # They count as stored at 10500, 10500, 11500 and 12500.
-    assert file.find(1, 9, 10_500, 10_500) == [1, 0]
-    assert file.find(1, 9, 10_501, 12_499) == [2]
-    assert file.find(1, 9, 12_500, 12_500) == [3]
-    assert file.find(1, 9, 12_501, 99_999) == []
+    assert run(file.find(1, 9, 10_500, 10_500)) == [1, 0]
+    assert run(file.find(1, 9, 10_501, 12_499)) == [2]
+    assert run(file.find(1, 9, 12_500, 12_500)) == [3]
+    assert run(file.find(1, 9, 12_501, 99_999)) == []
     assert file.overlaps(0, 10_500)
     assert not file.overlaps(0, 10_499)
     assert file.overlaps(13_499, 99_999)
@@ -284,7 +287,7 @@ def test_no_damage_makes_a_search_fail_or_run_in_circles(
         index.delete_all()
     for begin, end in (EVER, (START_MS, START_MS + 5000)):
         for file in index.files:
-            assert len(file.find(key_hash, 99, begin, end)) <= file.count
+            assert len(run(file.find(key_hash, 99, begin, end))) <= file.count
         for key in ("key0", "key1"):
             assert len(query(index, key, begin, end)) <= CAPACITY
     # And it can be written further, into the next file as well. Damaged times may hide entries.
@@ -300,7 +303,7 @@ def test_a_slot_of_a_full_file_may_point_anywhere(number: int) -> None:
     while not file.is_full:
         file.put(3, PhysicalOffset(1), START_MS)
     file.buffer[40 + 3 * 4 : 44 + 3 * 4] = number.to_bytes(4, signed=True)
-    assert len(file.find(3, 99, *EVER)) == (CAPACITY - 1 if number == CAPACITY - 1 else 0)
+    assert len(run(file.find(3, 99, *EVER))) == (CAPACITY - 1 if number == CAPACITY - 1 else 0)
 
 
 def test_links_that_go_forward_or_to_themselves_end_the_search() -> None:
@@ -310,7 +313,7 @@ def test_links_that_go_forward_or_to_themselves_end_the_search() -> None:
             file.put(1, PhysicalOffset(physical), START_MS)
         at = ENTRIES_AT + 2 * 20 + 16
         file.buffer[at : at + 4] = link.to_bytes(4)
-        assert file.find(1, 99, *EVER) == [30, 20]
+        assert run(file.find(1, 99, *EVER)) == [30, 20]
 
 
 @pytest.mark.parametrize(
@@ -333,3 +336,28 @@ def test_an_impossible_header_is_not_sound(field_at: int, value: int) -> None:
     index = new_index(storage)
     index.load()
     assert [file.is_sound for file in index.files] == [False]
+
+
+def test_a_long_chain_is_followed_in_steps() -> None:
+    entries = 3 * STEPS_AT_ONCE
+    file = new_file(entries + 1, slots=1)
+    for number in range(entries):
+        file.put(7, PhysicalOffset(number), 10_000 + number * 1000)
+    # The oldest entry, at the far end of the chain.
+    found, turns = counted(file.find(7, 9, 10_000, 10_000))
+    assert found == [0]
+    assert turns == 3
+    # A collision finds nothing, and takes no longer.
+    assert counted(file.find(8, 9, *EVER)) == ([], 3)
+
+
+def test_a_file_may_be_dropped_while_it_is_searched() -> None:
+    entries = 3 * STEPS_AT_ONCE
+    file = new_file(entries + 1, slots=1)
+    for number in range(entries):
+        file.put(7, PhysicalOffset(number), 10_000 + number * 1000)
+    steps = file.find(7, 9, 10_000, 10_000)
+    next(steps)
+    file.is_dropped = True
+    file.close()
+    assert run(steps) == []

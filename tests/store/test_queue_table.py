@@ -156,35 +156,39 @@ def test_a_queue_ends_before_a_file_that_a_power_cut_took(
         assert storage.names(path.parent) == [f"{n:020d}" for n in range(0, first, 200)]
 
 
-def test_the_whole_topic_goes_and_only_that() -> None:
-    storage = MemoryStorage()
-    table = table_with(storage, ("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
-    (dirty,) = (queue for queue in table if queue.topic == "TopicA" and queue.queue_id == 1)
-    dirty.is_dirty = True
-    table.dirty.append(dirty)
-    assert table.delete_topic("TopicA") == 2
-    assert table.delete_topic("TopicA") == 0
-    assert storage.names(FOLDER) == ["TopicB"]
+def test_queues_of_topics_are_forgotten_and_only_those() -> None:
+    table = table_with(MemoryStorage(), ("TopicA", 0), ("TopicA", 1), ("TopicB", 0), ("TopicC", 0))
+    table.mark_all_dirty()
+    old = table.of_topics({"TopicA", "TopicC", "unknown"})
+    assert [(queue.topic, queue.queue_id) for queue in old] == [
+        ("TopicA", 0),
+        ("TopicA", 1),
+        ("TopicC", 0),
+    ]
+    table.forget(old)
     assert list(table.by_key) == [("TopicB", 0)]
-    assert table.take_dirty() == []
+    assert list(table.by_field) == [(b"TopicB", 0)]
+    assert [queue.topic for queue in table.take_dirty()] == ["TopicB"]
     assert table.open("TopicA", 0).next_offset == 0
+    assert table.open("TopicA", 0) not in old
 
 
-def test_a_deleted_queue_is_not_found_by_those_who_read_the_log() -> None:
-    table = table_with(MemoryStorage(), ("TopicA", 0))
-    old = table.get("TopicA", 0)
-    table.delete_topic("TopicA")
-    assert (b"TopicA", 0) not in table.by_field
-    assert table.open("TopicA", 0) is not old
-    assert table.by_field[b"TopicA", 0] is table.get("TopicA", 0)
+def test_a_forgotten_queue_makes_no_file() -> None:
+    table = table_on(MemoryStorage())
+    queue = table.open("TopicA", 0)
+    table.forget([queue])
+    queue.make_first_file()
+    assert not queue.has_file
 
 
-def test_a_topic_with_foreign_files_keeps_them_when_it_goes() -> None:
+def test_all_queues_go_with_their_files_but_what_is_foreign_stays() -> None:
     storage = MemoryStorage()
-    table = table_with(storage, ("TopicA", 0))
+    table = table_with(storage, ("TopicA", 0), ("TopicB", 0), ("TopicB", 1))
     storage.write(FOLDER / "TopicA" / "notes.txt", b"mine")
-    assert table.delete_topic("TopicA") == 1
+    table.delete_all()
+    assert storage.names(FOLDER) == ["TopicA"]
     assert storage.names(FOLDER / "TopicA") == ["notes.txt"]
+    assert len(table) == 0
 
 
 def test_dirty_queues_are_handed_out_once() -> None:

@@ -13,7 +13,7 @@ from rmq.model.java import string_hash
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import decode_records
 from rmq.store.config import KIB
-from rmq.store.reads import SCAN_ENTRIES_MIN, GetResult, GetStatus
+from rmq.store.reads import RECORDS_REFUSED_MAX, SCAN_ENTRIES_MIN, GetResult, GetStatus
 from rmq.store.storage import DiskStorage
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
@@ -281,6 +281,31 @@ def test_so_many_entries_are_looked_at_and_no_more() -> None:
     result = core.reads.get(TOPIC, 0, QueueOffset(800), 32, wanted)
     assert outcome(result) == (GetStatus.FOUND, 1032, 0, 1100, 32)
     assert bodies_of(result) == numbered_bodies(range(1000, 1032))
+
+
+def test_a_scan_has_an_end_whatever_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmq.store.reads.SCAN_ENTRIES_MAX", 1000)
+    core = open_core(MemoryStorage(), LARGE)
+    put(core, [message(n, tags="TagA") for n in range(1100)])
+    wanted = RecordFilter(frozenset({TAG_B}))
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 2**31 - 1, wanted)
+    assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 1000)
+    # The consumer goes on there.
+    assert core.reads.get(TOPIC, 0, QueueOffset(1000), 2**31 - 1, wanted).next_offset == 1100
+
+
+def test_only_so_many_records_are_looked_into_for_nothing() -> None:
+    core = open_core(MemoryStorage(), LARGE)
+    put(core, [message(n, tags="TagA") for n in range(RECORDS_REFUSED_MAX + 10)])
+    wanted = RecordFilter(frozenset({TAG_A}), b"nothing like it")
+    result = core.reads.get(TOPIC, 0, QueueOffset(0), 32, wanted)
+    assert (result.status, result.next_offset) == (
+        GetStatus.NO_MATCHED_MESSAGE,
+        RECORDS_REFUSED_MAX,
+    )
+    assert core.reads.get(TOPIC, 0, QueueOffset(RECORDS_REFUSED_MAX), 32, wanted).next_offset == (
+        RECORDS_REFUSED_MAX + 10
+    )
 
 
 def test_a_scan_ends_with_its_queue_file() -> None:

@@ -15,7 +15,7 @@ def test_new_messages_survive_a_kill(old: int, new: int) -> None:
     storage = MemoryStorage()
     core = open_core(storage)
     put(core, [message(number) for number in range(old)])
-    core.delete_topic(TOPIC)
+    core.plan_deletion([TOPIC]).run()
     put(core, [message(b"new %d" % number) for number in range(new)])
     expected = [b"new %d" % number for number in range(new)]
     assert read_bodies(core) == expected
@@ -32,7 +32,7 @@ def test_new_messages_survive_a_kill(old: int, new: int) -> None:
 def test_a_slave_follows_its_master() -> None:
     master, slave = open_core(MemoryStorage()), open_core(MemoryStorage())
     put(master, [message(number) for number in range(7)])
-    master.delete_topic(TOPIC)
+    master.plan_deletion([TOPIC]).run()
     put(master, [message(b"new"), message(b"newer")])
     view = master.log.view_from(PhysicalOffset(0))
     assert view is not None

@@ -227,7 +227,7 @@ def test_a_topic_that_was_made_again_can_be_cut_back_to_before_that() -> None:
     storage = MemoryStorage(now_ms=clock)
     core = open_core(storage, clock=clock)
     put_numbered(core, range(10))
-    core.delete_topic(TOPIC)
+    core.plan_deletion([TOPIC]).run()
     end = core.log.written
     put_numbered(core, range(10, 15))
     core.close()

@@ -35,6 +35,7 @@ def use(storage: MemoryStorage, operation: Operation) -> None:
         "resize": (FILE, 3),
         "write": (FILE, b"new"),
         "replace": (FILE, b"new"),
+        "move": (FILE, ROOT / "moved"),
         "reserve": (0, 1),
         "clear_from": (0,),
         "is_clear_from": (0,),

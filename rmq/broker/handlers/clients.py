@@ -77,6 +77,8 @@ _BYTES_AS_WORK: Final = 128
 _LONG_BYTES: Final = 32 * 1024
 """Reading a longer heartbeat is a step by itself."""
 _QUEUES_PER_STEP: Final = 500
+_LOGGED_CHARS: Final = 200
+"""How much of an expression that makes no sense is logged: it may have megabytes."""
 
 B = TypeVar("B", bound=Body)
 
@@ -266,7 +268,7 @@ class ClientHandlers:
                 "%s in group %s: cannot filter by %r: %s",
                 body.client_id,
                 body.group,
-                subscription.sub_string,
+                (subscription.sub_string or "")[:_LOGGED_CHARS],
                 exc,
             )
             raise RefusedError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(exc)) from exc

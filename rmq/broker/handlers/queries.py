@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
+from rmq.broker.tables.steps import in_steps
 from rmq.errors import RefusedError
 from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.codes import ResponseCode
@@ -31,17 +32,20 @@ class QueryHandlers:
         self._store = store
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(Requests.QUERY_MESSAGE, self.by_key, group=QUERY)
+        table.add_async(Requests.QUERY_MESSAGE, self.by_key, group=QUERY)
         table.add(Requests.VIEW_MESSAGE_BY_ID, self.by_offset, group=QUERY)
 
-    def by_key(self, request: Request[QueryMessageRequest]) -> None:
+    async def by_key(self, request: Request[QueryMessageRequest]) -> None:
         """12 QUERY_MESSAGE: the messages of a topic with a key, stored in a range of time."""
         header = request.header
         count_max = header.max_num
         if header.unique_key_query:
             count_max = self._live.current.default_query_max
-        records = self._store.reads.query(
-            header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp
+        # In steps: a key, or all that share its hash, may have millions of entries.
+        records = await in_steps(
+            self._store.reads.searching(
+                header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp
+            )
         )
         if not records:
             request.reply(

@@ -8,7 +8,8 @@ and remarks are those of RocketMQ 4.9.8 SendMessageProcessor.
 Most sends need few checks, and take the short way: what has to be known of their topics is kept at
 hand. The others are checked and prepared one by one (`checks`, `preparation`), and may
 have their topic created first (`topics`): unlike in 4.9.8, a new topic is on disk before its
-first message is taken.
+first message is taken. The first send to a queue waits until the queue has a file
+(`queue_creation`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 from rmq.broker.config import BrokerRole
 from rmq.broker.sending import checks as send_checks
 from rmq.broker.sending import properties as inbound
-from rmq.broker.sending.preparation import ReceivedSend, SendPreparation, pack_peer, tag_flag
+from rmq.broker.sending.preparation import (
+    PreparedSend,
+    ReceivedSend,
+    SendPreparation,
+    pack_peer,
+    tag_flag,
+)
+from rmq.broker.sending.queue_creation import QueueCreation
 from rmq.broker.sending.topics import SendTopics
 from rmq.errors import RefusedError
 from rmq.model.named_master import MASTER_FIELD
@@ -41,7 +49,6 @@ if TYPE_CHECKING:
     from rmq.broker.config import BrokerConfig, LiveConfig
     from rmq.broker.origin import Origin
     from rmq.broker.sending.acknowledgement import Acknowledger
-    from rmq.broker.sending.preparation import PreparedSend
     from rmq.broker.stats.broker import BrokerStats
     from rmq.broker.tables.saved import Tables
     from rmq.remoting.bodies import TopicConfig
@@ -74,6 +81,8 @@ class _Target(NamedTuple):
 
     queues: int
     sys_flag: int
+    ready: set[int]
+    """Queues that messages can be appended to at once."""
 
 
 @final
@@ -98,6 +107,9 @@ class SendHandlers:
         self._topics = tables.topics
         self._groups = tables.groups
         self._send_topics = SendTopics(tables.topics, tables.creation)
+        self.new_queues: QueueCreation[tuple[SendRequest, PreparedSend]] = QueueCreation(
+            store, self._put_waiting
+        )
         self._acknowledger = acknowledger
         self._stats = stats
         self._store_stats = stats.store
@@ -146,8 +158,9 @@ class SendHandlers:
                 request.refuse(ResponseCode.SYSTEM_BUSY, BUSY_REMARK)
             return None
         topics = self._topics
-        if self._targets_at != topics.changes:
-            self._targets_at = topics.changes
+        changes = topics.changes + self._store.queue_deletions
+        if self._targets_at != changes:
+            self._targets_at = changes
             self._targets.clear()
         targets = self._targets
         channel: Channel | None = None
@@ -166,7 +179,7 @@ class SendHandlers:
             if (
                 target is None
                 or header.batch
-                or not 0 <= queue_id < target.queues
+                or (queue_id not in target.ready and not self._is_ready(topic, target, queue_id))
                 or (
                     properties is not None
                     and (_DELAY_MARK in properties or _HALF_MARK in properties)
@@ -247,9 +260,16 @@ class SendHandlers:
         config = self._send_topics.ready(topic)
         if config is None or not send_checks.takes_sends(topic):
             return None
-        target = _Target(send_checks.queues_of(config), tag_flag(config))
+        target = _Target(send_checks.queues_of(config), tag_flag(config), set())
         self._targets[topic] = target
         return target
+
+    def _is_ready(self, topic: str, target: _Target, queue_id: int) -> bool:
+        """Tell whether a queue is one that messages can be appended to at once."""
+        if not 0 <= queue_id < target.queues or not self.new_queues.is_ready(topic, queue_id):
+            return False
+        target.ready.add(queue_id)
+        return True
 
     # --- one send at a time, with all checks -------------------------------------------------
 
@@ -302,6 +322,44 @@ class SendHandlers:
         if self._is_slave:
             self._answer_failure(request, send_checks.SLAVE)
             return
+        message = prepared.message
+        if not self.new_queues.is_ready(message.topic, message.queue_id):
+            request.defer()
+            self.new_queues.submit(message.topic, message.queue_id, (request, prepared))
+            return
+        self._put_special(request, prepared)
+
+    def _put_waiting(self, sends: Sequence[tuple[SendRequest, PreparedSend]]) -> None:
+        """Store sends that waited for the file of their queue. Never leaves one unanswered."""
+        started = self._clock()
+        plain: list[SendRequest] = []
+        messages: list[NewMessage] = []
+        try:
+            for request, prepared in sends:
+                topic, message = request.header.topic, prepared.message
+                if self._is_slave:
+                    self._answer_failure(request, send_checks.SLAVE)
+                elif self._topics.get(topic) is None:
+                    # It was deleted meanwhile.
+                    self._refuse(request, send_checks.no_such_topic(topic))
+                elif prepared.entries is None and message.topic == topic:
+                    plain.append(request)
+                    messages.append(message)
+                else:
+                    if messages:
+                        self._put_plain(plain, messages)
+                        plain, messages = [], []
+                    self._put_special(request, prepared)
+            if messages:
+                self._put_plain(plain, messages)
+        except Exception as exc:
+            for request, _ in sends:
+                if not request.answered:
+                    request.refuse(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
+            raise
+        self._notice_duration(self._clock() - started, len(sends))
+
+    def _put_special(self, request: SendRequest, prepared: PreparedSend) -> None:
         message, entries = prepared.message, prepared.entries
         prefix = self._id_prefix
         result: AppendResult | BatchResult

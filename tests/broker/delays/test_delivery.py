@@ -300,7 +300,7 @@ def test_a_queue_that_begins_again_is_delivered_from_its_beginning(
     for number in range(5):
         delays.park(b"old %d" % number)
     delays.at(1_000)
-    delays.core.delete_topic(SCHEDULE_TOPIC)
+    delays.core.plan_deletion([SCHEDULE_TOPIC]).run()
     delays.park(b"new 0")
     delays.park(b"new 1")
     delays.at(2_000)

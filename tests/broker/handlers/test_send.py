@@ -133,6 +133,7 @@ async def test_a_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None
 
 async def test_sends_of_one_read_are_answered_each(tmp_path: Path) -> None:
     async with send_broker(tmp_path) as broker:
+        await broker.make_queues()
         peer = broker.attach()
         frames = [
             send_frame(body=b"%d" % number, queue_id=number % 4, opaque=number)

@@ -128,6 +128,7 @@ async def test_a_batch_in_the_binary_serialization_is_taken(tmp_path: Path) -> N
 
 async def test_a_one_way_batch_is_stored_and_not_answered(tmp_path: Path) -> None:
     async with send_broker(tmp_path) as broker:
+        await broker.make_queues()
         peer = broker.attach()
         await peer.send(batch_frame(numbered(3), oneway=True), batch_frame(b"bad", oneway=True))
         assert await peer.ping() == []

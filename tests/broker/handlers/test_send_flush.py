@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from rmq.model.names import SCHEDULE_TOPIC
 from rmq.remoting.bodies import BatchMessage, encode_batch
 from rmq.remoting.codes import ResponseCode, Serialization
 from tests.broker.send_kit import (
@@ -90,6 +91,7 @@ async def test_who_does_not_wait_is_answered_at_once(tmp_path: Path, value: str)
 
 async def test_of_one_read_only_those_who_wait_wait(tmp_path: Path) -> None:
     async with send_broker(tmp_path, SYNC) as broker:
+        await broker.make_queues()
         gate = shut_gate(broker)
         peer = broker.attach()
         await peer.send(
@@ -105,6 +107,8 @@ async def test_of_one_read_only_those_who_wait_wait(tmp_path: Path) -> None:
 
 async def test_answers_come_in_the_order_of_the_sends(tmp_path: Path) -> None:
     async with send_broker(tmp_path, SYNC) as broker:
+        await broker.make_queues()
+        await broker.make_queues(SCHEDULE_TOPIC)
         gate = shut_gate(broker)
         peer = broker.attach()
         for first in range(0, 30, 3):

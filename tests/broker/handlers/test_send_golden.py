@@ -114,6 +114,7 @@ async def replay(folder: Path, end: int, sent: bytes, expected: StoredRecord) ->
         host, port = unpack_host(expected.born_host)
         peer = broker.attach(f"{host}:{port}")
         await peer.send(sent)
+        await broker.settle()
         answers = await peer.ping()
         return Replayed(answers, stored_from(broker, end))
 

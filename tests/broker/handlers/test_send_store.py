@@ -253,7 +253,7 @@ class SlowStore:
 
         broker.store.append = slow_append  # type: ignore[assignment, method-assign]
         self.table = HandlerTable()
-        SendHandlers(
+        sends = SendHandlers(
             parts.live,
             parts.store,
             parts.tables,
@@ -261,7 +261,9 @@ class SlowStore:
             parts.stats,
             Origin(STORE_HOST, broker.clock),
             clock=lambda: self.now,
-        ).add_to(self.table)
+        )
+        sends.add_to(self.table)
+        broker.nursery.start_soon(sends.new_queues.run)
 
 
 @pytest.mark.parametrize("serialization", list(Serialization))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from trio.testing import wait_all_tasks_blocked
 
+from rmq.broker.handlers.topics import ENTRIES_MAX
 from rmq.broker.tables.topics import TopicTable
 from rmq.files import ConfigFile
 from rmq.model.java import string_hash
@@ -470,9 +471,13 @@ async def test_an_index_outside_the_queue(index: int, tmp_path: Path) -> None:
 
 async def test_one_request_gets_a_bounded_number_of_entries(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
-        broker.put_many(11_000)
+        broker.put_many(1_100)
         answer = await show(broker, 0, 2**31 - 1)
-        assert len(QueryConsumeQueueResponseBody.decode(answer.body).queue_data) == 10_000
+        assert (
+            len(QueryConsumeQueueResponseBody.decode(answer.body).queue_data)
+            == ENTRIES_MAX
+            == 1_000
+        )
 
 
 @pytest.mark.parametrize(("topic", "queue_id"), [("unknown", 0), (TOPIC, 9), (TOPIC, -1)])

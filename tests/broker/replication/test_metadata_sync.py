@@ -289,7 +289,7 @@ async def test_a_consumer_that_is_sent_back_by_the_broker_is_followed(tmp_path: 
         linked.master.put_many(9)
         commit(linked, 0, 9)
         await linked.copy()
-        linked.master.core.delete_topic(TOPIC)
+        linked.master.core.plan_deletion([TOPIC]).run()
         linked.master.put_many(2)
         answer = await peer.request(pull(0, 9, commit=9))
         assert answer.code == ResponseCode.PULL_OFFSET_MOVED

@@ -1,0 +1,113 @@
+"""Fires a scenario beside a probe, and says how long others were delayed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Final
+
+from benchmarks.broker_load.answers import AnswerCutter
+from benchmarks.broker_load.figures import Outcome, percentile
+from benchmarks.broker_load.peer import NoAnswerError, connect, read
+from benchmarks.broker_servers import LOAD_CORE, spawn
+from benchmarks.fairness.scenario import Target
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Iterator
+
+    from benchmarks.fairness.scenario import Scenario
+    from benchmarks.fairness.site import RunningSite
+
+BEFORE_S: Final = 0.2
+AFTER_S: Final = 0.5
+"""How long the probe is watched before a request is made and after its last answer."""
+PATIENCE_S: Final = 120.0
+
+_KINDS: Final = {Target.BROKER: "send", Target.NAMESERVER: "route"}
+
+
+class Probe:
+    """The process that does small things at one server."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._asked: IO[bytes] = process.stdin
+        self._reports: IO[bytes] = process.stdout
+
+    def taken(self) -> list[tuple[float, float]]:
+        """Return beginning and length of what was done since the last call."""
+        self._asked.write(b"\n")
+        self._asked.flush()
+        line = self._reports.readline()
+        if not line:
+            raise NoAnswerError("the probe ended: the server hung up, or is silent")
+        report = json.loads(line)
+        if report["failures"]:
+            raise NoAnswerError(f"a probe was refused: {report['failures']}")
+        return [(began_s, took_s) for began_s, took_s in report["taken"]]
+
+
+@contextmanager
+def probing(site: RunningSite, target: Target) -> Iterator[Probe]:
+    """Probe a server for the length of a block."""
+    process = spawn(
+        [
+            *(sys.executable, "-m", "benchmarks.fairness.probe"),
+            *(_KINDS[target], str(site.port(target))),
+        ],
+        core=LOAD_CORE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        probe = Probe(process)
+        probe.taken()
+        yield probe
+    finally:
+        process.kill()
+        process.wait()
+
+
+def fire(site: RunningSite, scenario: Scenario, probe: Probe) -> Outcome:
+    """Make the request once, and return how long probes took meanwhile."""
+    frames = scenario.build(site)
+    data = b"".join(frames)
+    time.sleep(BEFORE_S)
+    probe.taken()
+    with connect(site.port(scenario.target)) as sock:
+        time.sleep(BEFORE_S)
+        began_s = time.perf_counter()
+        sock.sendall(data)
+        failures = _await(sock, len(frames)) if scenario.awaits_answers else {}
+        request_s = time.perf_counter() - began_s
+        if not scenario.hangs_up:
+            time.sleep(AFTER_S)
+    if scenario.hangs_up:
+        time.sleep(AFTER_S)
+    delays = sorted(took_s for _, took_s in probe.taken())
+    return Outcome(
+        {
+            "worst_ms": delays[-1] * 1e3 if delays else PATIENCE_S * 1e3,
+            "p999_ms": percentile(delays, 0.999) * 1e3,
+            "p50_ms": percentile(delays, 0.5) * 1e3,
+            "probes": float(len(delays)),
+            "took_s": request_s,
+        },
+        failures,
+    )
+
+
+def _await(sock: socket.socket, count: int) -> dict[str, int]:
+    """Wait for so many answers; return those that were no success, by what they say."""
+    cutter = AnswerCutter()
+    deadline_s = time.perf_counter() + PATIENCE_S
+    while count > 0:
+        if time.perf_counter() > deadline_s:
+            raise NoAnswerError(f"{count} answers did not come within {PATIENCE_S:g} s")
+        count -= len(cutter.opaques(read(sock)))
+    return dict(cutter.failures)
