@@ -28,6 +28,7 @@ RmqError
 |  |- NotProvenError             [spark] archived data is not what was read
 |  `- NothingInCommonError       [spark] two logs have no byte in common
 |- RefusedError                  a handler's no: code, remark
+|  |- AccessRefusedError         [access] a request that its sender may not make: reason
 |  |- StaleEpochError            [nameserver] another broker has become master since
 |  `- LeapError                  [nameserver] an epoch too far ahead to be believed yet
 |- IllegalMessageError           a message or name that no broker would take: reason
@@ -71,7 +72,7 @@ RmqError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -85,6 +86,21 @@ class RmqError(Exception):
 
     hint: str | None = None
     """What the reader can do about it, in one sentence."""
+
+
+E = TypeVar("E", bound=RmqError)
+
+
+def to_keep(error: E) -> E:
+    """Return a copy of `error` for an object to keep: without traceback, cause and context.
+
+    A traceback keeps the frames that the error passed through, with all their variables: bodies of
+    16 MB, views of files, and often the object that keeps the error, so that only the garbage
+    collector ends that.
+    """
+    copy = type(error).__new__(type(error), *error.args)
+    copy.__dict__.update(error.__dict__)
+    return copy
 
 
 class ConfigError(RmqError):

@@ -20,18 +20,20 @@ import contextlib
 import errno
 import logging
 import os
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from rmq.errors import ConfigError, DiskFullError, RmqError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_PRIVATE: Final = 0o600
 _PADDING: Final = b"\0 \t\r\n"
 
 
@@ -106,6 +108,30 @@ class ConfigFile:
             with contextlib.suppress(OSError):  # it may have taken the last room of the device
                 self._new.unlink()
             raise storage_error("write", self.path, exc) from exc
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file that operators edit, in one step; raise `StorageError` if that fails.
+
+    A link is followed and the permissions stay; a new file is for its owner only. There is no copy
+    of the old content, because a secret that was removed must not stay behind.
+    """
+    path = Path(os.path.realpath(path))
+    new = _beside(path, ".tmp")
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else _PRIVATE
+        with contextlib.suppress(FileNotFoundError):
+            # It may be there with another mode.
+            new.unlink()
+        os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE))
+        write_synced(new, text.encode("utf-8", "replace"))
+        new.chmod(mode)
+        new.replace(path)
+        sync_directory(path.parent)
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise storage_error("write", path, exc) from exc
 
 
 def _beside(path: Path, suffix: str) -> Path:

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import rmq
 from rmq import errors
 
@@ -58,3 +60,19 @@ def test_the_tree_names_the_package_of_an_error_that_is_declared_elsewhere() -> 
         if (named[1] if named else "errors") != module.parts[0].removesuffix(".py"):
             wrong.append(f"{name} is declared in {module}")
     assert wrong == []
+
+
+def test_an_error_to_keep_is_the_same_without_the_frames_it_passed_through() -> None:
+    def fail() -> None:
+        try:
+            raise ValueError("why")
+        except ValueError as exc:
+            raise errors.StorageError("write", "/x", "no room", hint="make some") from exc
+
+    with pytest.raises(errors.StorageError) as caught:
+        fail()
+    kept = errors.to_keep(caught.value)
+    assert type(kept) is errors.StorageError
+    assert (str(kept), kept.path, kept.hint) == ("cannot write /x: no room", "/x", "make some")
+    assert (kept.__traceback__, kept.__cause__, kept.__context__) == (None, None, None)
+    assert caught.value.__traceback__ is not None, "the one on its way is left alone"

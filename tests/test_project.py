@@ -43,6 +43,7 @@ WIRE_NAMES = re.compile(
 """Settings, JSON keys and metrics keep their names; `AnyBody` is a type variable."""
 PLAIN_PACKAGES = (
     *(
+        "access",
         "broker",
         "cli",
         "client",

@@ -24,11 +24,15 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from rmq.access.control import AccessControl
+from rmq.access.files import find_files
+from rmq.access.watch import watch
 from rmq.broker.clients.calls import ConsumerCalls, MemberNotifier
 from rmq.broker.clients.housekeeping import ClientHousekeeping
 from rmq.broker.clients.locks import QueueLocks
 from rmq.broker.clients.registry import ClientRegistry
 from rmq.broker.delays.delivery import DelayDelivery
+from rmq.broker.handlers.access import AccessHandlers
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.handlers.consumers import ConsumerHandlers
 from rmq.broker.handlers.groups import GroupHandlers
@@ -116,8 +120,9 @@ async def serve_broker(
 ) -> None:
     """Run a broker until its `stop` is called; `started` when its ports are open."""
     config = live.current
+    access = await trio.to_thread.run_sync(_open_access, live) if config.acl_enabled else None
     if not config.metrics_port:
-        await _serve_in_turn(live, [], now_ms, on_progress, task_status)
+        await _serve_in_turn(live, access, [], now_ms, on_progress, task_status)
         return
     # Outside of what may stop and start again: scrapes are served during a recovery, too.
     present: list[Broker] = []
@@ -129,12 +134,18 @@ async def serve_broker(
         await nursery.start(
             serve_metrics, config.bind_address, config.metrics_port, BrokerRegistry(metrics)
         )
-        await _serve_in_turn(live, present, now_ms, on_progress, task_status)
+        await _serve_in_turn(live, access, present, now_ms, on_progress, task_status)
         nursery.cancel_scope.cancel()
+
+
+def _open_access(live: LiveConfig) -> AccessControl:
+    config = live.current
+    return AccessControl(find_files(config.acl_file, config.rocketmq_home, config.config_path))
 
 
 async def _serve_in_turn(
     live: LiveConfig,
+    access: AccessControl | None,
     present: list[Broker],
     now_ms: Callable[[], int],
     on_progress: Callable[[Progress], None] | None,
@@ -161,7 +172,7 @@ async def _serve_in_turn(
             identity = await trio.to_thread.run_sync(
                 _identify, config.store.root, was_saved, now_ms()
             )
-            broker = Broker(live, tables, store, identity, Origin(store_host, now_ms))
+            broker = Broker(live, tables, store, identity, Origin(store_host, now_ms), access)
             present[:] = [broker]
             if previous is None:
                 await broker.run(task_status)
@@ -194,11 +205,13 @@ class Broker:
         store: MessageStore,
         identity: HaIdentity,
         origin: Origin,
+        access: AccessControl | None = None,
     ) -> None:
         config, now_ms = live.current, origin.now_ms
         self.successor: Broker | None = None
         """The broker that runs in this one's place since its store was opened again."""
         self.live = live
+        self.access = access
         self.store = store
         self.topics, self.groups, self.offsets = tables.topics, tables.groups, tables.offsets
         self.tables = tables
@@ -287,14 +300,21 @@ class Broker:
         )
         self.table = self._handlers(origin).with_groups(_bounds(config))
         tls = None if config.tls_server is None else TlsServer(config.tls_server)
+        guard = None if access is None else access.guard
         self.server = RemotingServer(
-            self.table, config.server, tls=tls, listeners=[self], on_round=self._end_round
+            self.table,
+            config.server,
+            tls=tls,
+            listeners=[self],
+            guard=guard,
+            on_round=self._end_round,
         )
         self.vip_server = RemotingServer(
             self.table.without(RequestCode.PULL_MESSAGE),
             config.vip_server,
             tls=tls,
             listeners=[self],
+            guard=guard,
             on_round=self._end_round,
         )
         self._rounds.begin(self.server, self.vip_server)
@@ -367,6 +387,7 @@ class Broker:
             now_ms=now_ms,
         ).add_to(table)
         SettingHandlers(live, now_ms=now_ms).add_to(table)
+        AccessHandlers(live, self.access).add_to(table)
         HaHandlers(self.role_change).add_to(table)
         ConsumerHandlers(
             store, self.topics, self.clients, self.offsets, self.delay, self.calls
@@ -463,6 +484,8 @@ class Broker:
     def _start_tasks(self, tasks: trio.Nursery) -> None:
         config = self.live.current
         tasks.start_soon(self.registration.run)
+        if self.access is not None:
+            tasks.start_soon(watch, self.access.poll)
         tasks.start_soon(
             self.tables.offsets_writer.run, config.flush_consumer_offset_interval_ms / 1000
         )

@@ -20,7 +20,7 @@ from rmq.cli.common.logs import LEVELS, logging_to_stderr
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rmq.cli.common.command import Command
 
@@ -142,30 +142,30 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     if command is None:
         parser.print_help(sys.stderr)
         return ExitCode.USAGE
-    try:
-        with logging_to_stderr(args.log_level):
+    with logging_to_stderr(args.log_level, in_background=command.is_service) as say:
+        try:
             return command.run(args)
-    except BaseException as error:  # noqa: BLE001 - nothing above us could report it better
-        return _report(error, debug=args.debug)
+        except BaseException as error:  # noqa: BLE001 - nothing above us could report it better
+            return _report(error, say, debug=args.debug)
 
 
-def _report(error: BaseException, *, debug: bool) -> ExitCode:
+def _report(error: BaseException, say: Callable[[str], None], *, debug: bool) -> ExitCode:
     """Tell the user what ended the command, and pick the exit code.
 
     A nursery hands its errors over in groups. Ctrl-C outranks what fell over because of it; among
     the others a bug outranks a failure that has a name, and then the first one counts.
     """
     if debug:
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)).rstrip())
     causes = list(_leaves(error))
     codes = [exit_code_of(cause) for cause in causes]
     outranking = (ExitCode.INTERRUPTED, ExitCode.SOFTWARE)
     code = next((code for code in outranking if code in codes), codes[0])
     if code is ExitCode.INTERRUPTED:
-        print("rmq: interrupted", file=sys.stderr)
+        say("rmq: interrupted")
     elif code is not ExitCode.PIPE_CLOSED:
         for cause in causes:
-            _print_error(cause, debug=debug)
+            _say_error(cause, say, debug=debug)
     return code
 
 
@@ -177,7 +177,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _print_error(error: BaseException, *, debug: bool) -> None:
+def _say_error(error: BaseException, say: Callable[[str], None], *, debug: bool) -> None:
     kind = type(error).__name__
     text = str(error)
     hint: str | None
@@ -186,9 +186,9 @@ def _print_error(error: BaseException, *, debug: bool) -> None:
     else:
         what = f"unexpected {kind}: {text}" if text else f"unexpected {kind}"
         hint = None if debug else "this is a bug in rmq; --debug shows the traceback"
-    print(f"rmq: error: {what}", file=sys.stderr)
+    say(f"rmq: error: {what}")
     if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+        say(f"hint: {hint}")
 
 
 def _flush_stdout(code: int) -> int:

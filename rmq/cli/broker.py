@@ -112,6 +112,7 @@ COMMAND: Final = Command(
     ),
     add_arguments=add_arguments,
     run=run,
+    is_service=True,
     examples=(
         "rmq broker -c broker.conf -n 127.0.0.1:9876",
         "rmq broker -c broker.conf -p",

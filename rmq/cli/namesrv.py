@@ -86,5 +86,6 @@ COMMAND: Final = Command(
     ),
     add_arguments=add_arguments,
     run=run,
+    is_service=True,
     examples=("rmq namesrv -c namesrv.conf", "rmq namesrv --port 9877", "rmq namesrv -p"),
 )

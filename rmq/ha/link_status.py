@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.ha.allow_list import LineLimiter
 from rmq.ha.protocol.master_link import LinkState
+from rmq.log_limits import LimitedLog
 
 if TYPE_CHECKING:
     from rmq.ha.master_channel import Channel
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 REFUSED: Final = "refused: "
 """How `MasterLink` begins the reason of a refusal."""
+
+_KIND: Final = "links to slaves"
+"""All lines of a host count together, as far as limits are concerned."""
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +81,7 @@ class LinkLog:
     """Logs slaves that connect and disconnect, with a limit per host."""
 
     def __init__(self) -> None:
-        self._lines = LineLimiter()
+        self._log = LimitedLog(logger)
 
     def refused(self, host: str, peer: str, why: str, now: float) -> None:
         """Log a connection that was refused before its first byte was read."""
@@ -125,10 +128,9 @@ class LinkLog:
         else:
             self._write(logging.WARNING, host, f"{link.peer}: {why}", now)
 
+    def summarize(self, now: float) -> None:
+        """Log how many lines were suppressed."""
+        self._log.summarize(now)
+
     def _write(self, level: int, host: str, line: str, now: float) -> None:
-        left_out = self._lines.take(host, now)
-        if left_out is None:
-            return
-        if left_out:
-            line = f"{line} ({left_out} lines about {host} were left out)"
-        logger.log(level, "%s", line)
+        self._log.log(level, _KIND, host, now, "%s", line)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.errors import StoreError, StoreUnavailableError
+from rmq.errors import StoreError, StoreUnavailableError, to_keep
 from rmq.ha.protocol.wire import DOWN
 from rmq.store.flusher import FlushOutcome
 
@@ -114,7 +114,7 @@ class Receiver:
         self._scope.cancel()
 
     def _fail(self, error: StoreError) -> None:
-        self.failure = error
+        self.failure = to_keep(error)
         self._end(str(error))
 
     # --- from the master -----------------------------------------------------------------------

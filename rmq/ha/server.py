@@ -453,6 +453,7 @@ class HaServer:
                 deadline = min(deadline, self._tick_connection(connection, now))
             master.slaves.refresh(now)
             self._note_in_sync(now)
+            self._link_log.summarize(now)
             self._release_sends()
             for wait in master.pending_acks.expire(now):
                 master.counters.timeouts += wait.sends

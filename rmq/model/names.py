@@ -8,6 +8,8 @@ MASTER_ID: Final = 0
 """The brokerId of the master of a name."""
 
 RETRY_PREFIX: Final = "%RETRY%"
+REPLY_SUFFIX: Final = "_REPLY_TOPIC"
+"""What the topic of a cluster for replies to request messages ends in."""
 DLQ_PREFIX: Final = "%DLQ%"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"

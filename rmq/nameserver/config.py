@@ -1,8 +1,9 @@
 """Settings of a nameserver: `namesrv.conf`, with the keys and defaults of RocketMQ 4.9.8.
 
-Keys are those of NamesrvConfig, NettyServerConfig and TlsSystemConfig, and four of our own
-(`OWN_KEYS`): the times that the original has in its code, where to listen and how many connections
-to take. What threads and buffers the original uses means nothing here; such keys are accepted.
+Keys are those of NamesrvConfig, NettyServerConfig and TlsSystemConfig, and some of our own
+(`OWN_KEYS`): the times that the original has in its code, where to listen, how many connections to
+take, and access control. What threads and buffers the original uses means nothing here; such keys
+are accepted.
 
 `LiveConfig` is the configuration of a running process. An update is written to the file before it
 counts, and only the lines of changed keys are touched.
@@ -40,7 +41,14 @@ if TYPE_CHECKING:
     from rmq.settings.schema import Value
 
 OWN_KEYS: Final = frozenset(
-    ("bindAddress", "serverConnectionsMax", "scanNotActiveBrokerInterval", "brokerExpiredTime")
+    (
+        "bindAddress",
+        "serverConnectionsMax",
+        "scanNotActiveBrokerInterval",
+        "brokerExpiredTime",
+        "aclEnable",
+        "rocketmq.acl.plain.file",
+    )
 )
 """Keys that RocketMQ 4.9.8 does not have."""
 
@@ -139,6 +147,28 @@ class NameserverConfig:
         unread=120_000,
         minimum=10,
     )
+    acl_enabled: bool = setting(
+        "aclEnable",
+        False,
+        "Requests need an account and a signature, changes an account with admin rights.",
+        RESTART,
+        important=True,
+    )
+    acl_file: str | None = setting(
+        "rocketmq.acl.plain.file",
+        None,
+        "The main file of access control, below rocketmqHome or beside the settings file unless"
+        " its path is absolute.",
+        RESTART,
+        default_text="conf/plain_acl.yml below rocketmqHome, else plain_acl.yml beside the settings"
+        " file",
+    )
+    rocketmq_home: str | None = setting(
+        "rocketmqHome",
+        None,
+        "Directory of a Java installation: the file of access control is sought there first.",
+        RESTART,
+    )
     idle_timeout_s: int = setting(
         "serverChannelMaxIdleTimeSeconds",
         120,
@@ -201,7 +231,6 @@ SCHEMA: Final = Schema(
             help="Must be false.",
         ),
         _ignored("productEnvName", "center"),
-        _ignored("rocketmqHome", None),
         _ignored("serverWorkerThreads", 8),
         _ignored("serverCallbackExecutorThreads", 0),
         _ignored("serverSelectorThreads", 3),

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
+from rmq.access.control import AccessControl
+from rmq.access.files import find_files
+from rmq.access.watch import watch
 from rmq.errors import ListenError
 from rmq.model.in_sync_record import NAMESPACE
 from rmq.nameserver.config import LiveConfig
@@ -47,8 +50,9 @@ class NameserverStatistics:
 class Nameserver:
     """One nameserver. `run` serves until `stop`."""
 
-    def __init__(self, config: NameserverConfig) -> None:
+    def __init__(self, config: NameserverConfig, access: AccessControl | None = None) -> None:
         self.config = LiveConfig(config)
+        self.access = access
         self._kv = KvKeeper(config.kv_path)
         self._routes: RouteTable[Channel] = RouteTable(
             recorded=lambda name: recorded_epoch(self._kv.table.get(NAMESPACE, name))
@@ -64,6 +68,7 @@ class Nameserver:
             config.server,
             tls=None if config.tls.cert_path is None else TlsServer(config.tls),
             listeners=[_Housekeeper(self._routes, guard)],
+            guard=None if self.access is None else self.access.guard,
             # As the original: a request with an unknown code is not answered.
             answer_unknown=False,
         )
@@ -104,6 +109,8 @@ class Nameserver:
 
             nursery.start_soon(self._kv.run)
             nursery.start_soon(self._scan)
+            if self.access is not None:
+                nursery.start_soon(watch, self.access.poll)
             try:
                 await nursery.start(serve)
             except ListenError as exc:
@@ -135,7 +142,13 @@ async def serve_nameserver(
     task_status: trio.TaskStatus[Nameserver] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a nameserver; `nursery.start` returns it once its port is open."""
-    await Nameserver(config).run(task_status=task_status)
+    access = await trio.to_thread.run_sync(open_access, config) if config.acl_enabled else None
+    await Nameserver(config, access).run(task_status=task_status)
+
+
+def open_access(config: NameserverConfig) -> AccessControl:
+    """Read the files of access control; raise `ConfigError`. Blocks."""
+    return AccessControl(find_files(config.acl_file, config.rocketmq_home, config.file_path))
 
 
 @final

@@ -31,6 +31,7 @@ from rmq.errors import (
     RequestTimeoutError,
     TooManyRequestsError,
 )
+from rmq.log_limits import host_of
 from rmq.remoting.awaited import Awaited
 from rmq.remoting.codes import (
     FLAG_ONEWAY,
@@ -47,6 +48,7 @@ from rmq.remoting.signing import signed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from rmq.log_limits import ExcInfo
     from rmq.remoting.command import Command, FrameTemplate
     from rmq.remoting.endpoint import Endpoint
     from rmq.remoting.header import Header
@@ -141,9 +143,14 @@ class Call:
         on_outcome, self.on_outcome = self.on_outcome, _ignore
         try:
             on_outcome(outcome)
-        except Exception:
-            # The other calls of the connection must still be completed.
-            logger.exception("callback for the response from %s raised", self.channel.peer)
+        except Exception:  # noqa: BLE001 - the other calls must still be completed
+            self.channel.log(
+                logging.ERROR,
+                "callback",
+                "callback for the response from %s raised",
+                self.channel.peer,
+                exc_info=True,
+            )
 
 
 @final
@@ -269,6 +276,7 @@ class Channel:
         if self._scope is not None:
             self._scope.cancel()
         self._outbox.clear()
+        self._decoder.clear()
         self._endpoint.hold_bytes(-self._held_reported)
         self._held_reported = 0
         for call in self._calls.drain():
@@ -281,7 +289,8 @@ class Channel:
         config = self.config
         if self._draining:
             if now - self._wrote_at >= config.stall_timeout_s:
-                logger.warning(
+                self.warn(
+                    "peer that does not read",
                     "closing connection of %s: it took nothing for %g s while %d bytes wait",
                     self.peer,
                     config.stall_timeout_s,
@@ -295,7 +304,8 @@ class Channel:
             self._frame_started_at is not None
             and now - self._frame_started_at >= config.frame_timeout_s
         ):
-            logger.warning(
+            self.warn(
+                "unfinished frame",
                 "closing connection of %s: a frame is unfinished after %g s",
                 self.peer,
                 config.frame_timeout_s,
@@ -304,6 +314,20 @@ class Channel:
         elif now - max(self.received_at, self._wrote_at) >= config.idle_timeout_s:
             self._endpoint.report_idle(self)
             self.close(f"idle for {config.idle_timeout_s:g} s")
+
+    # ---- lines about the peer -----------------------------------------------------------------
+
+    def warn(self, kind: str, message: str, *args: object) -> None:
+        """Log a line that this peer caused, within the limit of its host for lines of this kind."""
+        self.log(logging.WARNING, kind, message, *args)
+
+    def log(
+        self, level: int, kind: str, message: str, *args: object, exc_info: ExcInfo = None
+    ) -> None:
+        """Do what `warn` does, at any level and with a traceback."""
+        endpoint = self._endpoint
+        source = host_of(self.peer)
+        endpoint.lines.log(level, kind, source, endpoint.now(), message, *args, exc_info=exc_info)
 
     # ---- calls to the peer -----------------------------------------------------------------------
 
@@ -344,7 +368,11 @@ class Channel:
             awaited.woke()
         outcome = awaited.outcome
         if isinstance(outcome, ClientError):
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                # Its traceback holds this frame, which holds it and the body.
+                del outcome, awaited
         assert outcome is not None, "woken without an outcome"
         return outcome
 
@@ -515,7 +543,12 @@ class Channel:
         """
         if not data:
             if held := self._decoder.held_bytes:
-                logger.warning("connection of %s ended %d bytes into a frame", self.peer, held)
+                self.warn(
+                    "unfinished frame",
+                    "connection of %s ended %d bytes into a frame",
+                    self.peer,
+                    held,
+                )
             self.close("closed by the peer")
             return 0
         self.received_at = now
@@ -562,7 +595,7 @@ class Channel:
                     self._flush(self.received_at)
             self.busy = False
             if decoder.error is not None:
-                logger.warning("closing connection of %s: %s", self.peer, decoder.error)
+                self.warn("bad frame", "closing connection of %s: %s", self.peer, decoder.error)
                 self._close_when_written(f"protocol error: {decoder.error}")
             elif decoder.held_bytes and self._frame_started_at is None:
                 self._frame_started_at = self.received_at
@@ -575,7 +608,8 @@ class Channel:
         change = held - self._held_reported
         self._held_reported = held
         if self._endpoint.hold_bytes(change) and change > 0:
-            logger.warning(
+            self.warn(
+                "too many bytes held",
                 "closing connection of %s: unfinished frames of all connections take too much"
                 " memory, its own %d bytes",
                 self.peer,
@@ -593,7 +627,13 @@ class Channel:
             self.close(reason)
 
     def _fail(self, exc: Exception) -> None:
-        logger.error("closing connection of %s: internal error", self.peer, exc_info=exc)
+        self.log(
+            logging.ERROR,
+            "internal error",
+            "closing connection of %s: internal error",
+            self.peer,
+            exc_info=exc,
+        )
         self.close("internal error")
 
     def _deliver(self, commands: list[Command]) -> None:
@@ -670,8 +710,11 @@ class Channel:
     def _check_outbox(self) -> None:
         if self._outbox.answer_bytes > self.config.outbox_bytes_max:
             waiting = self._outbox.size
-            logger.warning(
-                "closing connection of %s: %d bytes wait for it to read", self.peer, waiting
+            self.warn(
+                "peer that does not read",
+                "closing connection of %s: %d bytes wait for it to read",
+                self.peer,
+                waiting,
             )
             self.close(f"{waiting} bytes wait for the peer to read")
 

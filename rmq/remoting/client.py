@@ -236,7 +236,7 @@ class RemotingClient:
         except OSError as exc:
             attempt.failure = _reason(exc)
         except Exception as exc:  # noqa: BLE001 - raised to the waiting callers, not here
-            attempt.error = exc
+            attempt.error = exc.with_traceback(None)
         finally:
             peer.attempt = None
             attempt.done.set()

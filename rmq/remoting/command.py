@@ -99,13 +99,14 @@ class Command(msgspec.Struct, gc=False):
         """Every header field as sent, known to us or not, in the order sent."""
         if self.binary_ext is not None:
             return self.binary_ext
-        ext = self._json_ext
-        if not ext:
-            return {}
         try:
-            return msgspec.json.decode(ext, type=dict[str, str])
+            if self.raw_header is not None:
+                # One pass over what was read as a typed header before.
+                return _decode_fields_only(self.raw_header).fields
+            ext = self.json_ext
+            return _decode_fields(ext) if ext else {}
         except header_codec.READ_ERRORS:
-            return header_codec.read_leniently(ext, "extFields")
+            return header_codec.read_leniently(self._json_ext, "extFields")
 
     def header(self, header_class: type[H]) -> H:
         """Read the typed header; raise `HeaderError` naming a missing or malformed field."""
@@ -452,6 +453,14 @@ def encode_command(command: Command) -> bytes:
     return _prefix(len(encoded), len(body), command.serialization, FRAME_BYTES_MAX) + encoded + body
 
 
+class _FieldsOnly(msgspec.Struct, gc=False):
+    """A JSON header of which nothing but the fields is read."""
+
+    fields: dict[str, str] = msgspec.field(default_factory=dict, name="extFields")
+
+
+_decode_fields = msgspec.json.Decoder(dict[str, str]).decode
+_decode_fields_only = msgspec.json.Decoder(_FieldsOnly).decode
 encode_json = msgspec.json.Encoder().encode
 _pack_prefix = FRAME_PREFIX.pack
 decode_json_header = msgspec.json.Decoder(Command, strict=False).decode

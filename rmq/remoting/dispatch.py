@@ -261,8 +261,15 @@ class Dispatcher:
                 guard(channel, command)
             except RefusedError as exc:
                 refuse(channel, command, exc.code, exc.remark)
-            except Exception as exc:
-                logger.exception("guard failed on %s of %s", name_of(command), channel.peer)
+            except Exception as exc:  # noqa: BLE001 - one bad request must not end the connection
+                channel.log(
+                    logging.ERROR,
+                    "guard",
+                    "guard failed on %s of %s",
+                    name_of(command),
+                    channel.peer,
+                    exc_info=exc,
+                )
                 refuse(channel, command, ResponseCode.SYSTEM_ERROR, _describe(exc))
             else:
                 admitted.append(command)
@@ -392,7 +399,9 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
             plain_bytes_max = min(_PLAIN_HEADER_BYTES_MAX, channel.encoder.frame_bytes_max - 8)
         command = request.command
         if request._answered:
-            logger.error(
+            channel.log(
+                logging.ERROR,
+                "answered twice",
                 "handler of %s from %s returned a header for a request it had answered",
                 name_of(command),
                 channel.peer,
@@ -446,9 +455,12 @@ def _answer_error(requests: Sequence[Request[Any]], exc: Exception) -> None:
         code, remark = exc.code, exc.remark
     else:
         code, remark = ResponseCode.SYSTEM_ERROR, _describe(exc)
-        logger.error(
+        what = name_of(first.command)
+        first.channel.log(
+            logging.ERROR,
+            f"failure of {what}",
             "handler of %s from %s failed, %d of %d requests unanswered",
-            name_of(first.command),
+            what,
             first.channel.peer,
             len(left),
             len(requests),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, final
 
 import trio
 
+from rmq.log_limits import LimitedLog
 from rmq.remoting.awaited import Wakings
 from rmq.remoting.busy_wait import BusyWait, give_way
 from rmq.remoting.channel import Channel
@@ -97,6 +98,8 @@ class Endpoint:
         self.channel_config = channel_config
         self.channels: set[Channel] = set()
         self.now: Callable[[], float] = trio.current_time
+        self.lines = LimitedLog(logging.getLogger("rmq.remoting"))
+        """For lines that peers can cause, with limits per host."""
         self._listeners = tuple(listeners)
         self._held_bytes_max = held_bytes_max
         self._held_bytes = 0
@@ -312,3 +315,4 @@ class Endpoint:
             now = trio.current_time()
             for channel in list(self.channels):
                 channel.check_health(now)
+            self.lines.summarize(now)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.errors import RemoteProtocolError
+from rmq.errors import RemoteProtocolError, to_keep
 from rmq.remoting.codes import FLAG_RESPONSE, Serialization
 from rmq.remoting.command import Command, decode_header
 from rmq.remoting.header import READ_ERRORS
@@ -162,12 +162,18 @@ class FrameDecoder:
                 if not 4 <= length <= limit:
                     raise self._refuse(length, None)
         except RemoteProtocolError as exc:
-            self.error = exc
+            self.error = to_keep(exc)
             position = size
         self.flags_seen = flags
         if size:
             self._hold(data, position, needed)
         return commands
+
+    def clear(self) -> None:
+        """Drop what is held: the connection has ended."""
+        self._chunks.clear()
+        self._data = b""
+        self._position = self.held_bytes = 0
 
     def _decode(self, header: bytes, serialization: int) -> Command:
         command = decode_header(header, serialization)

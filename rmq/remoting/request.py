@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from rmq.remoting.outbox import Content
 
-logger = logging.getLogger(__name__)
-
 H = TypeVar("H", bound=Header)
 
 _REFUSAL_CHARS_MAX: Final = 1000
@@ -111,7 +109,14 @@ class Request(msgspec.Struct, Generic[H], eq=False):
                 extra,
             )
         except LocalProtocolError as exc:
-            logger.error("answer to %s of %s dropped: %s", name_of(command), channel.peer, exc)
+            channel.log(
+                logging.ERROR,
+                "answer dropped",
+                "answer to %s of %s dropped: %s",
+                name_of(command),
+                channel.peer,
+                exc,
+            )
             frame = _refusal(command, channel, ResponseCode.SYSTEM_ERROR, str(exc))
             body = None
         channel.send(frame, body)

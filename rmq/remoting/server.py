@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.errors import ConfigError, ListenError
+from rmq.log_limits import host_of
 from rmq.remoting.addresses import format_address
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode
@@ -264,7 +265,14 @@ class RemotingServer:
         except (OSError, trio.BrokenResourceError) as exc:
             self._failed_handshakes += 1
             reason = exc.strerror if isinstance(exc, OSError) else None
-            logger.warning("closing connection of %s: %s", peer, reason or exc)
+            self._endpoint.lines.warning(
+                "handshake",
+                host_of(peer),
+                trio.current_time(),
+                "closing connection of %s: %s",
+                peer,
+                reason or exc,
+            )
         finally:
             self._handshaking -= 1
             if transport is None:

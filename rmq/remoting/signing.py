@@ -7,8 +7,8 @@ out here: the stock 4.9.8 client signs it, and its queries by unique key are ref
 
 from __future__ import annotations
 
-import base64
 import hmac
+from binascii import b2a_base64
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ from rmq.errors import ConfigError
 from rmq.remoting.header import ext_fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rmq.remoting.header import Header
 
@@ -60,11 +60,20 @@ def signed(
 
 def signature_of(fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:
     """Return the signature over the values of `fields`, all of them, and the body."""
-    content = "".join(value for _, value in sorted(fields.items(), key=_by_units))
-    digest = hmac.digest(secret_key.encode(), content.encode() + (body or b""), "sha1")
-    return base64.b64encode(digest).decode()
+    content = "".join([fields[name] for name in signed_order(fields)])
+    return signature_over(content.encode() + (body or b""), secret_key.encode()).decode()
 
 
-def _by_units(member: tuple[str, str]) -> bytes:
+def signed_order(names: Iterable[str]) -> list[str]:
+    """Return the names of fields in the order in which their values are signed."""
+    return sorted(names, key=_units)
+
+
+def signature_over(content: bytes, secret_key: bytes) -> bytes:
+    """Return the signature over what is signed."""
+    return b2a_base64(hmac.digest(secret_key, content, "sha1"), newline=False)
+
+
+def _units(name: str) -> bytes:
     # Java compares UTF-16 units.
-    return member[0].encode("utf-16-be", "surrogatepass")
+    return name.encode("utf-16-be", "surrogatepass")

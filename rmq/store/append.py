@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from rmq.errors import DiskFullError, StorageError
+from rmq.errors import DiskFullError, StorageError, to_keep
 from rmq.model import flags
 from rmq.model.crc import crc32
 from rmq.model.offsets import PhysicalOffset, QueueOffset
@@ -447,7 +447,7 @@ class Appender:
         try:
             dispatcher.dispatch(written)
         except StorageError as exc:
-            dispatcher.error = exc
+            dispatcher.error = to_keep(exc)
         assert dispatcher.dispatched <= self._log.readable, dispatcher.marks()
 
     def _roll(self) -> None:
@@ -459,7 +459,7 @@ class Appender:
         try:
             log.roll()
         except DiskFullError as exc:
-            self.room_error = exc
+            self.room_error = to_keep(exc)
             raise
         if is_all_dispatched and log.readable == log.written:
             dispatcher.dispatched = log.written

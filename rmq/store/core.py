@@ -23,6 +23,7 @@ from rmq.errors import (
     StorageError,
     StoreLockedError,
     StoreUnavailableError,
+    to_keep,
 )
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import pack_host
@@ -399,7 +400,7 @@ class StoreCore:
         would report success wrongly.
         """
         if self._failure is None:
-            self._failure = error
+            self._failure = to_keep(error)
             self._refusals.add(Refusal.FAILED)
             _log.critical("the store takes no more messages: %s; %s", error, error.hint or "")
 

@@ -14,7 +14,7 @@ import logging
 import math
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from rmq.errors import StorageError
+from rmq.errors import StorageError, to_keep
 from rmq.model import flags
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import (
@@ -331,7 +331,7 @@ class Dispatcher:
         try:
             has_stopped = self.dispatch_scan(scan, bytes_max=bytes_max, on_batch=self.on_read_back)
         except StorageError as exc:
-            self.error = exc
+            self.error = to_keep(exc)
             raise
         finally:
             if self._index is not None:

@@ -71,6 +71,21 @@ def ask(port: int, request: bytes) -> Frame:
         return parse_frame(length + answer.read(int.from_bytes(length, "big")))
 
 
+def test_it_serves_while_nothing_reads_its_output(tmp_path: Path) -> None:
+    with up(tmp_path, "--log-level", "debug") as (process, port):
+        # Each is a line in the log, and 64 KiB of them fill the pipe.
+        unknown = frame(RequestCode.SEND_MESSAGE)
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            for _ in range(20):
+                connection.sendall(unknown * 100)
+                answer = ask(port, frame(RequestCode.GET_BROKER_CLUSTER_INFO))
+                assert answer.code == ResponseCode.SUCCESS
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == ExitCode.OK
+    assert log.count("no handler for SEND_MESSAGE") == 2_000
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_a_signal_and_then_ends_with_success(
     tmp_path: Path, number: signal.Signals

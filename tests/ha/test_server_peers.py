@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmq.ha import server as server_module
-from rmq.ha.allow_list import LINES_MAX
 from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.ha.protocol.wire import DOWN, PREAMBLE, REPORT, TRANSFER, DownKind, read_down
+from rmq.log_limits import LINES_PER_SOURCE
 from tests.ha.protocol.kit_master import (
     KIB,
     MIB,
@@ -335,22 +335,22 @@ async def test_a_host_that_floods_the_port_does_not_flood_the_log(
     tmp_path: Path, mock_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(tmp_path, messages=3) as run:
-        for _ in range(3 * LINES_MAX):
+        for _ in range(3 * LINES_PER_SOURCE):
             with stock_slave(run) as forger:
                 await forger.report(10**12)
                 await forger.wait_closed()
         with stock_slave(run, "10.0.0.1") as other:
             await other.report(10**12)
             await other.wait_closed()
-        assert run.master.counters.forged == 3 * LINES_MAX + 1
+        assert run.master.counters.forged == 3 * LINES_PER_SOURCE + 1
         lines = [record.getMessage() for record in caplog.records]
-        assert len([line for line in lines if line.startswith("127.0.0.1")]) == LINES_MAX
+        assert len([line for line in lines if line.startswith("127.0.0.1")]) == LINES_PER_SOURCE
         assert len([line for line in lines if line.startswith("10.0.0.1")]) == 1
         mock_clock.jump(60)
         with stock_slave(run) as forger:
             await forger.report(10**12)
             await forger.wait_closed()
-        assert f"({2 * LINES_MAX} lines about 127.0.0.1 were left out)" in caplog.text
+        assert f"suppressed {2 * LINES_PER_SOURCE} lines about 127.0.0.1" in caplog.text
 
 
 async def test_a_port_scan_leaves_no_trace_but_a_count(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
+    from rmq.access.control import AccessControl
     from rmq.nameserver.config import NameserverConfig
     from rmq.remoting.header import Header
     from tests.remoting.server_kit import Frame, Peer
@@ -95,13 +96,15 @@ class Running(Served):
 
 
 @asynccontextmanager
-async def running(config: NameserverConfig) -> AsyncIterator[Running]:
+async def running(
+    config: NameserverConfig, access: AccessControl | None = None
+) -> AsyncIterator[Running]:
     """Run a nameserver for the length of the block; it is stopped in good order at the end.
 
     With a `mock_clock` time passes by itself once the nameserver runs, not before: starting reads a
     file in a thread, which the clock does not see.
     """
-    nameserver = Nameserver(config)
+    nameserver = Nameserver(config, access)
     clock = trio.lowlevel.current_clock()
     virtual = isinstance(clock, trio.testing.MockClock)
     served = Running(nameserver)

@@ -340,6 +340,10 @@ class Served:
         for peer in self._peers:
             await peer.aclose()
 
+    def forget(self, peer: Peer) -> None:
+        """Keep a peer no longer: the test has ended its connection."""
+        self._peers.remove(peer)
+
     def _keep(self, peer: Peer) -> Peer:
         self._peers.append(peer)
         return peer

@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from rmq.errors import ClientError, ConfigError, ConnectFailedError, ConnectionLostError
+from rmq.log_limits import LINES_PER_SOURCE
 from rmq.remoting.client import ClientConfig, open_client
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.dispatch import HandlerTable
@@ -899,7 +900,7 @@ async def test_a_flood_of_broken_handshakes_does_not_disturb_a_working_connectio
         assert client.open_channel_to(address_of(server)) is established
         assert len(server.channels) == 1
     lines = complaints(caplog)
-    assert len(lines) == 200, "one line each"
+    assert len(lines) == LINES_PER_SOURCE
     assert not [line for line in lines if "127.0.0.1:" not in line], "it must say whose"
 
 

@@ -30,7 +30,6 @@ class _Ignored:
 
 
 _IGNORED: Final = (
-    _Ignored("broker", "Directory of a Java installation.", {"rocketmqHome": None}),
     _Ignored(
         "broker",
         "Threads of a Java broker; handlers share one thread here.",
@@ -247,13 +246,6 @@ _REFUSED: Final[tuple[tuple[str, str, Value, str, str], ...]] = (
         "classes of Java cannot be loaded here",
     ),
     (
-        "broker",
-        "aclEnable",
-        False,
-        "Checks the permissions of clients.",
-        "access control is not there yet, and without it every client would have access",
-    ),
-    (
         "store",
         "readOnlyCommitLogStorePaths",
         None,
@@ -319,6 +311,5 @@ def ignored_settings() -> Iterator[Setting]:
             help=help,
             effect=Effect.IGNORED,
             section=section,
-            important=key == "aclEnable",
             refused=reason,
         )

@@ -200,6 +200,33 @@ class ServiceSettings:
     )
     trace_on: bool = setting("traceOn", True, "Clients may send message traces.", NOW)
 
+    # --- access control ----------------------------------------------------------------------
+
+    acl_enabled: bool = setting(
+        "aclEnable",
+        False,
+        "Requests need an account, a signature and permissions, or an address on a white list: "
+        "[access control](access.md).",
+        RESTART,
+        important=True,
+    )
+    acl_file: str | None = setting(
+        "rocketmq.acl.plain.file",
+        None,
+        "The main file of access control, below rocketmqHome or beside the settings file unless "
+        "its path is absolute.",
+        RESTART,
+        section="system",
+        default_text="`conf/plain_acl.yml` below rocketmqHome, else `plain_acl.yml` beside the "
+        "settings file",
+    )
+    rocketmq_home: str | None = setting(
+        "rocketmqHome",
+        None,
+        "Directory of a Java installation: the file of access control is sought there first.",
+        RESTART,
+    )
+
     # --- send --------------------------------------------------------------------------------
 
     reject_transaction_messages: bool = setting(

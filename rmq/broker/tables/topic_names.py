@@ -12,6 +12,7 @@ from rmq.model.names import (
     HALF_TOPIC,
     OFFSET_MOVED_TOPIC,
     OP_HALF_TOPIC,
+    REPLY_SUFFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
     TRANSACTION_CHECK_MAX_TOPIC,
@@ -38,7 +39,7 @@ _ILLEGAL: Final = re.compile(r"[^%|a-zA-Z0-9_-]")
 
 def reply_topic(cluster_name: str) -> str:
     """Return the topic that carries the answers of request-reply in a cluster."""
-    return f"{cluster_name}_REPLY_TOPIC"
+    return cluster_name + REPLY_SUFFIX
 
 
 def validate_topic(topic: str) -> str | None:

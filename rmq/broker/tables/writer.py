@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.errors import StorageError
+from rmq.errors import StorageError, to_keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,8 +129,8 @@ class TableWriter:
                 text = await self._text()
                 await trio.to_thread.run_sync(self._file.write, text, limiter=self._limiter)
             except StorageError as exc:
-                attempt.error = exc
-                self._note_failure(exc)
+                attempt.error = to_keep(exc)
+                self._note_failure(attempt.error)
             else:
                 self._saved = attempt.marked
                 self._changes_saved = changes

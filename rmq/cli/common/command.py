@@ -37,5 +37,10 @@ class Command:
     description: str | None = None
     """A paragraph for `rmq NAME --help`; `help` is used when there is none."""
 
+    is_service: bool = False
+    """Whether it serves others until it is stopped: standard error that takes nothing must not
+    hold it up.
+    """
+
     examples: tuple[str, ...] = ()
     """Whole command lines; all stand in `rmq NAME --help`, the first one in `rmq --help` too."""

@@ -5,6 +5,8 @@
 Modules log with the standard library and pass facts through `extra`; they appear as key=value
 behind the message, in the order given. A line stays a line: control characters, which may come from
 a peer, are escaped. Only a traceback adds lines of its own.
+
+A service (a broker, a nameserver) never waits for standard error: see `line_writer`.
 """
 
 from __future__ import annotations
@@ -12,13 +14,18 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from rmq.cli.common.line_writer import LineWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+FLUSH_S: Final = 2.0
+"""How long the last lines may take to be written, when a service ends."""
 LEVELS = ("debug", "info", "warning", "error")
 
 # Whatever a record carries beyond these came in through `extra`.
@@ -29,23 +36,77 @@ _NEEDS_QUOTES = re.compile(r"[\s=\"\x00-\x1f\x7f-\x9f]|^$")
 
 
 @contextmanager
-def logging_to_stderr(level: str) -> Iterator[None]:
+def logging_to_stderr(
+    level: str, *, in_background: bool = False
+) -> Iterator[Callable[[str], None]]:
     """Send records of at least `level` (one of `LEVELS`) to standard error while the block runs.
+
+    Give a function that writes other lines there, behind those that were logged. With
+    `in_background` neither waits for standard error to take them, and on leaving that is waited for
+    `FLUSH_S` at most: whatever the block ended with, the last lines say why.
 
     The logging state of before is restored at the end, so that a program or a test that calls
     `rmq.cli.main` keeps its own.
     """
     root = logging.getLogger()
-    handler = logging.StreamHandler()
+    writer = _start_writer() if in_background else None
+    handler = logging.StreamHandler() if writer is None else _BackgroundHandler(writer)
     handler.setFormatter(LineFormatter())
     level_before = root.level
     root.addHandler(handler)
     root.setLevel(level.upper())
     try:
-        yield
+        yield _print_line if writer is None else lambda line: writer.put(f"{line}\n")
     finally:
         root.setLevel(level_before)
         root.removeHandler(handler)
+        if writer is not None:
+            writer.close(FLUSH_S)
+
+
+def _print_line(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _start_writer() -> LineWriter | None:
+    """Return a running writer, None where standard error is closed or no thread can be started."""
+    if sys.stderr is None:
+        return None
+    writer = LineWriter(sys.stderr, _dropped_line)
+    try:
+        writer.start()
+    except RuntimeError:
+        return None
+    return writer
+
+
+def _dropped_line(count: int) -> str:
+    record = logging.LogRecord(
+        __name__,
+        logging.WARNING,
+        __file__,
+        0,
+        "%d lines dropped: standard error does not take them fast enough",
+        (count,),
+        None,
+    )
+    return f"{LineFormatter().format(record)}\n"
+
+
+class _BackgroundHandler(logging.Handler):
+    """Hands lines to a writer. They are made here: what a record refers to may change."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = f"{self.format(record)}\n"
+        except Exception:  # noqa: BLE001 - a line that cannot be made must not end what logs it
+            self._writer.drop()
+        else:
+            self._writer.put(text)
 
 
 class LineFormatter(logging.Formatter):

@@ -323,7 +323,11 @@ class Producer:
         outcome = waiter.outcome
         assert outcome is not None, "woken without an outcome"
         if isinstance(outcome, RmqError):
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                # Its traceback holds this frame, which holds it and the message.
+                del outcome, waiter
         return outcome
 
     @property

@@ -359,9 +359,8 @@ def test_a_machine_without_a_way_out_is_asked_what_its_name_stands_for(
             id="nameservers from nowhere",
         ),
         pytest.param(
-            "aclEnable=true",
-            "1: aclEnable: true: access control is not there yet, and without it every client would"
-            " have access",
+            "enableLmq=true",
+            "1: enableLmq: true: light message queues are not supported",
             id="what is not there and must not be ignored",
         ),
         pytest.param(

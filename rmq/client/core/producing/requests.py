@@ -17,6 +17,7 @@ from rmq.client.core.received import received
 from rmq.errors import ConfigError, IllegalMessageError, TooManyRequestsError
 from rmq.model.crc import crc32
 from rmq.model.flags import BORN_HOST_V6, STORE_HOST_V6
+from rmq.model.names import REPLY_SUFFIX
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import CLUSTER, REPLY_TO_CLIENT, UNIQ_KEY, PropertyFinder, decode_text
 from rmq.model.record import StoredRecord, pack_host
@@ -185,4 +186,4 @@ def reply_to(
 
 def reply_topic(cluster: str) -> str:
     """Return the topic that replies in a cluster go through."""
-    return f"{cluster}_REPLY_TOPIC"
+    return cluster + REPLY_SUFFIX

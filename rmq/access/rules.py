@@ -1,0 +1,124 @@
+"""The check of one request against accounts and white lists. Pure.
+
+In this order, as in RocketMQ 4.9.8: an address of a global white list passes; the access key must
+be that of an account; an address of the account's own white list passes; the signature must be
+right; the account must have the rights that `needs` asks for. Refusals are worded as there, because
+clients show them.
+
+As there, a request can be sent again by one who has seen it: neither time nor number is signed.
+Against that there is TLS.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from rmq.access.needs import NEEDS, Need
+from rmq.access.permissions import PUB
+from rmq.access.signatures import SignatureChecks
+from rmq.access.white_list import address_of
+from rmq.errors import ProtocolError, RefusedError
+from rmq.model.names import TRACE_TOPIC
+from rmq.remoting.codes import ResponseCode
+from rmq.remoting.signing import ACCESS_KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rmq.access.accounts import Account
+    from rmq.access.white_list import Address, WhiteList
+    from rmq.remoting.command import Command
+
+_EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
+"""What a stock broker's refusals begin with: clients and their tests know them by it."""
+_TRACES: Final = (TRACE_TOPIC, PUB)
+_PEERS_MAX: Final = 65_536
+_UNKNOWN: Final = Need(is_admin=True)
+
+
+class AccessRefusedError(RefusedError):
+    """A request that its sender may not make."""
+
+    def __init__(self, reason: str, access_key: str | None = None) -> None:
+        super().__init__(ResponseCode.SYSTEM_ERROR, _EXCEPTION + reason)
+        self.reason = reason
+        self.access_key = access_key
+
+
+@final
+class Rules:
+    """Accounts and white lists in force. Never changed: other rules are another object."""
+
+    def __init__(self, accounts: Iterable[Account], white_lists: Iterable[WhiteList]) -> None:
+        self.accounts: Mapping[str, Account] = {each.access_key: each for each in accounts}
+        self._white_lists: Sequence[WhiteList] = tuple(white_lists)
+        self._signatures = SignatureChecks()
+        self._peers: dict[str, tuple[Address | None, bool]] = {}
+
+    def check(self, peer: str, command: Command) -> None:
+        """Return if the request of `peer` is allowed, else raise `AccessRefusedError`."""
+        known = self._peers.get(peer)
+        address, passes = self._meet(peer) if known is None else known
+        if passes:
+            return
+        try:
+            fields = command.ext_fields
+        except ProtocolError as exc:
+            raise AccessRefusedError(str(exc)) from None
+        account = self._account_of(fields)
+        if account.white_list.matches(address):
+            return
+        body = command.body
+        if not self._signatures.is_signed(fields, body, account.secret):
+            raise AccessRefusedError(
+                f"Check signature failed for accessKey={account.access_key}", account.access_key
+            )
+        need = NEEDS.get(command.code, _UNKNOWN)
+        resources: Sequence[tuple[str, int]] = ()
+        if need.resources is not None:
+            try:
+                resources = need.resources(fields, body)
+            except ProtocolError as exc:
+                raise AccessRefusedError(str(exc), account.access_key) from None
+            if _TRACES in resources:
+                return
+        if need.is_admin and not account.is_admin:
+            raise AccessRefusedError(
+                f"Need admin permission for request code={command.code}, but"
+                f" accessKey={account.access_key} is not",
+                account.access_key,
+            )
+        refused = account.first_refused(resources)
+        if refused is not None:
+            raise AccessRefusedError(f"No default permission for {refused}", account.access_key)
+
+    def is_signed_by_admin(self, command: Command) -> bool:
+        """Return whether an account with admin rights has signed the request.
+
+        White lists do not count here: they say where a request came from, not who made it.
+        """
+        try:
+            fields = command.ext_fields
+            account = self._account_of(fields)
+        except (ProtocolError, AccessRefusedError):
+            return False
+        return account.is_admin and self._signatures.is_signed(fields, command.body, account.secret)
+
+    def _account_of(self, fields: Mapping[str, str]) -> Account:
+        access_key = fields.get(ACCESS_KEY)
+        if access_key is None:
+            raise AccessRefusedError("No accessKey is configured")
+        account = self.accounts.get(access_key)
+        if account is None:
+            raise AccessRefusedError(f"No acl config for {access_key}", access_key)
+        return account
+
+    def _meet(self, peer: str) -> tuple[Address | None, bool]:
+        """Find out, once for every connection, what its address is worth."""
+        host = peer.rpartition(":")[0] or peer
+        address = address_of(host.removeprefix("[").removesuffix("]"))
+        known = address, any(each.matches(address) for each in self._white_lists)
+        if len(self._peers) >= _PEERS_MAX:
+            self._peers.clear()
+        self._peers[peer] = known
+        return known
