@@ -49,7 +49,8 @@ final class LitePullConsumers {
     }
 
     private Object start(JSONObject request) throws MQClientException {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(request.getString("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(
+            request.getString("group"), Named.hook(request));
         consumers.configure(consumer, request);
         consumer.setAutoCommit(false);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);

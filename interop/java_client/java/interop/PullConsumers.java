@@ -34,7 +34,8 @@ final class PullConsumers {
     }
 
     private Object start(JSONObject request) throws MQClientException {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(request.getString("group"));
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(
+            request.getString("group"), Named.hook(request));
         consumers.configure(consumer, request);
         if (request.containsKey("waitMs")) {
             consumer.setBrokerSuspendMaxTimeMillis(request.getLongValue("waitMs"));
