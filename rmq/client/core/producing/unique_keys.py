@@ -45,11 +45,6 @@ class UniqueKeys:
         self._now_ms = -1
         self._prefix = ""
 
-    @property
-    def key_chars(self) -> int:
-        """How long an id is."""
-        return len(self._fixed) + 12
-
     def next(self, now_ms: int) -> str:
         """Return a new id."""
         if now_ms != self._now_ms:
