@@ -1,47 +1,15 @@
-"""Which addresses may replicate, and how many lines are logged per host.
-
-`is_allowed` checks an address against networks. `LineLimiter` keeps the log readable: every host
-that can reach the port can cause log lines, so their number per host is limited.
-"""
+"""How many lines are logged per host: whoever reaches the port can cause log lines."""
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
+from typing import Final
 
 LINES_MAX: Final = 20
 """Most lines about one host within `WINDOW_S`."""
 WINDOW_S: Final = 60.0
 HOSTS_MAX: Final = 1024
 """How many hosts are remembered, the most recent ones."""
-
-
-def plain_host(host: str) -> str:
-    """Return an address as people write it: IPv4 also where it came in through an IPv6 socket."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(address)
-
-
-def is_allowed(networks: Sequence[Network], host: str) -> bool:
-    """Return whether a peer may connect; without networks every peer may."""
-    if not networks:
-        return True
-    try:
-        address = ipaddress.ip_address(plain_host(host))
-    except ValueError:
-        return False
-    return any(address in network for network in networks)
 
 
 class LineLimiter:
