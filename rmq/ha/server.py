@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.errors import ConfigError, ListenError
-from rmq.ha.allow_list import is_allowed, plain_host
 from rmq.ha.link_status import REFUSED, LinkLog, status_of
 from rmq.ha.master_channel import PlainChannel, close
 from rmq.ha.protocol.master_link import MasterLink
@@ -31,17 +30,18 @@ from rmq.ha.protocol.wire import NONCE_BYTES
 from rmq.ha.store_log import LogReader
 from rmq.ha.tls_channel import TLS_FIRST_BYTE, TlsChannel
 from rmq.remoting.addresses import format_address
+from rmq.settings.networks import is_allowed, plain_host
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
-    from rmq.ha.allow_list import Network
     from rmq.ha.link_status import LinkStatus
     from rmq.ha.master_channel import Channel
     from rmq.ha.protocol.master import Master
     from rmq.ha.store_log import StoreLog
     from rmq.model.offsets import PhysicalOffset
+    from rmq.settings.networks import Network
 
 REFRESH_S: Final = 1.0
 """How often it is checked which slaves are still in sync."""

@@ -5,31 +5,15 @@ Defaults are those of RocketMQ 4.9.8 MessageStoreConfig; the section `rmq` holds
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from rmq.errors import ConfigError
-from rmq.settings.declaration import NOW, RESTART, check_host_port, check_name, setting, split_list
+from rmq.settings.declaration import NOW, RESTART, check_host_port, check_name, setting
+from rmq.settings.networks import Network, check_networks, read_networks
 from rmq.settings.schema import LONG_MAX
 
-Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
-
 SECRET_CHARS_MIN: Final = 16
-
-
-def _networks(text: str | None) -> tuple[Network, ...]:
-    return tuple(ipaddress.ip_network(part, strict=False) for part in split_list(text))
-
-
-def _check_networks(text: str) -> None:
-    for part in split_list(text):
-        try:
-            ipaddress.ip_network(part, strict=False)
-        except ValueError:
-            raise ConfigError(
-                "haAllowedAddresses", f"{part!r} is no address or network such as 10.0.0.0/8"
-            ) from None
 
 
 def _check_secret(text: str) -> None:
@@ -171,10 +155,10 @@ class ReplicationSettings:
         "Addresses and networks from which slaves may connect, separated by semicolons; empty "
         "allows all.",
         NOW,
-        read=_networks,
+        read=read_networks,
         unread="",
         section="rmq",
-        check=_check_networks,
+        check=check_networks("haAllowedAddresses"),
         guarded=True,
     )
     ha_secret: str = setting(

@@ -1,4 +1,4 @@
-"""Which addresses may replicate."""
+"""From where something is allowed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import ipaddress
 
 import pytest
 
-from rmq.ha.allow_list import Network, is_allowed, plain_host
+from rmq.errors import ConfigError
+from rmq.settings.networks import Network, check_networks, is_allowed, plain_host, read_networks
 
 
 def networks(*texts: str) -> tuple[Network, ...]:
@@ -49,3 +50,19 @@ def test_an_address_is_judged_by_the_networks(
 )
 def test_an_address_is_written_in_one_way(host: str, plain: str) -> None:
     assert plain_host(host) == plain
+
+
+def test_a_setting_lists_addresses_and_networks() -> None:
+    text = "10.0.0.0/8; 192.168.1.7;fd00::/8"
+    check_networks("allowed")(text)
+    assert [str(network) for network in read_networks(text)] == [
+        "10.0.0.0/8",
+        "192.168.1.7/32",
+        "fd00::/8",
+    ]
+    assert read_networks("") == read_networks(None) == ()
+
+
+def test_what_is_no_network_is_named() -> None:
+    with pytest.raises(ConfigError, match="allowed: 'localhost' is no address or network"):
+        check_networks("allowed")("10.0.0.0/8;localhost")
