@@ -6,7 +6,7 @@ same order, so the order of their values is worked out once per kind.
 
 from __future__ import annotations
 
-import hmac
+from hmac import compare_digest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, final
 
@@ -67,4 +67,4 @@ def _is_right(given: str, text: str, body: bytes | None, key: SigningKey) -> boo
     content = text.encode("utf-8", "replace")
     if body is not None:
         content += body
-    return hmac.compare_digest(given.encode("utf-8", "replace"), key.signature(content))
+    return compare_digest(given.encode("utf-8", "replace"), key.signature(content))
