@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.access.permissions import is_enough, shown_resource
 from rmq.model.names import RETRY_PREFIX
+from rmq.remoting.signing import SigningKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,11 +34,15 @@ class Account:
     default_group_permission: int
     permissions: Mapping[str, int] = field(default_factory=dict)
     """On single topics, and on groups under the names of their retry topics."""
-    secret: bytes = field(init=False, repr=False)
-    """The secret key as bytes."""
+    signing_key: SigningKey = field(init=False, repr=False, compare=False)
+    """The secret key, ready for use."""
+    passed: set[tuple[Resource, ...]] = field(
+        init=False, repr=False, compare=False, default_factory=set
+    )
+    """What was needed by requests that were let in: asked first, because they come again."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "secret", self.secret_key.encode("utf-8", "replace"))
+        object.__setattr__(self, "signing_key", SigningKey(self.secret_key))
 
     def first_refused(self, resources: Iterable[Resource]) -> str | None:
         """Return the first resource that the account may not use as is needed, as text."""

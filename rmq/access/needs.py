@@ -20,11 +20,11 @@ from rmq.remoting.bodies import HeartbeatData, LockBatchRequestBody, UnlockBatch
 from rmq.remoting.codes import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from rmq.access.accounts import Resource
 
-_Resources: TypeAlias = "Callable[[Mapping[str, str], bytes | None], Sequence[Resource]]"
+_Resources: TypeAlias = "Callable[[Mapping[str, str], bytes | None], tuple[Resource, ...]]"
 """Finds what a request needs permission for, in its header fields and its body."""
 
 
@@ -44,7 +44,7 @@ class Need:
 
 
 def _send(topic_field: str) -> _Resources:
-    def resources(fields: Mapping[str, str], body: bytes | None) -> Sequence[Resource]:
+    def resources(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
         topic = fields.get(topic_field)
         if topic is None:
             return ()
@@ -57,7 +57,7 @@ def _reply(topic_field: str) -> _Resources:
     """A reply is stored in the topic it names: in one for replies by any account, as in 4.9.8."""
     send = _send(topic_field)
 
-    def resources(fields: Mapping[str, str], body: bytes | None) -> Sequence[Resource]:
+    def resources(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
         is_plain = fields.get(topic_field, "").endswith(REPLY_SUFFIX)
         return () if is_plain else send(fields, body)
 
@@ -67,18 +67,18 @@ def _reply(topic_field: str) -> _Resources:
 def _reads(*, topic: str | None = None, group: str | None = None) -> _Resources:
     """SUB on what the fields of these names say; a field that is not there needs nothing."""
 
-    def resources(fields: Mapping[str, str], body: bytes | None) -> Sequence[Resource]:
+    def resources(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
         found: list[Resource] = []
         if topic is not None and (name := fields.get(topic)) is not None:
             found.append((name, SUB))
         if group is not None and (name := fields.get(group)) is not None:
             found.append((retry_topic(name), SUB))
-        return found
+        return tuple(found)
 
     return resources
 
 
-def _heartbeat(fields: Mapping[str, str], body: bytes | None) -> Sequence[Resource]:
+def _heartbeat(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
     found: dict[str, int] = {}
     for consumer in HeartbeatData.decode(body).consumer_data_set:
         found[retry_topic(consumer.group_name)] = SUB
@@ -87,11 +87,11 @@ def _heartbeat(fields: Mapping[str, str], body: bytes | None) -> Sequence[Resour
     return tuple(found.items())
 
 
-def _lock(fields: Mapping[str, str], body: bytes | None) -> Sequence[Resource]:
+def _lock(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
     return ((retry_topic(LockBatchRequestBody.decode(body).consumer_group), SUB),)
 
 
-def _unlock(fields: Mapping[str, str], body: bytes | None) -> Sequence[Resource]:
+def _unlock(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
     return ((retry_topic(UnlockBatchRequestBody.decode(body).consumer_group), SUB),)
 
 

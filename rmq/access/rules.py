@@ -25,14 +25,18 @@ from rmq.remoting.signing import ACCESS_KEY
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rmq.access.accounts import Account
-    from rmq.access.white_list import Address, WhiteList
+    from rmq.access.accounts import Account, Resource
+    from rmq.access.white_list import WhiteList
     from rmq.remoting.command import Command
 
 _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 """What a stock broker's refusals begin with: clients and their tests know them by it."""
 _TRACES: Final = (TRACE_TOPIC, PUB)
 _PEERS_MAX: Final = 65_536
+_PASSED_MAX: Final = 10_000
+_NO_ACCOUNT_NEEDED: Final = frozenset({"*"})
+"""What `_meet` returns for an address of a global white list, known by its identity."""
+_NEEDS: Final = dict(NEEDS)
 _UNKNOWN: Final = Need(is_admin=True)
 
 
@@ -52,35 +56,40 @@ class Rules:
     def __init__(self, accounts: Iterable[Account], white_lists: Iterable[WhiteList]) -> None:
         self.accounts: Mapping[str, Account] = {each.access_key: each for each in accounts}
         self._white_lists: Sequence[WhiteList] = tuple(white_lists)
+        self._listing = [each for each in self.accounts.values() if not each.white_list.is_empty]
+        """The accounts with a white list of their own."""
         self._signatures = SignatureChecks()
-        self._peers: dict[str, tuple[Address | None, bool]] = {}
+        self._peers: dict[str, frozenset[str]] = {}
 
     def check(self, peer: str, command: Command) -> None:
         """Return if the request of `peer` is allowed, else raise `AccessRefusedError`."""
         known = self._peers.get(peer)
-        address, passes = self._meet(peer) if known is None else known
-        if passes:
+        if known is None:
+            known = self._meet(peer)
+        if known is _NO_ACCOUNT_NEEDED:
             return
         try:
             fields = command.ext_fields
         except ProtocolError as exc:
             raise AccessRefusedError(str(exc)) from None
-        account = self._account_of(fields)
-        if account.white_list.matches(address):
+        account = self.accounts.get(fields.get(ACCESS_KEY, ""))
+        if account is None:
+            raise _no_account(fields)
+        if account.access_key in known:
             return
         body = command.body
-        if not self._signatures.is_signed(fields, body, account.secret):
+        if not self._signatures.is_signed(fields, body, account.signing_key):
             raise AccessRefusedError(
                 f"Check signature failed for accessKey={account.access_key}", account.access_key
             )
-        need = NEEDS.get(command.code, _UNKNOWN)
-        resources: Sequence[tuple[str, int]] = ()
+        need = _NEEDS.get(command.code, _UNKNOWN)
+        resources: tuple[Resource, ...] = ()
         if need.resources is not None:
             try:
                 resources = need.resources(fields, body)
             except ProtocolError as exc:
                 raise AccessRefusedError(str(exc), account.access_key) from None
-            if _TRACES in resources:
+            if resources in account.passed or _TRACES in resources:
                 return
         if need.is_admin and not account.is_admin:
             raise AccessRefusedError(
@@ -91,6 +100,8 @@ class Rules:
         refused = account.first_refused(resources)
         if refused is not None:
             raise AccessRefusedError(f"No default permission for {refused}", account.access_key)
+        if resources and not need.is_admin and len(account.passed) < _PASSED_MAX:
+            account.passed.add(resources)
 
     def is_signed_by_admin(self, command: Command) -> bool:
         """Return whether an account with admin rights has signed the request.
@@ -99,26 +110,33 @@ class Rules:
         """
         try:
             fields = command.ext_fields
-            account = self._account_of(fields)
-        except (ProtocolError, AccessRefusedError):
+        except ProtocolError:
             return False
-        return account.is_admin and self._signatures.is_signed(fields, command.body, account.secret)
+        account = self.accounts.get(fields.get(ACCESS_KEY, ""))
+        return (
+            account is not None
+            and account.is_admin
+            and self._signatures.is_signed(fields, command.body, account.signing_key)
+        )
 
-    def _account_of(self, fields: Mapping[str, str]) -> Account:
-        access_key = fields.get(ACCESS_KEY)
-        if access_key is None:
-            raise AccessRefusedError("No accessKey is configured")
-        account = self.accounts.get(access_key)
-        if account is None:
-            raise AccessRefusedError(f"No acl config for {access_key}", access_key)
-        return account
-
-    def _meet(self, peer: str) -> tuple[Address | None, bool]:
-        """Find out, once for every connection, what its address is worth."""
+    def _meet(self, peer: str) -> frozenset[str]:
+        """Return, once for every connection, the accounts that need not sign from its address."""
         host = peer.rpartition(":")[0] or peer
         address = address_of(host.removeprefix("[").removesuffix("]"))
-        known = address, any(each.matches(address) for each in self._white_lists)
+        if any(each.matches(address) for each in self._white_lists):
+            known = _NO_ACCOUNT_NEEDED
+        else:
+            known = frozenset(
+                each.access_key for each in self._listing if each.white_list.matches(address)
+            )
         if len(self._peers) >= _PEERS_MAX:
             self._peers.clear()
         self._peers[peer] = known
         return known
+
+
+def _no_account(fields: Mapping[str, str]) -> AccessRefusedError:
+    access_key = fields.get(ACCESS_KEY)
+    if access_key is None:
+        return AccessRefusedError("No accessKey is configured")
+    return AccessRefusedError(f"No acl config for {access_key}", access_key)

@@ -6,14 +6,16 @@ same order, so the order of their values is worked out once per kind.
 
 from __future__ import annotations
 
-import hmac
+from hmac import compare_digest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, final
 
-from rmq.remoting.signing import SIGNATURE, UNSIGNED, signature_over, signed_order
+from rmq.remoting.signing import SIGNATURE, UNSIGNED, signed_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from rmq.remoting.signing import SigningKey
 
 ORDERS_MAX: Final = 512
 """How many kinds of requests are remembered; a client sends a few dozen."""
@@ -31,7 +33,7 @@ class SignatureChecks:
     def __len__(self) -> int:
         return len(self._orders)
 
-    def is_signed(self, fields: Mapping[str, str], body: bytes | None, secret: bytes) -> bool:
+    def is_signed(self, fields: Mapping[str, str], body: bytes | None, key: SigningKey) -> bool:
         """Return whether the signature among `fields` is right.
 
         `_UNIQUE_KEY_QUERY` may be signed, as stock clients do, or not, as stock brokers expect.
@@ -42,10 +44,10 @@ class SignatureChecks:
         kind = tuple(fields)
         values = self._orders.get(kind)
         if values is not None:
-            return _is_right(given, "".join(values(fields)), body, secret)
+            return _is_right(given, "".join(values(fields)), body, key)
         for left_out in ((SIGNATURE, UNSIGNED), (SIGNATURE,)):
             order = signed_order(name for name in fields if name not in left_out)
-            if _is_right(given, "".join([fields[name] for name in order]), body, secret):
+            if _is_right(given, "".join([fields[name] for name in order]), body, key):
                 # Kinds of strangers are not remembered: they could fill the memory with them.
                 if UNSIGNED not in fields and 1 < len(order) <= _FIELDS_MAX:
                     self._remember(kind, itemgetter(*order))
@@ -61,9 +63,8 @@ class SignatureChecks:
             self._orders[kind] = values
 
 
-def _is_right(given: str, text: str, body: bytes | None, secret: bytes) -> bool:
+def _is_right(given: str, text: str, body: bytes | None, key: SigningKey) -> bool:
     content = text.encode("utf-8", "replace")
     if body is not None:
         content += body
-    expected = signature_over(content, secret)
-    return hmac.compare_digest(given.encode("utf-8", "replace"), expected)
+    return compare_digest(given.encode("utf-8", "replace"), key.signature(content))

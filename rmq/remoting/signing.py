@@ -7,10 +7,11 @@ out here: the stock 4.9.8 client signs it, and its queries by unique key are ref
 
 from __future__ import annotations
 
-import hmac
+import hashlib
 from binascii import b2a_base64
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, final
 
 from rmq.errors import ConfigError
 from rmq.remoting.header import ext_fields_of
@@ -25,6 +26,8 @@ SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
 UNSIGNED: Final = "_UNIQUE_KEY_QUERY"
 """The field that stock brokers do not sign."""
+_BLOCK_BYTES: Final = 64
+"""Of SHA-1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,7 @@ def signed(
 def signature_of(fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:
     """Return the signature over the values of `fields`, all of them, and the body."""
     content = "".join([fields[name] for name in signed_order(fields)])
-    return signature_over(content.encode() + (body or b""), secret_key.encode()).decode()
+    return _key_of(secret_key).signature(content.encode() + (body or b"")).decode()
 
 
 def signed_order(names: Iterable[str]) -> list[str]:
@@ -69,9 +72,36 @@ def signed_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=_units)
 
 
-def signature_over(content: bytes, secret_key: bytes) -> bytes:
-    """Return the signature over what is signed."""
-    return b2a_base64(hmac.digest(secret_key, content, "sha1"), newline=False)
+@final
+class SigningKey:
+    """A secret key made ready for many signatures.
+
+    HMAC begins and ends with a block made of the key: hashing those once takes half of the time
+    that `hmac.digest` needs for a send.
+    """
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, secret_key: str) -> None:
+        key = secret_key.encode("utf-8", "replace")
+        if len(key) > _BLOCK_BYTES:
+            key = hashlib.sha1(key).digest()
+        block = key.ljust(_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha1(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha1(bytes(byte ^ 0x5C for byte in block))
+
+    def signature(self, content: bytes) -> bytes:
+        """Return the signature over what is signed."""
+        inner = self._inner.copy()
+        inner.update(content)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return b2a_base64(outer.digest(), newline=False)
+
+
+@lru_cache(maxsize=64)
+def _key_of(secret_key: str) -> SigningKey:
+    return SigningKey(secret_key)
 
 
 def _units(name: str) -> bytes:

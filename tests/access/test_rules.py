@@ -23,7 +23,7 @@ from rmq.remoting.headers import (
     QueryMessageRequest,
     SendMessageRequestV2,
 )
-from rmq.remoting.signing import Credentials, signature_of
+from rmq.remoting.signing import Credentials, SigningKey, signature_of
 from rmq.settings.yaml_file import parse_yaml
 from tests.access.access_kit import ACL, ADMIN, FORGER, STRANGER, USER, signed_frame
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rmq.remoting.header import Header
 
 HERE: Final = "192.0.2.7:40000"
+KEY: Final = SigningKey("12345678")
 SAYS: Final = "org.apache.rocketmq.acl.common.AclException: "
 
 
@@ -268,10 +269,10 @@ def test_the_signature_of_the_fact_sheet_is_right() -> None:
         "topic": "T",
     }
     for _ in range(2):
-        assert checks.is_signed(fields, b"hello", b"12345678")
-        assert not checks.is_signed(fields, b"hellp", b"12345678")
-        assert not checks.is_signed(fields | {"topic": "U"}, b"hello", b"12345678")
-        assert not checks.is_signed(fields, b"hello", b"12345679")
+        assert checks.is_signed(fields, b"hello", KEY)
+        assert not checks.is_signed(fields, b"hellp", KEY)
+        assert not checks.is_signed(fields | {"topic": "U"}, b"hello", KEY)
+        assert not checks.is_signed(fields, b"hello", SigningKey("12345679"))
     assert len(checks) == 1
 
 
@@ -280,9 +281,9 @@ def test_a_query_by_unique_key_may_be_signed_with_its_mark_or_without(is_signed:
     fields = {"AccessKey": "rocketmq2", "topic": "T", "_UNIQUE_KEY_QUERY": "true"}
     over = fields if is_signed else {k: v for k, v in fields.items() if k != "_UNIQUE_KEY_QUERY"}
     fields["Signature"] = signature_of(over, None, "12345678")
-    assert SignatureChecks().is_signed(fields, None, b"12345678")
+    assert SignatureChecks().is_signed(fields, None, KEY)
     forged = fields | {"topic": "U"}
-    assert not SignatureChecks().is_signed(forged, None, b"12345678")
+    assert not SignatureChecks().is_signed(forged, None, KEY)
 
 
 NAMES = st.dictionaries(st.text(max_size=5), st.text(max_size=8), max_size=8)
@@ -297,25 +298,25 @@ def test_a_signature_is_right_for_the_fields_it_was_made_of_and_no_others(
     checks = SignatureChecks()
     signed = {**fields, "Signature": signature_of(fields, body, "12345678")}
     for _ in range(2):
-        assert checks.is_signed(signed, body, b"12345678")
+        assert checks.is_signed(signed, body, KEY)
     order = data.draw(st.permutations(list(signed)))
-    assert checks.is_signed({name: signed[name] for name in order}, body, b"12345678")
-    assert not checks.is_signed(signed | {"x": "y", "y": "z"}, body, b"12345678")
-    assert not checks.is_signed(signed, (body or b"") + b"!", b"12345678")
-    assert not checks.is_signed(signed | {"Signature": "é"}, body, b"12345678")
-    assert not checks.is_signed(fields, body, b"12345678")
+    assert checks.is_signed({name: signed[name] for name in order}, body, KEY)
+    assert not checks.is_signed(signed | {"x": "y", "y": "z"}, body, KEY)
+    assert not checks.is_signed(signed, (body or b"") + b"!", KEY)
+    assert not checks.is_signed(signed | {"Signature": "é"}, body, KEY)
+    assert not checks.is_signed(fields, body, KEY)
 
 
 def test_kinds_of_requests_are_remembered_only_if_signed_and_only_so_many() -> None:
     checks = SignatureChecks()
     for number in range(ORDERS_MAX + 10):
         fields = {"a": "1", f"b{number}": "2"}
-        assert not checks.is_signed(fields | {"Signature": "x"}, None, b"12345678")
+        assert not checks.is_signed(fields | {"Signature": "x"}, None, KEY)
     assert len(checks) == 0
     for number in range(ORDERS_MAX + 10):
         fields = {"a": "1", f"b{number}": "2"}
         signature = signature_of(fields, None, "12345678")
-        assert checks.is_signed(fields | {"Signature": signature}, None, b"12345678")
+        assert checks.is_signed(fields | {"Signature": signature}, None, KEY)
     assert len(checks) == ORDERS_MAX
 
 
