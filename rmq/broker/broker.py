@@ -443,7 +443,7 @@ class Broker:
 
     async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`."""
-        await self._credentials.load()
+        await trio.to_thread.run_sync(self._credentials.load)
         self.tables.delays_file.load(self.delay.load)
         log_end = self.store.log.written
         self.delay.begin_trail(log_end)
@@ -452,7 +452,6 @@ class Broker:
             async with self._client.running(), trio.open_nursery() as tasks:
                 self._nursery = tasks
                 for task in (
-                    self._credentials.run,
                     self.tables.creation.run,
                     self.pulls.run,
                     self.notifier.run,
@@ -484,6 +483,7 @@ class Broker:
     def _start_tasks(self, tasks: trio.Nursery) -> None:
         config = self.live.current
         tasks.start_soon(self.registration.run)
+        tasks.start_soon(watch, self._credentials.poll)
         if self.access is not None:
             tasks.start_soon(watch, self.access.poll)
         tasks.start_soon(

@@ -143,5 +143,5 @@ async def refusal(request: Awaitable[object]) -> str:
     try:
         await request
     except StockClientError as exc:
-        return exc.message
+        return f"{exc.message} {exc.cause or ''}"
     raise MismatchError("the request should have been refused")

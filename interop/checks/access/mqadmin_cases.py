@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from access_session import (
+from interop.checks.access.access_session import (
     ADMIN,
     BAD_SIGNATURE,
     FORGER,
@@ -16,7 +16,6 @@ from access_session import (
     keys,
     refusal,
 )
-
 from interop.support.cases import expect_true
 from interop.support.cluster import CLUSTER
 from interop.support.expectations import expect_sent
@@ -25,8 +24,7 @@ from interop.support.mqadmin import expect_in
 from rmq.remoting.signing import Credentials
 
 if TYPE_CHECKING:
-    from access_session import AccessSession
-
+    from interop.checks.access.access_session import AccessSession
     from interop.support.java_client import Driver
     from interop.support.mqadmin import Mqadmin
 
@@ -67,19 +65,20 @@ async def _account(
     session: AccessSession, driver: Driver, admin: Mqadmin, at_broker: tuple[str, str]
 ) -> None:
     made = ("-a", MADE.access_key)
+    secret = ("-s", MADE.secret_key)
     with session.operation(PART, "updateAclConfig: a new account may do what it says, at once"):
         output = await admin.run(
             "updateAclConfig",
             *at_broker,
             *made,
-            *("-s", MADE.secret_key, "-t", f"{OPEN}=PUB", "-m", "false", "-w", "192.168.9.9"),
+            *(*secret, "-t", f"{OPEN}=PUB", "-m", "false", "-w", "192.168.9.9"),
         )
         expect_in("create or update plain access config", output)
         async with driver.producer("made", **keys(MADE)) as producer:
             expect_sent(await producer.send(Outgoing(OPEN, b"by a new account")))
 
     with session.operation(PART, "updateAclConfig: a change of permissions counts at once"):
-        await admin.run("updateAclConfig", *at_broker, *made, "-t", f"{OPEN}=DENY")
+        await admin.run("updateAclConfig", *at_broker, *made, *secret, "-t", f"{OPEN}=DENY")
         async with driver.producer("denied", **keys(MADE)) as producer:
             await refusal(producer.send(Outgoing(OPEN, b"no")))
 

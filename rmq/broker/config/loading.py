@@ -71,8 +71,19 @@ def load_broker_config(
     return LoadedConfig(
         config=build_config(values, path),
         values=values,
-        warnings=(*loaded.warnings, *adjustments(loaded.values)),
+        warnings=(*loaded.warnings, *adjustments(loaded.values), *_account_warnings(values)),
     )
+
+
+def _account_warnings(values: Values) -> list[str]:
+    """What an operator probably forgot, a sentence each."""
+    if not values.flag("aclEnable") or values["credentialsFile"]:
+        return []
+    return [
+        "aclEnable=true without credentialsFile: nameservers, masters and peers that have access"
+        " control refuse this broker; write accessKey and secretKey of an account with admin rights"
+        " into tools.yml beside the settings file"
+    ]
 
 
 def _read(path: Path) -> str:
