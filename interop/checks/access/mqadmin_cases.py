@@ -12,6 +12,7 @@ from interop.checks.access.access_session import (
     NO_ADMIN,
     NO_KEY,
     OPEN,
+    RELOAD_S,
     USER,
     keys,
     refusal,
@@ -19,8 +20,10 @@ from interop.checks.access.access_session import (
 from interop.support.cases import expect_true
 from interop.support.cluster import CLUSTER
 from interop.support.expectations import expect_sent
+from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
 from interop.support.mqadmin import expect_in
+from interop.support.waiting import wait_until
 from rmq.remoting.signing import Credentials
 
 if TYPE_CHECKING:
@@ -96,11 +99,24 @@ async def _global_white_list(
     session: AccessSession, driver: Driver, admin: Mqadmin, at_broker: tuple[str, str]
 ) -> None:
     file = ("-p", str(session.accounts_file))
-    await admin.run("updateGlobalWhiteAddr", *at_broker, "-g", "10.10.10.10,127.0.0.1", *file)
     async with driver.producer("white") as producer:
-        expect_sent(await producer.send(Outgoing(OPEN, b"unsigned")))
-        await admin.run("updateGlobalWhiteAddr", *at_broker, "-g", "10.10.10.10", *file)
-        expect_in(NO_KEY, await refusal(producer.send(Outgoing(OPEN, b"no"))))
+
+        async def is_let_in() -> bool:
+            try:
+                expect_sent(await producer.send(Outgoing(OPEN, b"unsigned")))
+            except StockClientError:
+                return False
+            return True
+
+        async def is_refused() -> bool:
+            return not await is_let_in()
+
+        # A stock broker takes it from its file only, some seconds later.
+        change = ("updateGlobalWhiteAddr", *at_broker, *file, "-g")
+        await admin.run(*change, "10.10.10.10,127.0.0.1")
+        await wait_until("the send to be taken", is_let_in, timeout_s=RELOAD_S)
+        await admin.run(*change, "10.10.10.10")
+        await wait_until("the send to be refused", is_refused, timeout_s=RELOAD_S)
 
 
 async def _not_admin(session: AccessSession, at_broker: tuple[str, str]) -> None:
