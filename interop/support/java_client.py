@@ -42,11 +42,12 @@ _LOGBACK: Final = '<configuration><root level="OFF"/></configuration>\n'
 class StockClientError(Exception):
     """What the stock client threw."""
 
-    def __init__(self, kind: str, code: int | None, message: str) -> None:
+    def __init__(self, kind: str, code: int | None, message: str, cause: str | None = None) -> None:
         super().__init__(f"{kind} (code {code}): {message}")
         self.kind = kind
         self.code = code
         self.message = message
+        self.cause = cause
 
 
 class DriverEndedError(Exception):
@@ -135,7 +136,9 @@ class Driver:
                 answer = await self._answer()
         failure = answer.get("failure")
         if failure is not None:
-            raise StockClientError(failure["type"], failure.get("code"), failure["message"])
+            raise StockClientError(
+                failure["type"], failure.get("code"), failure["message"], failure.get("cause")
+            )
         return answer["result"]
 
     async def _answer(self) -> dict[str, Any]:

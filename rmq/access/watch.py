@@ -1,4 +1,4 @@
-"""Reads the files of access control again when they change."""
+"""Reads files with accounts or credentials again when they change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLL_S: Final = 5.0
 
 
 async def watch(poll: Callable[[], object]) -> None:
-    """Call `poll`, that of an `AccessControl`, in a thread now and then until cancelled."""
+    """Call `poll`, which reads what has changed, in a thread now and then until cancelled."""
     while True:
         await trio.sleep(POLL_S)
         await trio.to_thread.run_sync(poll)

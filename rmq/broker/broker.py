@@ -454,7 +454,7 @@ class Broker:
 
     async def run(self, task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until `stop`."""
-        await self._credentials.load()
+        await trio.to_thread.run_sync(self._credentials.load)
         self.tables.delays_file.load(self.delay.load)
         log_end = self.store.log.written
         self.delay.begin_trail(log_end)
@@ -464,7 +464,6 @@ class Broker:
                 self._nursery = tasks
                 tasks.start_soon(watch_loop, self.loop_lag, self._recent_codes)
                 for task in (
-                    self._credentials.run,
                     self.tables.creation.run,
                     self.new_queues.run,
                     self.pulls.run,
@@ -497,6 +496,7 @@ class Broker:
     def _start_tasks(self, tasks: trio.Nursery) -> None:
         config = self.live.current
         tasks.start_soon(self.registration.run)
+        tasks.start_soon(watch, self._credentials.poll)
         if self.access is not None:
             tasks.start_soon(watch, self.access.poll)
         tasks.start_soon(

@@ -1,16 +1,15 @@
 """What a broker signs its own calls with: those to nameservers, to its master and to its peers.
 
 They stand in a file (`credentialsFile`), which is read again when it changes, so that a secret can
-be replaced while brokers run: first where it is checked, then here.
+be replaced while brokers run: first where it is checked, then here. All calls block.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
-import trio
-
+from rmq.access.files import is_readable_for_others
 from rmq.client.core.credentials import read_credentials
 from rmq.errors import ConfigError
 
@@ -18,11 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.remoting.client import RemotingClient
-    from rmq.remoting.signing import Credentials
 
 logger = logging.getLogger(__name__)
-
-CHECK_S: Final = 5.0
 
 _Stamp: TypeAlias = "tuple[int, int, int] | None"
 """Time of change, size and inode of the file; None: it cannot be told."""
@@ -38,46 +34,33 @@ class OwnCredentials:
         self._path = path
         self._stamp: _Stamp = None
 
-    async def load(self) -> None:
-        """Read the file for the first time; raise `ConfigError`."""
-        if self._path is not None:
-            stamp, credentials = await trio.to_thread.run_sync(_read, self._path)
-            self._take(stamp, credentials)
-
-    async def run(self) -> None:
-        """Read the file again whenever it has changed, until cancelled."""
+    def load(self) -> None:
+        """Read the file; raise `ConfigError`."""
         path = self._path
         if path is None:
             return
-        while True:
-            await trio.sleep(CHECK_S)
-            stamp = await trio.to_thread.run_sync(_stamp_of, path)
-            if stamp == self._stamp:
-                continue
-            self._stamp = stamp
-            try:
-                stamp, credentials = await trio.to_thread.run_sync(_read, path)
-            except ConfigError as exc:
-                logger.warning(
-                    "%s; this broker goes on signing as before%s",
-                    exc,
-                    "" if exc.hint is None else f": {exc.hint}",
-                )
-            else:
-                self._take(stamp, credentials)
-
-    def _take(self, stamp: _Stamp, credentials: Credentials) -> None:
-        self._stamp = stamp
+        # First, so that a change in between is noticed by the next check.
+        self._stamp = _stamp_of(path)
+        credentials = read_credentials(path)
+        if is_readable_for_others(path):
+            logger.warning(
+                "%s is readable for others than its owner, and holds a secret: chmod 600 %s",
+                path,
+                path,
+            )
         if credentials != self._client.credentials:
             self._client.credentials = credentials
-            logger.info(
-                "own calls are signed as account %s, by %s", credentials.access_key, self._path
-            )
+            logger.info("own calls are signed as account %s, by %s", credentials.access_key, path)
 
-
-def _read(path: Path) -> tuple[_Stamp, Credentials]:
-    # In this order: what changes in between is noticed by the next check.
-    return _stamp_of(path), read_credentials(path)
+    def poll(self) -> None:
+        """Read the file again if it has changed; one that is wrong changes nothing."""
+        if self._path is None or _stamp_of(self._path) == self._stamp:
+            return
+        try:
+            self.load()
+        except ConfigError as exc:
+            hint = "" if exc.hint is None else f": {exc.hint}"
+            logger.warning("%s; this broker goes on signing as before%s", exc, hint)
 
 
 def _stamp_of(path: Path) -> _Stamp:

@@ -10,15 +10,15 @@ import pytest
 import trio
 import trio.testing
 
+from rmq.access.watch import POLL_S
 from rmq.broker.config import load_broker_config
-from rmq.broker.own_credentials import CHECK_S, OwnCredentials
+from rmq.broker.own_credentials import OwnCredentials
 from rmq.errors import ConfigError
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.signing import Credentials
 from tests.broker.broker_kit import live_broker, live_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -29,47 +29,65 @@ def write(path: Path, text: str) -> None:
     new.replace(path)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Let threads and tasks run until something is so."""
-    while not condition():
-        await trio.lowlevel.checkpoint()
-
-
-async def test_a_changed_file_counts_at_the_next_check(
-    tmp_path: Path, mock_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+def test_a_changed_file_counts_at_the_next_check(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "rmq")
     path = tmp_path / "tools.yml"
     write(path, "accessKey: a\nsecretKey: first-secret\n")
     client = RemotingClient()
     own = OwnCredentials(client, path)
-    await own.load()
+    own.load()
     first = Credentials(access_key="a", secret_key="first-secret")
     assert client.credentials == first
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(own.run)
-        await trio.testing.wait_all_tasks_blocked()
-        write(path, "accessKey: a\n")
-        mock_clock.jump(CHECK_S)
-        await until(lambda: "goes on signing as before" in caplog.text)
-        assert client.credentials == first
-        await trio.testing.wait_all_tasks_blocked()
-        write(path, "accessKey: a\nsecretKey: second-secret\n")
-        mock_clock.jump(CHECK_S)
-        await until(lambda: client.credentials != first)
-        nursery.cancel_scope.cancel()
+    write(path, "accessKey: a\n")
+    own.poll()
+    own.poll()
+    assert client.credentials == first
+    assert caplog.text.count("has no secretKey; this broker goes on signing as before") == 1
+    write(path, "accessKey: a\nsecretKey: second-secret\n")
+    own.poll()
     assert client.credentials == Credentials(access_key="a", secret_key="second-secret")
-    assert "secret-" not in caplog.text
+    path.unlink()
+    own.poll()
+    assert client.credentials == Credentials(access_key="a", secret_key="second-secret")
     assert "-secret" not in caplog.text
-    assert caplog.text.count("goes on signing as before") == 1
 
 
-async def test_without_a_file_nothing_is_signed() -> None:
+def test_without_a_file_nothing_is_signed() -> None:
     client = RemotingClient()
     own = OwnCredentials(client, None)
-    await own.load()
-    await own.run()
+    own.load()
+    own.poll()
     assert client.credentials is None
+
+
+def test_a_file_that_others_may_read_is_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "tools.yml"
+    write(path, "accessKey: a\nsecretKey: b\n")
+    path.chmod(0o600)
+    OwnCredentials(RemotingClient(), path).load()
+    assert "chmod" not in caplog.text
+    path.chmod(0o640)
+    OwnCredentials(RemotingClient(), path).load()
+    assert f"chmod 600 {path}" in caplog.text
+
+
+async def test_a_running_broker_reads_its_file_again(
+    tmp_path: Path, mock_clock: trio.testing.MockClock
+) -> None:
+    path = tmp_path / "tools.yml"
+    write(path, "accessKey: a\nsecretKey: first\n")
+    live = live_config(tmp_path / "store", {"credentialsFile": str(path)})
+    async with live_broker(live) as served:
+        client = served.broker.replication._peers.client
+        assert client.credentials == Credentials(access_key="a", secret_key="first")
+        write(path, "accessKey: a\nsecretKey: second\n")
+        while client.credentials != Credentials(access_key="a", secret_key="second"):
+            mock_clock.jump(POLL_S)
+            await trio.testing.wait_all_tasks_blocked()
 
 
 async def test_a_broker_does_not_start_with_a_file_that_cannot_be_used(tmp_path: Path) -> None:
@@ -99,3 +117,12 @@ def test_the_file_of_mqadmin_is_found_beside_the_settings_or_in_the_home(tmp_pat
     conf.write_text(f"credentialsFile={os.devnull}\n")
     loaded = load_broker_config(conf, {}, environ)
     assert str(loaded.config.credentials_file) == os.devnull
+
+
+def test_access_control_without_credentials_is_warned_about(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("aclEnable=true\n")
+    (warning,) = load_broker_config(conf, {}, {}).warnings
+    assert "aclEnable=true without credentialsFile" in warning
+    write(tmp_path / "tools.yml", "")
+    assert load_broker_config(conf, {}, {}).warnings == ()

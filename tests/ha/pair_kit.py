@@ -259,10 +259,13 @@ def log_bytes(broker: Broker) -> bytes:
 
 
 @asynccontextmanager
-async def pair(root: Path) -> AsyncIterator[Pair]:
+async def pair(root: Path, nameserver_settings: str = "") -> AsyncIterator[Pair]:
     """Run a nameserver for brokers that the test starts; all are stopped at the end."""
     conf = root / "namesrv.conf"
-    conf.write_text(f"bindAddress=127.0.0.1\nlistenPort=0\nkvConfigPath={root / 'kv.json'}\n")
+    conf.write_text(
+        f"bindAddress=127.0.0.1\nlistenPort=0\nkvConfigPath={root / 'kv.json'}\n"
+        f"{nameserver_settings}"
+    )
     async with trio.open_nursery() as nursery, open_client() as client:
         nameserver = await nursery.start(
             partial(serve_nameserver, load_nameserver_config(conf, environ={}).config)

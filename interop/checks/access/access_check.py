@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from access_session import (
+from interop.checks.access.access_session import (
     ADMIN,
     BROKER_SETTINGS,
     TOPICS,
@@ -19,10 +19,9 @@ from access_session import (
     accounts,
     place_of_accounts,
 )
-from client_cases import run_client_cases
-from file_cases import run_file_cases
-from mqadmin_cases import run_mqadmin_cases
-
+from interop.checks.access.client_cases import run_client_cases
+from interop.checks.access.file_cases import run_file_cases
+from interop.checks.access.mqadmin_cases import run_mqadmin_cases
 from interop.support.cases import expect, say
 from interop.support.check import run_check
 from interop.support.cluster import Against, open_cluster, parse_against
@@ -64,7 +63,10 @@ async def main(cases: CaseTable, folder: Path, *, against: Against) -> None:
             with operations.group("mqadmin"):
                 await run_mqadmin_cases(session, driver)
         with operations.operation("servers", "no errors in their logs"):
-            expect("logged", cluster.logged_errors(), [])
+            # One case has given the broker a file that cannot be read.
+            about_that = "access control goes on with the rules it has"
+            logged = [line for line in cluster.logged_errors() if about_that not in line]
+            expect("logged", logged, [])
     if against is Against.RMQ:
         # Both kinds of servers take part in these.
         say("files ...")

@@ -52,6 +52,9 @@ TOPICS: Final = (OPEN, WRITE_ONLY, READ_ONLY, CLOSED)
 READERS: Final = "acl-readers"
 """A group that the user may use."""
 
+RELOAD_S: Final = 20
+"""Both kinds of brokers look at their files every 5 s."""
+
 NO_KEY: Final = "No accessKey is configured"
 NO_ACCOUNT: Final = "No acl config for"
 BAD_SIGNATURE: Final = "Check signature failed"
@@ -143,5 +146,5 @@ async def refusal(request: Awaitable[object]) -> str:
     try:
         await request
     except StockClientError as exc:
-        return exc.message
+        return f"{exc.message} {exc.cause or ''}"
     raise MismatchError("the request should have been refused")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from access_session import (
+from interop.checks.access.access_session import (
     ADMIN,
     BAD_SIGNATURE,
     CLOSED,
@@ -16,6 +16,7 @@ from access_session import (
     OPEN,
     READ_ONLY,
     READERS,
+    RELOAD_S,
     STRANGER,
     USER,
     WRITE_ONLY,
@@ -23,7 +24,6 @@ from access_session import (
     keys,
     refusal,
 )
-
 from interop.support.cases import expect, expect_true
 from interop.support.cluster import Against
 from interop.support.expectations import (
@@ -40,13 +40,11 @@ from interop.support.mqadmin import expect_in
 from interop.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from access_session import AccessSession
-
+    from interop.checks.access.access_session import AccessSession
     from interop.support.java_client import Driver, Producer
     from rmq.remoting.signing import Credentials
 
 PART: Final = "client"
-RELOAD_S: Final = 20
 TRACES: Final = "RMQ_SYS_TRACE_TOPIC"
 
 
@@ -83,9 +81,7 @@ async def _sends(session: AccessSession, driver: Driver, producer: Producer) -> 
 
 async def _consumers(session: AccessSession, driver: Driver, producer: Producer) -> None:
     messages = numbered(OPEN, 30)
-    with session.operation(
-        PART, "a push consumer, a message that is sent back, a lite pull consumer"
-    ):
+    with session.operation(PART, "a push consumer, and messages that are sent back"):
         expect_sent(await producer.send(*messages[:10]))
         consumer = driver.push_consumer(
             "reader", group=READERS, topic=OPEN, failures=1, **keys(USER)
@@ -104,13 +100,17 @@ async def _consumers(session: AccessSession, driver: Driver, producer: Producer)
             expect_sent(await producer.send_ordered(*messages[10:20], number=2))
             expect_in_order(await reader.wait_received(10), messages[10:20])
 
+    with session.operation(PART, "a lite pull consumer, which goes on where the group was"):
+        subscribed = {"group": READERS, "topic": OPEN, "expression": "*", **keys(USER)}
+        async with driver.lite_pull_consumer("lite", **subscribed) as consumer:
+            expect_sent(await producer.send(*messages[20:]))
+            expect_once(await consumer.poll(10), messages[20:])
+            await consumer.commit()
+
     with session.operation(PART, "a group without permission gets nothing, and is not online"):
         consumer = driver.push_consumer("outsider", group="acl-outsiders", topic=OPEN, **keys(USER))
         async with consumer as outsider, session.mqadmin(ADMIN) as mqadmin:
-            expect_in(
-                "Not found the consumer group consumer connection",
-                await mqadmin.refused("consumerConnection", "-g", "acl-outsiders"),
-            )
+            await mqadmin.refused("consumerConnection", "-g", "acl-outsiders")
             expect("received", await outsider.look(), [])
 
     with session.operation(PART, "pulls of a topic or a group without permission are refused"):
@@ -124,19 +124,22 @@ async def _consumers(session: AccessSession, driver: Driver, producer: Producer)
 async def _queries(session: AccessSession, producer: Producer) -> None:
     message = Outgoing(OPEN, b"to be found", keys="acl-key")
     (sent,) = await producer.send(message)
-    with session.operation(PART, "a message is found by key"):
-
-        async def is_found() -> bool:
-            return len(await producer.query_by_key(OPEN, "acl-key")) == 1
-
-        await wait_until("the message in the index", is_found, timeout_s=10)
-
     if session.against is Against.RMQ:
-        with session.operation(PART, "a message is found by its unique key"):
+        with session.operation(PART, "a message is found by key, and by its unique key"):
+
+            async def is_found() -> bool:
+                try:
+                    return len(await producer.query_by_key(OPEN, "acl-key")) == 1
+                except StockClientError:
+                    # What is not in the index yet is an error, too.
+                    return False
+
+            await wait_until("the message in the index", is_found, timeout_s=10)
             expect_same(await producer.view_by_unique_key(OPEN, sent.message_id), message)
     else:
-        with session.operation(PART, "a message is not found by its unique key: a fault of 4.9"):
+        with session.operation(PART, "queries by key are refused: a fault of 4.9"):
             # The stock client signs a field that the stock broker leaves out.
+            await refusal(producer.query_by_key(OPEN, "acl-key"))
             await refusal(producer.view_by_unique_key(OPEN, sent.message_id))
 
     with session.operation(PART, "a topic without permission cannot be queried"):

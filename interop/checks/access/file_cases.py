@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from access_session import (
+from interop.checks.access.access_session import (
     ADMIN,
     BROKER_SETTINGS,
     OPEN,
@@ -14,7 +14,6 @@ from access_session import (
     place_of_accounts,
     refusal,
 )
-
 from interop.support.cluster import CLUSTER, Against, open_cluster
 from interop.support.expectations import expect_sent
 from interop.support.java_messages import Outgoing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from access_session import (
+from interop.checks.access.access_session import (
     ADMIN,
     BAD_SIGNATURE,
     FORGER,
@@ -12,21 +12,22 @@ from access_session import (
     NO_ADMIN,
     NO_KEY,
     OPEN,
+    RELOAD_S,
     USER,
     keys,
     refusal,
 )
-
 from interop.support.cases import expect_true
 from interop.support.cluster import CLUSTER
 from interop.support.expectations import expect_sent
+from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
 from interop.support.mqadmin import expect_in
+from interop.support.waiting import wait_until
 from rmq.remoting.signing import Credentials
 
 if TYPE_CHECKING:
-    from access_session import AccessSession
-
+    from interop.checks.access.access_session import AccessSession
     from interop.support.java_client import Driver
     from interop.support.mqadmin import Mqadmin
 
@@ -67,19 +68,20 @@ async def _account(
     session: AccessSession, driver: Driver, admin: Mqadmin, at_broker: tuple[str, str]
 ) -> None:
     made = ("-a", MADE.access_key)
+    secret = ("-s", MADE.secret_key)
     with session.operation(PART, "updateAclConfig: a new account may do what it says, at once"):
         output = await admin.run(
             "updateAclConfig",
             *at_broker,
             *made,
-            *("-s", MADE.secret_key, "-t", f"{OPEN}=PUB", "-m", "false", "-w", "192.168.9.9"),
+            *(*secret, "-t", f"{OPEN}=PUB", "-m", "false", "-w", "192.168.9.9"),
         )
         expect_in("create or update plain access config", output)
         async with driver.producer("made", **keys(MADE)) as producer:
             expect_sent(await producer.send(Outgoing(OPEN, b"by a new account")))
 
     with session.operation(PART, "updateAclConfig: a change of permissions counts at once"):
-        await admin.run("updateAclConfig", *at_broker, *made, "-t", f"{OPEN}=DENY")
+        await admin.run("updateAclConfig", *at_broker, *made, *secret, "-t", f"{OPEN}=DENY")
         async with driver.producer("denied", **keys(MADE)) as producer:
             await refusal(producer.send(Outgoing(OPEN, b"no")))
 
@@ -97,11 +99,24 @@ async def _global_white_list(
     session: AccessSession, driver: Driver, admin: Mqadmin, at_broker: tuple[str, str]
 ) -> None:
     file = ("-p", str(session.accounts_file))
-    await admin.run("updateGlobalWhiteAddr", *at_broker, "-g", "10.10.10.10,127.0.0.1", *file)
     async with driver.producer("white") as producer:
-        expect_sent(await producer.send(Outgoing(OPEN, b"unsigned")))
-        await admin.run("updateGlobalWhiteAddr", *at_broker, "-g", "10.10.10.10", *file)
-        expect_in(NO_KEY, await refusal(producer.send(Outgoing(OPEN, b"no"))))
+
+        async def is_let_in() -> bool:
+            try:
+                expect_sent(await producer.send(Outgoing(OPEN, b"unsigned")))
+            except StockClientError:
+                return False
+            return True
+
+        async def is_refused() -> bool:
+            return not await is_let_in()
+
+        # A stock broker takes it from its file only, some seconds later.
+        change = ("updateGlobalWhiteAddr", *at_broker, *file, "-g")
+        await admin.run(*change, "10.10.10.10,127.0.0.1")
+        await wait_until("the send to be taken", is_let_in, timeout_s=RELOAD_S)
+        await admin.run(*change, "10.10.10.10")
+        await wait_until("the send to be refused", is_refused, timeout_s=RELOAD_S)
 
 
 async def _not_admin(session: AccessSession, at_broker: tuple[str, str]) -> None:

@@ -1,12 +1,13 @@
 """Requests signed by our client, for a broker that lets in only whom it knows (`aclEnable`).
 
-The stock broker reads accounts from `conf/plain_acl.yml`. Ours has no access control, and
-does not start with that setting: it takes signed requests as if they were not, and what must be
-refused cannot be tried with it.
+The stock broker reads accounts from `conf/plain_acl.yml`, ours also from one beside its settings.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -21,7 +22,7 @@ from interop.support.cluster import Against, open_cluster
 from interop.support.expectations import expect_once, expect_same, expect_sent, numbered
 from interop.support.java_messages import Outgoing
 from interop.support.mqadmin import expect_in
-from rmq.client.blocking import BlockingConsumer, BlockingProducer
+from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.consuming.offsets import ConsumeFrom
 from rmq.client.trio.admin import open_admin
@@ -33,7 +34,6 @@ from rmq.remoting.signing import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-    from pathlib import Path
 
     from interop.support.cluster import Cluster
     from interop.support.java_client import DriverKit
@@ -43,6 +43,9 @@ PART: Final = "signed"
 TOPIC: Final = "PySigned"
 GROUP: Final = "py-signed"
 FORBIDDEN: Final = "PyForbidden"
+BLOCKING: Final = "PyBlocking"
+ROOT: Final = Path(__file__).resolve().parent.parent.parent.parent
+COMMAND_S: Final = 40
 
 ADMIN: Final = Credentials(access_key="interopAdmin", secret_key="interopAdminSecret")
 USER: Final = Credentials(access_key="interopUser", secret_key="interopUserSecret")
@@ -73,20 +76,20 @@ async def run_signed_cases(
 ) -> None:
     authority = Authority(folder, "ours")
     async with open_cluster(against, folder, tls=server_settings(authority)) as cluster:
-        settings = dict(BROKER_SETTINGS)
-        if against is Against.STOCK:
-            settings["aclEnable"] = "true"
-            (folder / "conf" / "acl").mkdir()
-            (folder / "conf" / "plain_acl.yml").write_text(ACCOUNTS)
         await cluster.add_nameserver()
         broker = cluster.place_broker("broker-acl")
-        await cluster.start_broker(broker, settings)
+        conf = folder / "conf" if against is Against.STOCK else broker.folder
+        (conf / "acl").mkdir()
+        (conf / "plain_acl.yml").write_text(ACCOUNTS)
+        await cluster.start_broker(broker, {**BROKER_SETTINGS, "aclEnable": "true"})
         with operations.operation(PART, "an administrator creates topics"):
             async with open_admin(_config(cluster, ADMIN)) as admin:
                 for topic in (TOPIC, FORBIDDEN):
                     await admin.create_topic(topic, queues=4)
         await _accepted(operations, kit, cluster)
         await _blocking(operations, cluster)
+        await _blocking_admin(operations, cluster)
+        await _command_line(operations, cluster, folder)
         await run_encrypted_cases(
             operations,
             cluster,
@@ -96,11 +99,7 @@ async def run_signed_cases(
             topic=TOPIC,
             group=GROUP,
         )
-        if against is Against.STOCK:
-            await _refused(operations, cluster)
-        else:
-            for name in REFUSED:
-                operations.missing(PART, name, "the broker of rmq has no access control")
+        await _refused(operations, cluster)
 
 
 def _config(
@@ -182,6 +181,57 @@ async def _blocking(operations: Operations, cluster: Cluster) -> None:
                 return [message.body for message in consumer.poll(timeout_s=5)]
 
         expect("polled", await trio.to_thread.run_sync(send_and_poll), [b"blocking"])
+
+
+async def _blocking_admin(operations: Operations, cluster: Cluster) -> None:
+    with operations.operation(PART, "the blocking client asks, and changes what its account may"):
+
+        def ask_and_change() -> str:
+            with BlockingAdmin(_config(cluster, ADMIN)) as admin:
+                admin.create_topic(BLOCKING, queues=2)
+                expect_true("the new topic", BLOCKING in admin.list_topics())
+            with BlockingAdmin(_config(cluster, USER)) as user:
+                expect("topic", user.topic_stats(TOPIC).topic, TOPIC)
+                try:
+                    user.create_topic("PyNever")
+                except RmqError as exc:
+                    return str(exc.hint)
+                return ""
+
+        hint = await trio.to_thread.run_sync(ask_and_change)
+        expect_in("use an account with `admin: true`", hint)
+
+
+async def _command_line(operations: Operations, cluster: Cluster, folder: Path) -> None:
+    file = folder / "tools.yml"
+    file.write_text(f"accessKey: {USER.access_key}\nsecretKey: {USER.secret_key}\n")
+    place = ["-n", cluster.nameserver, TOPIC]
+    lines = "signed line 1\nsigned line 2\n"
+    with operations.operation(PART, "rmq produce and rmq consume with a file, and its variable"):
+        code, _, errors = await _rmq(["produce", *place, "--credentials", str(file)], lines)
+        expect("exit code", (code, errors.count("error")), (0, 0))
+        consume = ["consume", *place, "--group", GROUP, "--from", "earliest"]
+        code, output, _ = await _rmq(consume, "", RMQ_CREDENTIALS=str(file))
+        expect("exit code", code, 0)
+        expect_true("both lines", set(lines.splitlines()) <= set(output.splitlines()))
+    with operations.operation(PART, "rmq produce without an account says what to do"):
+        code, _, errors = await _rmq(["produce", *place], lines)
+        expect("exit code", code, 1)
+        expect_in("hint: the request was not signed", errors)
+
+
+async def _rmq(arguments: list[str], text: str, **environment: str) -> tuple[int, str, str]:
+    """Run a command of rmq to its end; return its exit code, and what it printed and reported."""
+    with trio.fail_after(COMMAND_S):
+        done = await trio.run_process(
+            [sys.executable, "-m", "rmq", *arguments],
+            stdin=text.encode(),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )
+    return done.returncode, done.stdout.decode(), done.stderr.decode(errors="replace")
 
 
 REFUSED: Final[dict[str, str]] = {

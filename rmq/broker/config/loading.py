@@ -78,6 +78,7 @@ def load_broker_config(
         warnings=(
             *loaded.warnings,
             *adjustments(loaded.values),
+            *_account_warnings(values),
             *tls_server_warnings(values),
             *tls_client_warnings(values),
             *secret_file_warnings(SCHEMA, values, path),
@@ -86,6 +87,17 @@ def load_broker_config(
             ),
         ),
     )
+
+
+def _account_warnings(values: Values) -> list[str]:
+    """What an operator probably forgot, a sentence each."""
+    if not values.flag("aclEnable") or values["credentialsFile"]:
+        return []
+    return [
+        "aclEnable=true without credentialsFile: nameservers, masters and peers that have access"
+        " control refuse this broker; write accessKey and secretKey of an account with admin rights"
+        " into tools.yml beside the settings file"
+    ]
 
 
 def _read(path: Path) -> str:

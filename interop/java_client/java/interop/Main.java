@@ -80,6 +80,10 @@ public final class Main {
         JSONObject description = new JSONObject();
         description.put("type", failure.getClass().getSimpleName());
         description.put("message", failure.getMessage());
+        if (failure.getCause() != null) {
+            // Of a send that was tried several times: what the last broker said.
+            description.put("cause", failure.getCause().getMessage());
+        }
         if (failure instanceof MQBrokerException refused) {
             description.put("code", refused.getResponseCode());
         } else if (failure instanceof MQClientException refused) {
