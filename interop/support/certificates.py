@@ -42,20 +42,11 @@ class Authority:
         return identity
 
 
-def encrypt_key(key: Path, password: str) -> None:
-    """Encrypt a key in its file, so that a stock client opens it with the password."""
-    encryption = serialization.BestAvailableEncryption(password.encode())
-    key.write_bytes(_pkcs8(key.read_bytes(), encryption))
-
-
-def _pkcs8(
-    pem: bytes,
-    encryption: serialization.KeySerializationEncryption | None = None,
-) -> bytes:
-    # Netty reads no other form of private key.
+def _pkcs8(pem: bytes) -> bytes:
+    # Netty reads no other form of private key, and no encryption that is written today.
     key = serialization.load_pem_private_key(pem, password=None)
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
-        encryption or serialization.NoEncryption(),
+        serialization.NoEncryption(),
     )

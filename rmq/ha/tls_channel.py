@@ -12,7 +12,7 @@ import trio
 
 from rmq.errors import ConfigError
 from rmq.ha.master_channel import RECEIVE_BYTES, close
-from rmq.remoting.tls import TlsServer
+from rmq.remoting.tls import Handshake, TlsServer
 from rmq.remoting.tls_config import TlsClientConfig, client_context
 from rmq.threads import run_in_thread
 
@@ -71,12 +71,8 @@ class TlsChannel:
     ) -> None:
         self.sent_bytes = 0
         self._sock = sock
-        self._stream = trio.SSLStream(
-            trio.SocketStream(trio.socket.from_stdlib_socket(sock)),
-            context,
-            server_side=True,
-            https_compatible=True,
-        )
+        self._handshake = Handshake(sock, context, server_side=True)
+        self._stream = self._handshake.stream
         self._link = link
         self._reader = reader
         self._limiter = limiter
@@ -94,7 +90,7 @@ class TlsChannel:
     async def handshake(self) -> str | None:
         """Agree on keys; return why that failed, if it did."""
         try:
-            await self._stream.do_handshake()
+            await self._handshake.run()
         except (trio.BrokenResourceError, trio.ClosedResourceError, ssl.SSLError) as exc:
             return f"the TLS handshake failed: {exc.__cause__ or exc or 'the peer hung up'}"
         return None

@@ -10,10 +10,11 @@ that starting takes no longer; a stock server in test mode does so at its start.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import ssl
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 import trio
 
@@ -114,21 +115,75 @@ async def wrap(
     """Do the handshake on a connected socket and return the encrypted transport."""
     peer = peer_name(sock)
     local = format_address(sock.getsockname())
-    stream = trio.SSLStream(
-        trio.SocketStream(trio.socket.from_stdlib_socket(sock)),
-        context,
-        server_side=server_side,
-        server_hostname=server_hostname,
-        https_compatible=True,
-    )
+    handshake = Handshake(sock, context, server_side=server_side, server_hostname=server_hostname)
     try:
-        await stream.do_handshake()
+        await handshake.run()
     except (trio.BrokenResourceError, ssl.SSLError) as exc:
         cause = exc.__cause__ if isinstance(exc, trio.BrokenResourceError) else exc
         raise ConnectionAbortedError(
             errno.ECONNABORTED, f"TLS handshake failed: {cause or 'the peer hung up'}"
         ) from exc
-    return StreamTransport(stream, peer=peer, local=local, secure=True)
+    return StreamTransport(handshake.stream, peer=peer, local=local, secure=True)
+
+
+@final
+class Handshake:
+    """An encrypted stream on a connected socket, and the handshake that opens it.
+
+    If that fails, the peer is told why. `trio.SSLStream` closes without a word, and a stock client,
+    which with TLS 1.3 has ended its own part by then, waits for its answer until the timeout.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+    ) -> None:
+        self._socket = sock
+        self._noting = _NotingContext(context)
+        self.stream = trio.SSLStream(
+            trio.SocketStream(trio.socket.from_stdlib_socket(sock)),
+            cast("ssl.SSLContext", self._noting),
+            server_side=server_side,
+            server_hostname=server_hostname,
+            https_compatible=True,
+        )
+
+    async def run(self) -> None:
+        """Raise `trio.BrokenResourceError` or `ssl.SSLError` if it fails."""
+        try:
+            await self.stream.do_handshake()
+        except (trio.BrokenResourceError, ssl.SSLError):
+            alert = b"" if self._noting.outgoing is None else self._noting.outgoing.read()
+            if alert:
+                # A few bytes: if the socket does not take them at once, the peer is gone.
+                with contextlib.suppress(OSError):
+                    self._socket.send(alert)
+            raise
+
+
+class _NotingContext:
+    """What `trio.SSLStream` needs of a context; notes where OpenSSL leaves bytes to be sent."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.outgoing: ssl.MemoryBIO | None = None
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        *,
+        server_side: bool,
+        server_hostname: str | bytes | None,
+    ) -> ssl.SSLObject:
+        self.outgoing = outgoing
+        return self._context.wrap_bio(
+            incoming, outgoing, server_side=server_side, server_hostname=server_hostname
+        )
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -28,7 +28,11 @@ def without_masks(schema: Schema, changes: Mapping[str, str]) -> dict[str, str]:
 
 
 def guarded_changes(schema: Schema, values: Values, changes: Mapping[str, str]) -> list[str]:
-    """Return the guarded keys that would get another value."""
+    """Return the guarded keys that would get another value.
+
+    A secret counts even if it is the one in force: the answer must not tell whether a guess is
+    right.
+    """
     return [
         key
         for key, text in changes.items()
@@ -52,6 +56,8 @@ def shown_changes(schema: Schema, changes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _differs(schema: Schema, values: Values, key: str, text: str) -> bool:
+    if schema[key].secret:
+        return bool(text.strip() or values[key])
     try:
         return schema[key].parse(text) != values[key]
     except ConfigError:

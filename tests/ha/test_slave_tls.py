@@ -244,5 +244,8 @@ def test_a_slave_that_follows_any_certificate_is_warned_about(tmp_path: Path) ->
     assert ["tls.client.authServer=true" in line for line in warned] == [True, False]
     assert ["useTLS=true" in line for line in warned] == [False, True]
     assert warnings("haTlsMode=disabled\n") == []
+    conf.write_text(needed + "tls.server.mode=enforcing\n")
+    (plain,) = load_broker_config(conf, {}, {"HOME": str(tmp_path)}).warnings
+    assert "useTLS=true" in plain
     checked = "tls.client.authServer=true\ntls.client.trustCertPath=trust.pem\nuseTLS=true\n"
     assert warnings("haTlsMode=enforcing\n" + checked) == []

@@ -406,6 +406,43 @@ async def test_a_server_asks_its_clients_for_what_it_is_told_to(
         assert "certificate" in line
 
 
+@within(10)
+async def test_a_client_that_is_refused_is_told_why(server_files: Files) -> None:
+    """With TLS 1.3 it is through with its handshake by then: stock clients would wait for their
+    answer until the timeout.
+    """
+    config = replace(
+        server_config(server_files),
+        client_auth=ClientAuth.REQUIRE,
+        trust_cert_path=server_files.trust,
+    )
+    async with tls_serving(config) as server:
+        tcp = await trio.open_tcp_stream("127.0.0.1", server.port)
+        async with trio.SSLStream(tcp, TRUST_ALL, https_compatible=True) as stream:
+            await stream.do_handshake()
+            with pytest.raises(trio.BrokenResourceError) as caught:
+                await stream.receive_some()
+    assert "certificate required" in str(caught.value.__cause__)
+
+
+@within(10)
+async def test_a_server_is_told_why_a_client_refuses_it(
+    server_files: Files,
+    client_files: Files,
+    foreign: trustme.CA,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server_files.put(Identity.issued_by(foreign))
+    context = client_context(TlsClientConfig(auth_server=True, trust_cert_path=client_files.trust))
+    async with tls_serving(server_config(server_files)) as server:
+        async with open_client(tls_context=context) as client:
+            with pytest.raises(ConnectFailedError):
+                await client.request(address_of(server), ECHO)
+        await wait_until(lambda: server.statistics().failed_handshakes == 1)
+    (line,) = complaints(caplog)
+    assert "unknown ca" in line
+
+
 @pytest.mark.parametrize("side", ["server", "client"])
 @within(10)
 async def test_an_encrypted_key_is_opened_with_its_password(

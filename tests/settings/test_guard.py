@@ -30,7 +30,7 @@ VALUES: Final = SCHEMA.defaults({"password": "sesame"})
         pytest.param({"port": "none"}, ["port"], id="not even a value"),
         pytest.param({"password": "other"}, ["password"], id="a secret"),
         pytest.param({"password": ""}, ["password"], id="no secret any more"),
-        pytest.param({"password": "sesame"}, [], id="the same secret"),
+        pytest.param({"password": "sesame"}, ["password"], id="a guess at the secret"),
         pytest.param({"unknown": "1"}, [], id="unknown"),
     ],
 )
@@ -38,6 +38,12 @@ def test_a_change_is_guarded_if_a_guarded_value_would_be_another(
     changes: dict[str, str], guarded: list[str]
 ) -> None:
     assert guarded_changes(SCHEMA, VALUES, changes) == guarded
+
+
+def test_a_secret_that_is_not_set_may_be_left_so() -> None:
+    values = SCHEMA.defaults()
+    assert guarded_changes(SCHEMA, values, {"password": ""}) == []
+    assert guarded_changes(SCHEMA, values, {"password": "x"}) == ["password"]
 
 
 def test_a_secret_that_comes_back_as_it_was_shown_is_left_out() -> None:

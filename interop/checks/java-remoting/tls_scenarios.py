@@ -10,13 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from interop.support.certificates import Authority, encrypt_key
+from interop.support.certificates import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-PASSWORD: Final = "1234"
 ANSWERED: Final = "answered"
 REFUSED: Final = "send-refused"
 
@@ -51,11 +50,9 @@ def make_settings(folder: Path) -> Settings:
     ours, strangers = Authority(folder, "tls-ours"), Authority(folder, "tls-strangers")
     server, client = ours.issue("server"), ours.issue("client")
     bad_server, bad_client = strangers.issue("server"), strangers.issue("client")
-    encrypt_key(client.key, PASSWORD)
     foreign_client = {
         "tls.client.keyPath": str(bad_client.key),
         "tls.client.certPath": str(bad_client.cert),
-        "tls.client.keyPassword": "",
     }
     foreign_server = {
         "tls.server.keyPath": str(bad_server.key),
@@ -75,7 +72,6 @@ def make_settings(folder: Path) -> Settings:
             "tls.enable": "true",
             "tls.test.mode.enable": "false",
             "tls.client.keyPath": str(client.key),
-            "tls.client.keyPassword": PASSWORD,
             "tls.client.certPath": str(client.cert),
             "tls.client.authServer": "true",
             "tls.client.trustCertPath": str(ours.trust),

@@ -26,6 +26,7 @@ from raw_pull_cases import run_raw_pull_cases
 from receiving_cases import run_receiving_cases
 from redelivery_cases import run_redelivery_cases
 from reply_cases import run_reply_cases
+from self_signed_cases import run_self_signed_cases
 from sharing_cases import run_sharing_cases
 from signed_cases import run_signed_cases
 from slave_cases import run_slave_cases
@@ -67,6 +68,7 @@ CASES: Final[Mapping[str, Callable[[PythonSession], Awaitable[None]]]] = {
     "blocking": run_blocking_cases,
     "traces": run_trace_cases,
     "command line": run_command_line_cases,
+    "TLS": run_self_signed_cases,
     "outages": run_outage_cases,
     "slave": run_slave_cases,
 }

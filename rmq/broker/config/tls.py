@@ -30,18 +30,18 @@ def tls_replication_config(values: Values) -> TlsClientConfig | None:
 
 def tls_client_warnings(values: Values) -> list[str]:
     """What an operator probably did not mean, in sentences for the log."""
-    if values["haTlsMode"] != "enforcing":
-        return []
     found: list[str] = []
-    if not values.flag("tls.client.authServer"):
+    modes = [key for key in ("haTlsMode", "tls.server.mode") if values[key] == "enforcing"]
+    if "haTlsMode" in modes and not values.flag("tls.client.authServer"):
         found.append(
             "haTlsMode=enforcing without tls.client.authServer=true: a slave follows a master with"
             " any certificate; set tls.client.authServer=true and tls.client.trustCertPath"
         )
-    if not values.flag("useTLS"):
+    if modes and not values.flag("useTLS"):
         found.append(
-            "haTlsMode=enforcing without useTLS=true: the log is copied encrypted; topics, groups,"
-            " offsets and registrations are not"
+            f"{modes[0]}=enforcing without useTLS=true: registrations, topics, groups and offsets"
+            " go to nameservers and other brokers unencrypted, and those that enforce TLS refuse"
+            " them"
         )
     return found
 

@@ -46,3 +46,20 @@ def test_settings_and_what_is_made_of_them_do_not_show_secrets(tmp_path: Path) -
     )
     for value in shown:
         assert SECRET not in repr(value)
+
+
+def test_a_start_names_files_with_secrets_that_other_users_may_read(tmp_path: Path) -> None:
+    key, store = tmp_path / "server.key", tmp_path / "store"
+    key.touch(0o644)
+    store.mkdir(0o755)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"haSecret={SECRET}\ntls.client.keyPath={key}\nstorePathRootDir={store}\n")
+    for path, mode in ((conf, 0o644), (key, 0o640), (store, 0o755)):
+        path.chmod(mode)
+    lines = load_broker_config(conf, {}, {"HOME": str(tmp_path)}).warnings
+    for command in (f"chmod 600 {conf}", f"chmod 600 {key}", f"chmod -R go-rwx {store}"):
+        assert sum(command in line for line in lines) == 1
+    for path, mode in ((conf, 0o600), (key, 0o400), (store, 0o700)):
+        path.chmod(mode)
+    lines = load_broker_config(conf, {}, {"HOME": str(tmp_path)}).warnings
+    assert not any("chmod" in line for line in lines)
