@@ -24,9 +24,17 @@ if TYPE_CHECKING:
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# Nothing is timed: the machine may have other things to do.
+# Nothing is timed: the machine may have other things to do. Examples are the same in every run, so
+# that many of them tell nothing new; `--hypothesis-profile thorough` draws others, and more.
 settings.register_profile(
-    "rmq", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "rmq",
+    max_examples=50,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "thorough", settings.get_profile("rmq"), max_examples=1000, derandomize=False
 )
 settings.load_profile("rmq")
 

@@ -46,7 +46,7 @@ VECTOR: Final = bytes.fromhex(
     "00114B455953014B3102544147530154616741"
 )
 
-examples = settings(max_examples=100)
+examples = settings(max_examples=50)
 
 
 def declared_record(data: bytes) -> dict[str, Any]:

@@ -40,7 +40,7 @@ BASES: Final = [
     pytest.param(build_record(body=b"b" * 300, topic=b"t" * 127), id="longest topic"),
 ]
 bases = pytest.mark.parametrize("record", BASES)
-examples = settings(max_examples=300)
+examples = settings(max_examples=100)
 
 
 def head_of(data: bytes, *, verify_crc: bool = True) -> RecordHead | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from rmq.remoting.command import Command
 
-examples = settings(max_examples=100)
+examples = settings(max_examples=50)
 serializations = pytest.mark.parametrize(
     "serialization", [pytest.param(member, id=member.name) for member in Serialization]
 )

@@ -357,4 +357,4 @@ class WaitsAgainstAList(RuleBasedStateMachine):
 
 
 TestWaitsAgainstAList = WaitsAgainstAList.TestCase
-TestWaitsAgainstAList.settings = settings(max_examples=100, stateful_step_count=30)
+TestWaitsAgainstAList.settings = settings(max_examples=50, stateful_step_count=30)

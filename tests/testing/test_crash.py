@@ -61,7 +61,7 @@ def test_a_last_sector_that_is_short_tears_like_the_others() -> None:
     assert every_content(storage, FILE) == {b"aab", b"aaB"}
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.data())
 def test_after_a_crash_each_byte_is_the_synced_or_the_written_one(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 5000))

@@ -236,7 +236,7 @@ class Walk:
                 self._collect(path, found)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(steps, max_size=30))
 def test_both_agree_on_any_sequence_of_calls(sequence: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:

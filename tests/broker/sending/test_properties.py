@@ -28,7 +28,7 @@ RECEIVED: Final = st.lists(
 ).map("\x02".join)
 """Properties as anybody may send them: sound pairs, and others."""
 
-examples: Final = settings(max_examples=300)
+examples: Final = settings(max_examples=100)
 
 
 def decoded(text: str) -> dict[str, str]:

@@ -207,7 +207,7 @@ class Run:
         assert self.broker.progress.half_offset == (0 if queue is None else queue.next_offset)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(quiet_events, max_size=40), st.randoms(use_true_random=False))
 def test_every_transaction_ends_once_as_its_producer_wants(
     happened: list[Event], choose: random.Random
@@ -221,7 +221,7 @@ def test_every_transaction_ends_once_as_its_producer_wants(
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(events, max_size=40), st.randoms(use_true_random=False))
 def test_no_transaction_is_lost_when_the_power_goes(
     happened: list[Event], choose: random.Random

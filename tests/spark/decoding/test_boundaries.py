@@ -17,7 +17,7 @@ MAGIC = MESSAGE_MAGIC.to_bytes(4, signed=True)
 
 
 @given(st.lists(drawn_records(), max_size=8))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_drawn_records_begin_where_the_one_before_ends(records: list[bytes]) -> None:
     assert chained(b"".join(records)).tolist() == starts_of(records).tolist()
 
@@ -79,7 +79,7 @@ def test_strands_that_begin_inside_bodies_are_found_out(size: int) -> None:
         st.lists(st.sampled_from([MAGIC, build_record(), b"x", b"\xda", b"\0\0\0\x5b"]), max_size=5)
     )
 )
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_bodies_made_of_parts_of_records_do_not_matter(parts: list[list[bytes]]) -> None:
     records = [build_record(body=b"".join(part)) for part in parts]
     assert chained(b"".join(records)).tolist() == starts_of(records).tolist()
@@ -127,7 +127,7 @@ def test_a_size_that_leads_into_a_record_ends_the_chain() -> None:
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_damage_anywhere_ends_the_chain_before_it(data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(MANY) - 1))
     damage = data.draw(
@@ -161,7 +161,7 @@ def find_chain_slowly(data: bytes) -> tuple[list[int], int]:
 
 
 @given(st.binary(max_size=300), st.integers(0, 3))
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_any_bytes_give_a_chain_or_the_reason(tail: bytes, before: int) -> None:
     data = build_record() * before + tail
     chain = find_chain(data)

@@ -21,7 +21,7 @@ def test_the_dtypes_have_the_sizes_of_the_declared_heads() -> None:
 
 
 @given(drawn_records())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_a_head_reads_as_construct_reads_it(record: bytes) -> None:
     declared = record_layout.Record.parse(record)
     dtype = HEAD_DTYPES[declared.sys_flag & record_layout.HOST_FLAGS]

@@ -82,7 +82,7 @@ def test_all_hard_properties_together() -> None:
         max_size=6,
     )
 )
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_drawn_properties_come_back(pairs: list[dict[str, str]]) -> None:
     check([encode_properties(each) for each in pairs])
 
@@ -93,7 +93,7 @@ PIECES = [b"\x01", b"\x02", b"\x00", b"A", b"TAGS", b"UNIQ_KEY", b"property-1", 
 @given(
     st.lists(st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join), min_size=1, max_size=6)
 )
-@settings(max_examples=400)
+@settings(max_examples=100)
 def test_any_bytes_mean_what_they_mean_alone(texts: list[bytes]) -> None:
     check(texts)
 

@@ -49,7 +49,7 @@ def decoded(*records: bytes, **options: Any) -> list[dict[str, Any]]:  # noqa: A
 
 
 @given(st.lists(drawn_records(), max_size=8))
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_drawn_records_read_as_the_store_reads_them(records: list[bytes]) -> None:
     assert decoded(*records) == rows_of(records, "broker-a")
 
@@ -199,7 +199,7 @@ def test_every_wrong_length_is_refused_with_the_reason_of_the_store(hosts: int, 
 
 
 @given(drawn_records(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_a_flipped_byte_is_judged_as_the_store_judges_it(
     record: bytes, data: st.DataObject
 ) -> None:

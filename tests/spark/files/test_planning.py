@@ -72,7 +72,7 @@ def test_a_part_knows_its_segment() -> None:
 
 
 @given(st.integers(0, 3000), st.integers(0, 3000), st.integers(1, 1200), st.integers(1, 400))
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_parts_follow_each_other_and_cover_everything(
     start: int, stop: int, split_bytes: int, step: int
 ) -> None:

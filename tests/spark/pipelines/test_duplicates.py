@@ -20,7 +20,7 @@ from rmq.spark.jobs.duplicates.tables import READ_COLUMNS, find_duplicates
 from rmq.spark.pipelines.arguments import amount, moment_ms, names, natural, positive, size_bytes
 from rmq.spark.pipelines.duplicates import PIPELINE, make_verdict
 from rmq.spark.pipelines.verdict import Outcome
-from rmq.spark.schema import spark_schema
+from rmq.spark.schema import TOPIC, spark_schema
 from tests.patching import patch
 from tests.spark.pipelines.pipeline_cluster import run_json
 from tests.spark.pipelines.verify_kit import START_MS, files_below, open_store, write_store
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 NOON = datetime(2024, 5, 31, 12, tzinfo=UTC)
 
@@ -194,71 +194,74 @@ REPLAYED = {COPY_OF: "dead", COPY_KEY: "replay/run/Orders/b/0/1"}
 MUCH_LATER = NOON + timedelta(hours=5)
 
 
-@pytest.mark.parametrize(
-    ("rows", "extra"),
-    [
-        pytest.param(
-            [row(0, "dead"), row(1, "new", properties=REDRIVEN)], {"redrive": 1}, id="redriven"
-        ),
-        pytest.param(
-            [
-                row(0, "dead"),
-                row(1, "new1", properties=REDRIVEN, bornTimestamp=MUCH_LATER),
-                row(2, "new2", properties=REPLAYED),
-                row(3, "new3", properties=REDRIVEN | {COPY_KEY: "redrive/%DLQ%g/b/0/7/new1"}),
-            ],
-            {"redrive": 2, "replay": 1},
-            id="copies of copies",
-        ),
-        pytest.param(
-            [
-                row(0, "dead"),
-                row(1, "new1", properties=REDRIVEN),
-                row(2, "new2", properties=REDRIVEN),
-            ],
-            {"producer-retry": 1, "redrive": 1},
-            id="redriven twice",
-        ),
-        pytest.param(
-            [
-                row(0, "dead"),
-                row(1, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
-                row(2, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
-                row(3, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
-            ],
-            {"sink-retry": 2, "redrive": 1},
-            id="task run again",
-        ),
-        pytest.param(
-            [
-                row(0, "dead"),
-                row(1, "dead"),
-                row(2, "new", properties=REDRIVEN, bornTimestamp=MUCH_LATER, bornHost="9.9.9.9:1"),
-            ],
-            {"producer-retry": 1, "redrive": 1},
-            id="sent twice and redriven",
-        ),
-        pytest.param(
-            [row(0, "new1", properties=REPLAYED), row(1, "new2", properties=REPLAYED)],
-            {"producer-retry": 1},
-            id="replayed twice to another topic",
-        ),
-        pytest.param(
-            [row(0, "new1", properties=REPLAYED), row(1, "new2", properties=REDRIVEN)],
-            {"redrive": 1},
-            id="copies only",
-        ),
-        pytest.param(
-            [row(0, "own", properties={COPY_KEY: "x"}), row(1, "own", properties={COPY_KEY: "y"})],
-            {"producer-retry": 1},
-            id="keys of somebody else",
-        ),
-    ],
-)
+COPIES: dict[str, tuple[list[tuple[Any, ...]], dict[str, int]]] = {
+    "redriven": ([row(0, "dead"), row(1, "new", properties=REDRIVEN)], {"redrive": 1}),
+    "copies of copies": (
+        [
+            row(0, "dead"),
+            row(1, "new1", properties=REDRIVEN, bornTimestamp=MUCH_LATER),
+            row(2, "new2", properties=REPLAYED),
+            row(3, "new3", properties=REDRIVEN | {COPY_KEY: "redrive/%DLQ%g/b/0/7/new1"}),
+        ],
+        {"redrive": 2, "replay": 1},
+    ),
+    "redriven twice": (
+        [
+            row(0, "dead"),
+            row(1, "new1", properties=REDRIVEN),
+            row(2, "new2", properties=REDRIVEN),
+        ],
+        {"producer-retry": 1, "redrive": 1},
+    ),
+    "task run again": (
+        [
+            row(0, "dead"),
+            row(1, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
+            row(2, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
+            row(3, "new1", properties=REDRIVEN | {"SPARK_KEY": "r/0/1"}),
+        ],
+        {"sink-retry": 2, "redrive": 1},
+    ),
+    "sent twice and redriven": (
+        [
+            row(0, "dead"),
+            row(1, "dead"),
+            row(2, "new", properties=REDRIVEN, bornTimestamp=MUCH_LATER, bornHost="9.9.9.9:1"),
+        ],
+        {"producer-retry": 1, "redrive": 1},
+    ),
+    "replayed twice to another topic": (
+        [row(0, "new1", properties=REPLAYED), row(1, "new2", properties=REPLAYED)],
+        {"producer-retry": 1},
+    ),
+    "copies only": (
+        [row(0, "new1", properties=REPLAYED), row(1, "new2", properties=REDRIVEN)],
+        {"redrive": 1},
+    ),
+    "keys of somebody else": (
+        [row(0, "own", properties={COPY_KEY: "x"}), row(1, "own", properties={COPY_KEY: "y"})],
+        {"producer-retry": 1},
+    ),
+}
+"""Rows of one topic, and how many copies too many there are for each cause."""
+
+
+@pytest.fixture(scope="module")
+def found_copies(spark: SparkSession) -> dict[str, Row]:
+    """What is found of all cases in one query; each case is a topic of its own."""
+    assert READ_COLUMNS[0] == TOPIC
+    rows = [(name, *row[1:]) for name, (them, _) in COPIES.items() for row in them]
+    table = spark.createDataFrame(rows, spark_schema(READ_COLUMNS))
+    found = find_duplicates(table).collect()
+    assert len(found) == len(COPIES)
+    return {each["topic"]: each for each in found}
+
+
+@pytest.mark.parametrize("name", COPIES)
 def test_only_one_copy_for_each_key_was_made_on_purpose(
-    spark: SparkSession, rows: list[tuple[Any, ...]], extra: dict[str, int]
+    found_copies: dict[str, Row], name: str
 ) -> None:
-    (found,) = find_duplicates(spark.createDataFrame(rows, spark_schema(READ_COLUMNS))).collect()
+    found, extra = found_copies[name], COPIES[name][1]
     assert {each["cause"]: each["copies"] for each in found["extra"]} == extra
     assert found["copies"] == 1 + sum(extra.values()) == len(found["places"])
     assert found["cause"] == next(iter(extra)), "what was not made on purpose comes first"

@@ -318,4 +318,4 @@ class ProcessQueueMachine(RuleBasedStateMachine):
 
 
 TestProcessQueueModel = ProcessQueueMachine.TestCase
-TestProcessQueueModel.settings = settings(max_examples=150, stateful_step_count=40)
+TestProcessQueueModel.settings = settings(max_examples=60, stateful_step_count=40)

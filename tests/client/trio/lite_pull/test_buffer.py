@@ -420,5 +420,5 @@ class BufferModel(RuleBasedStateMachine):
         assert (statistics.stored_bytes == 0) == (statistics.messages == 0)
 
 
-BufferModel.TestCase.settings = settings(max_examples=150, stateful_step_count=60)
+BufferModel.TestCase.settings = settings(max_examples=60, stateful_step_count=60)
 test_buffer_model = BufferModel.TestCase
