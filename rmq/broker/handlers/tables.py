@@ -47,7 +47,7 @@ async def answer_table(
     """Answer with all topics or groups, or with the part that is asked for."""
     wanted = part_of(request)
     if wanted is None:
-        body = table.encoded()
+        body = await in_steps(table.encoding())
         refuse_long(request, what, len(body), f"delete {what} that are not used")
         request.reply(header, body=body)
         return
@@ -55,8 +55,10 @@ async def answer_table(
         if request.command.ext_fields.get(KNOWN_FIELD) == table.version_text:
             request.reply(header, extra={SAME_FIELD: table.version_text})
             return
-        if len(table) <= _ENTRIES_AT_ONCE and len(body := table.encoded()) <= wanted.bytes_max:
-            request.reply(header, body=body)
-            return
+        if len(table) <= _ENTRIES_AT_ONCE:
+            body = await in_steps(table.encoding())
+            if len(body) <= wanted.bytes_max:
+                request.reply(header, body=body)
+                return
     part = await in_steps(table.part(wanted))
     request.reply(header, body=part.body, extra=part.fields or None)

@@ -108,10 +108,6 @@ class GroupTable(VersionedTable[SubscriptionGroupConfig]):
             subscription_group_table=self._ordered(), data_version=self.version
         )
 
-    def encoded(self) -> bytes:
-        """Return what `to_body` gives, encoded once per change: slaves ask every few seconds."""
-        return self._encode_once(self.to_body)
-
     def load(self, text: str) -> int:
         """Take the groups of a subscriptionGroup.json on top of the built-in; return how many.
 
