@@ -117,7 +117,7 @@ class RunningSite:
             [
                 frame(
                     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-                    body=SubscriptionGroupConfig(group_name=size.group(number)).encode(),
+                    body=_group(size.group(number)),
                 )
                 for number in range(size.groups)
             ]
@@ -146,6 +146,12 @@ class RunningSite:
     def _end_crowd(self) -> None:
         for sock in self._crowd:
             sock.close()
+
+
+def _group(name: str) -> bytes:
+    # Nobody reads what the broker would tell the members of each other.
+    config = SubscriptionGroupConfig(group_name=name, notify_consumer_ids_changed_enable=False)
+    return config.encode()
 
 
 def ask_all(sock: socket.socket, frames: Sequence[bytes]) -> list[bytes]:

@@ -201,6 +201,7 @@ class ConsumeQueue:
         except StorageError:
             segment.delete()
             raise
+        segment.file.advise_random()
 
     # --- flushing --------------------------------------------------------------------------
 
@@ -430,6 +431,7 @@ class ConsumeQueue:
             self.buffer, self.position, self.limit = memoryview(b""), 0, 0
         else:
             self.buffer = last.buffer
+            last.file.advise_random()
             self.position = self.limit = end - last.first
             last.reserved = 0
             entry = self.entry(QueueOffset(next_offset - 1)) if self.position else None

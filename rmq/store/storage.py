@@ -77,6 +77,13 @@ class MappedFile(Protocol):
     def touch(self, start: int, stop: int) -> None:
         """Bring these pages in, ready to be written. Blocks; may run in a thread."""
 
+    def advise_random(self) -> None:
+        """Let the system read no more than what is touched.
+
+        Writing into a page that is not in memory otherwise brings in what lies around it as well:
+        megabytes of zeros, which takes milliseconds in which no other thread runs either.
+        """
+
     def lock_memory(self) -> None:
         """Keep the file in memory; raise `StorageError` if the limits do not allow it."""
 
@@ -435,6 +442,10 @@ class DiskFile:
         with contextlib.suppress(OSError, ValueError, AttributeError), self._pinned() as (_, base):
             length = ctypes.c_size_t(stop - start)
             _call("madvise", ctypes.c_void_p(base + start), length, _MADV_POPULATE_WRITE)
+
+    def advise_random(self) -> None:
+        if self._mapping is not None:
+            self._mapping.madvise(mmap.MADV_RANDOM)
 
     def lock_memory(self) -> None:
         if self.size:

@@ -48,6 +48,7 @@ Operation: TypeAlias = Literal[
     "clear_from",
     "is_clear_from",
     "lock_memory",
+    "advise_random",
     "used_ratio",
     "touch",
     "unlock_memory",

@@ -281,6 +281,9 @@ class MemoryFile:
     def touch(self, start: int, stop: int) -> None:
         self._faults.before("touch", self.path)
 
+    def advise_random(self) -> None:
+        self._faults.before("advise_random", self.path)
+
     def lock_memory(self) -> None:
         with self._faults.call("lock_memory", self.path):
             if self.size:

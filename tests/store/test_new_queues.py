@@ -106,6 +106,7 @@ def test_a_file_made_ahead_is_what_the_first_message_uses() -> None:
     core = open_core(storage)
     core.plan_queues(PLACES).run()
     made = storage.faults.calls["create"]
+    assert storage.faults.calls["advise_random"] == len(PLACES)
     synced = synced_directories(storage)
     append_one_each(core)
     assert storage.faults.calls["create"] == made + 2  # the log and the index

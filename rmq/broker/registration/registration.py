@@ -336,10 +336,12 @@ class Registration:
             channel, config, deadline
         ):
             return None
+        # Until it answers it is not known what it has received.
+        nameserver.registered_over = None
         if changed and not needs_all:
             body = self._bodies.of(config, changed)
         else:
-            body = self._bodies.of_all(config)
+            body = await self._bodies.of_all(config)
         header = RegisterBrokerRequest(
             broker_name=config.broker_name,
             broker_addr=config.address,
@@ -350,8 +352,6 @@ class Registration:
             body_crc32=body_crc32(body),
             epoch=epoch or None,
         )
-        # Until it answers it is not known what it has received.
-        nameserver.registered_over = None
         nameserver.said_id = config.broker_id
         answer = await channel.request(
             RequestCode.REGISTER_BROKER, header, body=body, timeout_s=_left(deadline)

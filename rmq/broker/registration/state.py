@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
-from rmq.remoting.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from rmq.broker.tables.steps import in_steps
+from rmq.broker.tables.topics import is_restricted
+from rmq.remoting.bodies import RegisterBrokerBody
 
 if TYPE_CHECKING:
     from rmq.broker.config import BrokerConfig
     from rmq.broker.tables.topics import TopicTable
+    from rmq.remoting.bodies import TopicConfigSerializeWrapper
     from rmq.remoting.channel import Channel
 
 
@@ -23,26 +26,22 @@ class RegistrationBodies:
         self._topics = topics
         self._encoded: tuple[tuple[int, int, bool], bytes] | None = None
 
-    def of_all(self, config: BrokerConfig) -> bytes:
-        """Return the registration of all topics."""
-        key = (self._topics.changes, config.permission, config.compressed_register)
-        if self._encoded is None or self._encoded[0] != key:
-            wrapper = self._topics.to_body(config.permission)
-            self._encoded = (key, _encode(config, wrapper))
-        return self._encoded[1]
+    async def of_all(self, config: BrokerConfig) -> bytes:
+        """Return the registration of all topics, encoded in steps unless it is compressed, or the
+        broker's permission stands in the place of the topics'.
+        """
+        if config.compressed_register or is_restricted(config.permission):
+            key = (self._topics.changes, config.permission, config.compressed_register)
+            if self._encoded is None or self._encoded[0] != key:
+                wrapper = self._topics.to_body(config.permission)
+                self._encoded = (key, _encode(config, wrapper))
+            return self._encoded[1]
+        topics = await in_steps(self._topics.encoding())
+        return b'{"filterServerList":[],"topicConfigSerializeWrapper":%b}' % topics
 
     def of(self, config: BrokerConfig, changed: set[str]) -> bytes:
         """Return the registration of some topics, as far as they are still there."""
-        whole = self._topics.to_body(config.permission)
-        wrapper = TopicConfigSerializeWrapper(
-            topic_config_table={
-                name: topic
-                for name in sorted(changed)
-                if (topic := whole.topic_config_table.get(name)) is not None
-            },
-            data_version=whole.data_version,
-        )
-        return _encode(config, wrapper)
+        return _encode(config, self._topics.some_to_body(changed, config.permission))
 
 
 def _encode(config: BrokerConfig, wrapper: TopicConfigSerializeWrapper) -> bytes:

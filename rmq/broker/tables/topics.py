@@ -38,7 +38,7 @@ from rmq.model.topic_flags import (
 from rmq.remoting.bodies.topics import TopicConfig, TopicConfigSerializeWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +238,14 @@ class TopicTable(VersionedTable[TopicConfig]):
         writing, it stands in the place of every topic's.
         """
         topics = self._ordered()
-        if permission is not None and permission & PERM_READ_WRITE != PERM_READ_WRITE:
+        if permission is not None and is_restricted(permission):
+            topics = {name: restricted(topic, permission) for name, topic in topics.items()}
+        return TopicConfigSerializeWrapper(topic_config_table=topics, data_version=self.version)
+
+    def some_to_body(self, names: Iterable[str], permission: int) -> TopicConfigSerializeWrapper:
+        """Return some topics, as far as they are there, as nameservers get them."""
+        topics = {name: topic for name in sorted(names) if (topic := self.get(name)) is not None}
+        if is_restricted(permission):
             topics = {name: restricted(topic, permission) for name, topic in topics.items()}
         return TopicConfigSerializeWrapper(topic_config_table=topics, data_version=self.version)
 
@@ -262,6 +269,11 @@ def shown(topic: TopicConfig) -> str:
     """Return a topic as readable text."""
     queues = f"{topic.read_queue_nums} to read, {topic.write_queue_nums} to write"
     return f"{topic.topic_name} (queues: {queues}; perm {topic.perm})"
+
+
+def is_restricted(permission: int) -> bool:
+    """Tell whether a broker is not both readable and writable."""
+    return permission & PERM_READ_WRITE != PERM_READ_WRITE
 
 
 def restricted(topic: TopicConfig, permission: int) -> TopicConfig:

@@ -5,8 +5,8 @@ writes itself as the config file of a stock broker. Which settings there are, an
 is the business of its subclasses. Nothing here does I/O: `on_change` is called to have the file
 written.
 
-The text of each entry is kept until the entry changes, so that writing a table of thousands after
-one change costs little more than joining lines.
+The text of each entry, as in the file and as in bodies, is kept until the entry changes, so that
+writing or encoding a table of thousands after one change costs little more than joining lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         Callable,
         Generator,
         ItemsView,
-        Iterable,
         Iterator,
         KeysView,
         Mapping,
@@ -49,6 +48,7 @@ class VersionedTable(Generic[Entry]):
         self._entries: dict[str, Entry] = {}
         self._hashes: dict[str, int] = {}
         self._lines: dict[str, str] = {}
+        self._rows: dict[str, bytes] = {}
         self._order: list[str] | None = None
         self._id = now_ms()
         self._removed = 0
@@ -105,27 +105,33 @@ class VersionedTable(Generic[Entry]):
         yield self.render()
 
     def encoding(self) -> Generator[None, None, bytes]:
-        """Return the table as the body of an answer, in steps of about a millisecond.
+        """Return the table as a body, in steps of about a millisecond; once per change.
 
-        It is encoded once per change. Entries may change between the steps; the version in the
-        body is that of the first step.
+        Slaves ask every few seconds, and each registration has all topics. Entries may change
+        between the steps; the result is the table of the last one.
         """
         state = (self.changes, self.version)
         if self._encoded is not None and self._encoded[0] == state:
             return self._encoded[1]
-        rows: list[bytes] = []
-        for number, name in enumerate(list(self._names_in_order()), 1):
-            entry = self._entries.get(name)
-            if entry is not None:
-                rows.append(fastjson.dumps(name) + b":" + fastjson.dumps(entry))
-            if number % _ENTRIES_PER_STEP == 0:
-                yield
-        body = self._body(state[1], rows)
-        if state == (self.changes, self.version):
-            self._encoded = (state, body)
+        while names := [name for name in self._entries if name not in self._rows]:
+            for number, name in enumerate(names, 1):
+                if number % _ENTRIES_PER_STEP == 0:
+                    yield
+                entry = self._entries.get(name)
+                if entry is not None:
+                    self._row(name, entry)
+        rows = self._rows
+        body = self._body([rows[name] for name in self._names_in_order()], self.version)
+        self._encoded = ((self.changes, self.version), body)
         return body
 
-    def _body(self, version: DataVersion, rows: Iterable[bytes]) -> bytes:
+    def _row(self, name: str, entry: Entry) -> bytes:
+        row = self._rows.get(name)
+        if row is None:
+            row = self._rows[name] = fastjson.dumps(name) + b":" + fastjson.dumps(entry)
+        return row
+
+    def _body(self, rows: list[bytes], version: DataVersion) -> bytes:
         head = b'{"dataVersion":%b,"%b":{' % (fastjson.dumps(version), self._member.encode())
         return head + b",".join(rows) + b"}}"
 
@@ -147,14 +153,14 @@ class VersionedTable(Generic[Entry]):
             name = names[position]
             entry = self._entries.get(name)
             if entry is not None:
-                rows.append(fastjson.dumps(name) + b":" + fastjson.dumps(entry))
+                rows.append(self._row(name, entry))
                 size += len(rows[-1]) + 1
             position += 1
             if position % _ENTRIES_PER_STEP == 0:
                 yield
         is_end = position >= len(names)
         next_place = "" if is_end else place._replace(position=position).text()
-        return Part(self._body(version, rows), next_place)
+        return Part(self._body(rows, version), next_place)
 
     def _ordered(self) -> dict[str, Entry]:
         """Return the entries in the order in which a stock broker lists them."""
@@ -180,6 +186,7 @@ class VersionedTable(Generic[Entry]):
             self._order = None
         self._entries[name] = entry
         self._lines.pop(name, None)
+        self._rows.pop(name, None)
         self.changes += 1
 
     def _remove(self, name: str) -> Entry | None:
@@ -189,6 +196,7 @@ class VersionedTable(Generic[Entry]):
             self._removed += 1
             del self._hashes[name]
             self._lines.pop(name, None)
+            self._rows.pop(name, None)
             self._order = None
             self.changes += 1
             self._next_version()
@@ -229,6 +237,11 @@ class VersionedTable(Generic[Entry]):
             if number % _ENTRIES_PER_STEP == 0:
                 yield
         self._removed += len(self._entries)
+        self._rows = {
+            name: row
+            for name, row in self._rows.items()
+            if self._entries[name] == entries.get(name)
+        }
         self._entries.clear()  # the same dict: `get` is a method of it
         self._entries.update(entries)
         self._hashes = hashes
