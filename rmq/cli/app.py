@@ -152,14 +152,15 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
 def _report(error: BaseException, say: Callable[[str], None], *, debug: bool) -> ExitCode:
     """Tell the user what ended the command, and pick the exit code.
 
-    A nursery hands its errors over in groups. Ctrl-C outranks what fell over because of it; among
-    the others a bug outranks a failure that has a name, and then the first one counts.
+    A nursery hands its errors over in groups. Ctrl-C outranks what fell over because of it, and so
+    does a lack of memory; among the others a bug outranks a failure that has a name, and then the
+    first one counts.
     """
     if debug:
         say("".join(traceback.format_exception(error)).rstrip())
     causes = list(_leaves(error))
     codes = [exit_code_of(cause) for cause in causes]
-    outranking = (ExitCode.INTERRUPTED, ExitCode.SOFTWARE)
+    outranking = (ExitCode.INTERRUPTED, ExitCode.OUT_OF_RESOURCES, ExitCode.SOFTWARE)
     code = next((code for code in outranking if code in codes), codes[0])
     if code is ExitCode.INTERRUPTED:
         say("rmq: interrupted")
@@ -173,6 +174,9 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaves(inner)
+    elif isinstance(error.__cause__, MemoryError):
+        # What fell over because of it, the event loop itself included.
+        yield error.__cause__
     else:
         yield error
 
@@ -183,6 +187,9 @@ def _say_error(error: BaseException, say: Callable[[str], None], *, debug: bool)
     hint: str | None
     if isinstance(error, RmqError):
         what, hint = text or kind, error.hint
+    elif isinstance(error, MemoryError):
+        what = "out of memory"
+        hint = "allow the process more (ulimit -v, the limit of its container), or less load"
     else:
         what = f"unexpected {kind}: {text}" if text else f"unexpected {kind}"
         hint = None if debug else "this is a bug in rmq; --debug shows the traceback"

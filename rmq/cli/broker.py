@@ -16,7 +16,7 @@ from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
-from rmq.cli.common.stopping import serving
+from rmq.cli.common.stopping import serving, use_all_open_files
 from rmq.settings.exposure import take_umask
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def run(args: Namespace) -> int:
         print("\n".join(loaded.format_lines(important_only=args.print_important)))
         return ExitCode.OK
     take_umask(loaded.config.store_file_access)
+    use_all_open_files()
     trio.run(_serve, LiveConfig(loaded, now_ms=time.time_ns() // 1_000_000))
     return ExitCode.OK
 

@@ -11,7 +11,7 @@ import trio
 
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
-from rmq.cli.common.stopping import serving
+from rmq.cli.common.stopping import serving, use_all_open_files
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
 
@@ -37,6 +37,7 @@ def run(args: Namespace) -> int:
     if args.print_config:
         print("\n".join(loaded.config.lines()))
     else:
+        use_all_open_files()
         trio.run(_serve, loaded.config)
     return ExitCode.OK
 

@@ -54,6 +54,8 @@ _STEP_S: Final = 0.001
 _LAST_WORDS_S: Final = 1.0
 """How long a refused slave may take to receive the reason."""
 _READ_THREADS: Final = 4
+NEWCOMER_S: Final = 2.0
+"""How long a connection may take to say who it is, when others need its place."""
 
 logger = logging.getLogger(__name__)
 
@@ -112,10 +114,21 @@ class ReplicationWait:
 class _Connection:
     """One connection and its state."""
 
-    __slots__ = ("channel", "host", "in_sync", "is_over", "is_told", "link", "scope", "sock")
+    __slots__ = (
+        "channel",
+        "host",
+        "in_sync",
+        "is_over",
+        "is_told",
+        "link",
+        "scope",
+        "since",
+        "sock",
+    )
 
-    def __init__(self, sock: socket.socket, link: MasterLink, host: str) -> None:
+    def __init__(self, sock: socket.socket, link: MasterLink, host: str, since: float) -> None:
         self.sock = sock
+        self.since = since
         self.link = link
         self.host = host
         self.channel: Channel | None = None
@@ -238,7 +251,7 @@ class HaServer:
             return
         if not is_allowed(self.allowed, host):
             refusal = "its address is not among haAllowedAddresses"
-        elif len(self._connections) >= self.config.links_max:
+        elif len(self._connections) >= self.config.links_max and not self._make_room(now):
             refusal = f"{len(self._connections)} connections are open, the limit"
         if refusal is not None:
             self.master.counters.refused += 1
@@ -247,7 +260,7 @@ class HaServer:
             return
         sock.setblocking(False)
         link = MasterLink(self.master, host, peer, nonce=secrets.token_bytes(NONCE_BYTES), now=now)
-        connection = _Connection(sock, link, host)
+        connection = _Connection(sock, link, host, now)
         self._connections.append(connection)
         self._check_again(connection)
         try:
@@ -262,6 +275,17 @@ class HaServer:
                 connection.channel.close()
             else:
                 close(sock)
+
+    def _make_room(self, now: float) -> bool:
+        """End the connection that has not said for longest who it is; return whether there is one
+        that had time for it. Else strangers could keep a slave out.
+        """
+        for connection in self._connections:
+            if connection.link.slave is None and now - connection.since >= NEWCOMER_S:
+                self._end(connection, "it has not said who it is, and others wait")
+                connection.scope.cancel()
+                return True
+        return False
 
     async def _talk(self, connection: _Connection) -> None:
         why = await self._open(connection)

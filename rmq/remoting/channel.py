@@ -663,6 +663,10 @@ class Channel:
         """Whether so many more bytes may be held for requests that wait."""
         return self._endpoint.has_room_for(count)
 
+    def ran_out_of_memory(self) -> None:
+        """A handler had no memory for a request: have some given back."""
+        self._endpoint.ran_out_of_memory()
+
     def own_bytes(self) -> int:
         """Return how much memory the unfinished frame and the unwritten answers take."""
         return self._decoder.held_bytes + (self._outbox.own_bytes() if self._draining else 0)

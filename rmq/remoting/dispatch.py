@@ -634,7 +634,11 @@ def _answer_error(requests: Sequence[Request[Any]], exc: Exception) -> None:
     if isinstance(exc, RefusedError) and left:
         code, remark = exc.code, exc.remark
     else:
-        code, remark = ResponseCode.SYSTEM_ERROR, _describe(exc)
+        if isinstance(exc, MemoryError):
+            code, remark = ResponseCode.SYSTEM_BUSY, REMARK_OVERLOAD
+            first.channel.ran_out_of_memory()
+        else:
+            code, remark = ResponseCode.SYSTEM_ERROR, _describe(exc)
         what = name_of(first.command)
         first.channel.log(
             logging.ERROR,

@@ -261,8 +261,13 @@ class RemotingServer:
                 return False
             except OSError as exc:
                 if exc.errno in _OUT_OF_FILES:
+                    # Linux says so also when no connection waits.
+                    try:
+                        has_failed = not self._turn_away(listener)
+                    except BlockingIOError:
+                        return False
                     self._warn_short(exc)
-                    if not self._turn_away(listener):
+                    if has_failed:
                         return True
                 elif exc.errno in _OUT_OF_MEMORY:
                     self._warn_short(exc)
@@ -291,7 +296,8 @@ class RemotingServer:
 
     def _turn_away(self, listener: socket.socket) -> bool:
         """Close a connection that waits, with a descriptor kept for that: its peer knows at once,
-        instead of waiting for an answer. Return whether that was possible.
+        instead of waiting for an answer. Return whether that was possible; raise
+        `BlockingIOError` if there is none.
         """
         if self._spare_file is None:
             self._keep_spare_file()
@@ -299,11 +305,13 @@ class RemotingServer:
             return False
         self._give_spare_file()
         try:
-            sock, address = listener.accept()
+            listener.accept()[0].close()
+        except BlockingIOError:
+            raise
         except OSError:
             return False
         else:
-            self._refuse(sock, format_address(address))
+            self._refused += 1
         finally:
             self._keep_spare_file()
         return True

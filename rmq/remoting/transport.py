@@ -21,7 +21,7 @@ try:
     import fcntl
     from termios import FIONREAD
 except ImportError:  # not on Windows
-    FIONREAD = None  # type: ignore[assignment]
+    FIONREAD = None  # type: ignore[assignment, misc]
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -195,7 +195,8 @@ class Appender:
         base = log.segment_first
         results: list[AppendResult] = []
         parts: list[bytes] = []
-        self._numbered = written = []
+        written: list[WrittenRecord] = []
+        self._numbered = written
         failed_roll: StorageError | None = None
         for message in messages:
             queue = by_key.get((message.topic, message.queue_id))

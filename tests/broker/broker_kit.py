@@ -54,8 +54,9 @@ SMALL_STORE: Final = {
     "maxHashSlotNum": "500",
     "maxIndexNum": "2000",
 }
-# How full the disk of the machine is must not matter.
+# How full the disk of the machine is must not matter, nor how busy its processors are.
 NEVER_FULL: Final = {
+    "waitTimeMillsInSendQueue": "10000",
     "diskMaxUsedSpaceRatio": "95",
     "rocketmq.broker.diskSpaceWarningLevelRatio": "1.0",
     "rocketmq.broker.diskSpaceCleanForciblyRatio": "1.0",

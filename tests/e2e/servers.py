@@ -58,6 +58,7 @@ _SETTINGS: Final = {
     # A machine that is busy with other things, or whose disk is nearly full, is no reason to refuse
     # messages here.
     "osPageCacheBusyTimeOutMills": "10000",
+    "waitTimeMillsInSendQueue": "10000",
     "diskMaxUsedSpaceRatio": "95",
     "rocketmq.broker.diskSpaceCleanForciblyRatio": "0.98",
     "rocketmq.broker.diskSpaceWarningLevelRatio": "0.99",

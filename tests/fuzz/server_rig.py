@@ -50,6 +50,7 @@ SETTINGS: Final = {
     "maxMessageSize": str(1024**2),
     # The state of the machine is not what is looked at.
     "osPageCacheBusyTimeOutMills": "10000",
+    "waitTimeMillsInSendQueue": "10000",
     "diskMaxUsedSpaceRatio": "95",
     "rocketmq.broker.diskSpaceCleanForciblyRatio": "1.0",
     "rocketmq.broker.diskSpaceWarningLevelRatio": "1.0",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import ipaddress
 import logging
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from rmq.ha import server as server_module
 from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.ha.protocol.wire import DOWN, PREAMBLE, REPORT, TRANSFER, DownKind, read_down
+from rmq.ha.server import NEWCOMER_S
 from rmq.log_limits import LINES_PER_SOURCE
 from tests.ha.protocol.kit_master import (
     KIB,
@@ -257,6 +259,23 @@ async def test_the_sixty_fifth_link_is_refused(
             for each in silent[1:]:
                 each.__exit__(None, None, None)
             assert len(peers) == 63
+
+
+async def test_strangers_that_say_nothing_do_not_keep_a_slave_out(
+    tmp_path: Path, mock_clock: MockClock
+) -> None:
+    async with serving(tmp_path, messages=3) as run:
+        with ExitStack() as strangers:
+            peers = [strangers.enter_context(stranger(run)) for _ in range(64)]
+            await settled()
+            mock_clock.jump(NEWCOMER_S)
+            with stock_slave(run) as slave:
+                await slave.report(0)
+                await settled()
+                assert [each.is_connected for each in run.server.statistics()] == [True]
+                assert [each.take() for each in peers] == [b""] * 64
+                assert [each.is_closed for each in peers].count(True) == 1
+            assert run.master.counters.refused == 0
 
 
 async def test_who_is_not_on_the_list_is_not_listened_to(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import socket
 import struct
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from rmq.errors import ConfigError, ListenError
 from rmq.remoting.channel import ChannelConfig
@@ -41,7 +39,7 @@ from tests.remoting.server_kit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
@@ -165,51 +163,6 @@ async def test_a_flood_of_short_connections_leaves_the_server_as_it_was(how: str
             await wait_all_tasks_blocked()
         assert await (await served.dial()).ping() == []
         assert len(events.reasons) == 500
-
-
-@contextmanager
-def no_more_files() -> Iterator[None]:
-    """Leave this process without a single free file descriptor."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken: list[int] = []
-    highest = max(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, hard))
-    try:
-        while True:
-            try:
-                taken.append(os.dup(0))
-            except OSError:
-                break
-        yield
-    finally:
-        for fd in taken:
-            os.close(fd)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
-async def test_a_server_out_of_files_says_so_and_takes_the_connection_later(
-    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with serving() as served:
-        steady = await served.dial()
-        assert await steady.ping() == []
-        with socket.socket() as sock:
-            with no_more_files():
-                sock.connect(("127.0.0.1", served.server.port))
-                await wait_all_tasks_blocked()
-                (line,) = Logs(caplog).lines
-                assert line.startswith("cannot accept: Too many open files; 1 connections open")
-                assert await steady.ping() == []
-                # It does not spin, and it does not fill the log while the state lasts.
-                for _ in range(20):
-                    mock_clock.jump(0.1)
-                    await wait_all_tasks_blocked()
-                assert len(Logs(caplog).lines) <= 6
-            mock_clock.jump(10)
-            while len(served.server.channels) < 2:
-                await wait_all_tasks_blocked()
-        assert await steady.ping() == []
 
 
 def reset(peer: Peer) -> None:

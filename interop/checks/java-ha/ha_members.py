@@ -48,7 +48,11 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "haSendHeartbeatInterval": "1000",
 }
 _SETTINGS_OF: Final[Mapping[Against, Mapping[str, str]]] = {
-    Against.RMQ: {"bindAddress": "127.0.0.1", "shutdownDrainTime": "100"},
+    Against.RMQ: {
+        "bindAddress": "127.0.0.1",
+        "shutdownDrainTime": "100",
+        "waitTimeMillsInSendQueue": "20000",
+    },
     # Refuse no sends because the machine is slow.
     Against.STOCK: {"waitTimeMillsInSendQueue": "20000", "osPageCacheBusyTimeOutMills": "20000"},
 }

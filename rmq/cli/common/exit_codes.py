@@ -40,6 +40,7 @@ class ExitCode(IntEnum):
     CONFIG = 3, "the configuration is wrong"
     UNAVAILABLE = 4, "a port is in use, or a peer cannot be reached or does not answer"
     SOFTWARE = 70, "a bug in rmq: run again with --debug and report the traceback"
+    OUT_OF_RESOURCES = 71, "memory or threads ran out"
     INTERRUPTED = 130, "stopped by Ctrl-C"
     PIPE_CLOSED = 141, "the reader of standard output went away"
 
@@ -53,6 +54,7 @@ _CODES: Mapping[type[BaseException], ExitCode] = {
     ConnectionLostError: ExitCode.UNAVAILABLE,
     RequestTimeoutError: ExitCode.UNAVAILABLE,
     NoNameserverError: ExitCode.UNAVAILABLE,
+    MemoryError: ExitCode.OUT_OF_RESOURCES,
     KeyboardInterrupt: ExitCode.INTERRUPTED,
     BrokenPipeError: ExitCode.PIPE_CLOSED,
     BaseException: ExitCode.SOFTWARE,

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from rmq.cli.common.line_writer import LineWriter
+from rmq.log_limits import LineLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,6 +53,7 @@ def logging_to_stderr(
     writer = _start_writer() if in_background else None
     handler = logging.StreamHandler() if writer is None else _BackgroundHandler(writer)
     handler.setFormatter(LineFormatter())
+    handler.addFilter(_ForeignLimit())
     level_before = root.level
     root.addHandler(handler)
     root.setLevel(level.upper())
@@ -62,6 +64,19 @@ def logging_to_stderr(
         root.removeHandler(handler)
         if writer is not None:
             writer.close(FLUSH_S)
+
+
+class _ForeignLimit(logging.Filter):
+    """Limits the lines of libraries: trio says ten times a second that no file can be opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._limits = LineLimits()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.partition(".")[0] == "rmq":
+            return True
+        return self._limits.take(record.name, "", record.created) is not None
 
 
 def _print_line(line: str) -> None:

@@ -1,18 +1,27 @@
 """How a server command ends: gracefully on the first signal, at once on a second Ctrl-C.
 
-A second SIGTERM changes nothing, because supervisors and process groups often send it twice.
+A second SIGTERM changes nothing, because supervisors and process groups often send it twice. A
+failure ends it, too, within bounded time: see `end_watch`.
 """
 
 from __future__ import annotations
 
+import logging
 import signal
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmq.cli.common.end_watch import EndWatch
+from rmq.process_limits import raise_open_files_limit
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+_CHECK_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
 
 
 class Stopping:
@@ -21,6 +30,8 @@ class Stopping:
     def __init__(self) -> None:
         self._begun = trio.Event()
         self._forced = trio.Event()
+        self.has_ended = False
+        """The servers have ended."""
 
     async def wait(self) -> None:
         """Wait for the first signal."""
@@ -31,6 +42,16 @@ class Stopping:
             if self._begun.is_set() and number == signal.SIGINT:
                 self._forced.set()
             self._begun.set()
+
+    async def watch_failure(self, servers: trio.CancelScope, watch: EndWatch) -> None:
+        """Arm the watch when the servers end without having been asked to."""
+        try:
+            while not servers.cancel_called:  # noqa: ASYNC110 - a scope has no event for that
+                await trio.sleep(_CHECK_S)
+        finally:
+            # Also when all is cancelled because the event loop itself has failed.
+            if not (self.has_ended or self._begun.is_set()):
+                watch.arm()
 
     async def force(self, end: Callable[[], None]) -> None:
         await self._forced.wait()
@@ -44,10 +65,26 @@ async def serving() -> AsyncIterator[tuple[trio.Nursery, Stopping]]:
     Signals are taken over at once: from then on none of them kills.
     """
     stopping = Stopping()
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with trio.open_nursery() as watchers:
-            watchers.start_soon(stopping.watch, signals)
-            async with trio.open_nursery() as servers:
-                watchers.start_soon(stopping.force, servers.cancel_scope.cancel)
-                yield servers, stopping
-            watchers.cancel_scope.cancel()
+    watch = EndWatch()
+    watch.start()
+    try:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async with trio.open_nursery() as watchers:
+                watchers.start_soon(stopping.watch, signals)
+                async with trio.open_nursery() as servers:
+                    watchers.start_soon(stopping.force, servers.cancel_scope.cancel)
+                    watchers.start_soon(stopping.watch_failure, servers.cancel_scope, watch)
+                    yield servers, stopping
+                stopping.has_ended = True
+                watchers.cancel_scope.cancel()
+    finally:
+        watch.stop()
+
+
+def use_all_open_files() -> None:
+    """Raise the limit of open files as far as that is allowed: connections and stores need many."""
+    before, now = raise_open_files_limit()
+    if before == now:
+        logger.info("%d files may be open", now)
+    else:
+        logger.info("%d files may be open, raised from %d", now, before)

@@ -26,6 +26,7 @@ def test_the_numbers_do_not_change() -> None:
         "CONFIG": 3,
         "UNAVAILABLE": 4,
         "SOFTWARE": 70,
+        "OUT_OF_RESOURCES": 71,
         "INTERRUPTED": 130,
         "PIPE_CLOSED": 141,
     }
@@ -50,6 +51,7 @@ class NewConfigError(ConfigError):
         pytest.param(RemoteProtocolError("bad"), ExitCode.FAILURE, id="RemoteProtocolError"),
         pytest.param(OSError("bare"), ExitCode.SOFTWARE, id="an OSError nobody translated"),
         pytest.param(AssertionError("1 != 2"), ExitCode.SOFTWARE, id="broken invariant"),
+        pytest.param(MemoryError(), ExitCode.OUT_OF_RESOURCES, id="no memory"),
     ],
 )
 def test_the_closest_listed_ancestor_decides(error: BaseException, code: ExitCode) -> None:

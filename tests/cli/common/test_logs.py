@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.cli.common.logs import LEVELS, LineFormatter, logging_to_stderr
+from rmq.log_limits import LINES_PER_SOURCE
 
 
 def line(message: str, /, *args: object, **extra: object) -> str:
@@ -83,3 +84,13 @@ def test_the_logging_of_the_caller_is_left_as_it_was() -> None:
 
 def test_every_level_offered_is_one_of_the_standard_library() -> None:
     assert set(map(str.upper, LEVELS)) <= set(logging.getLevelNamesMapping())
+
+
+def test_lines_of_libraries_are_limited(capsys: pytest.CaptureFixture[str]) -> None:
+    with logging_to_stderr("info"):
+        for number in range(100):
+            logging.getLogger("trio.serve_listeners").error("accept failed %d", number)
+            logging.getLogger("rmq.test").error("ours %d", number)
+    lines = capsys.readouterr().err.splitlines()
+    assert len([line for line in lines if "accept failed" in line]) == LINES_PER_SOURCE
+    assert len([line for line in lines if "ours" in line]) == 100

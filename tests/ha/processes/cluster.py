@@ -169,6 +169,8 @@ class Cluster:
             "namesrvAddr": self.nameserver_address,
             "storePathRootDir": str(self.store_of(name)),
             "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
+            # No send is refused because the machine is busy.
+            "waitTimeMillsInSendQueue": "10000",
             "mappedFileSizeConsumeQueue": "60000",
             "maxHashSlotNum": "20000",
             "maxIndexNum": "80000",

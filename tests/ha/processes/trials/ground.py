@@ -159,6 +159,8 @@ class Ground:
             "namesrvAddr": self.namesrv_addr,
             "storePathRootDir": str(self.store_of(name)),
             "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
+            # No send is refused because the machine is busy.
+            "waitTimeMillsInSendQueue": "10000",
             "mappedFileSizeConsumeQueue": "60000",
             "maxHashSlotNum": "20000",
             "maxIndexNum": "80000",
