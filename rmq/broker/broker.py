@@ -59,6 +59,7 @@ from rmq.broker.replication.role_change import RoleChange
 from rmq.broker.rounds import Rounds
 from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.stats.broker import BrokerStats
+from rmq.broker.tables.offset_admission import OffsetAdmission
 from rmq.broker.tables.saved import Tables
 from rmq.broker.tables.steps import in_steps
 from rmq.broker.tables.writer import TableWriter
@@ -338,7 +339,12 @@ class Broker:
             table
         )
         self.pulls.add_to(table)
-        OffsetHandlers(store, self.offsets, self.clients, self._parting).add_to(table)
+        admission = OffsetAdmission(
+            self.topics,
+            self.groups,
+            lambda group: self.clients.consumer_group(group) is not None,
+        )
+        OffsetHandlers(store, self.offsets, self.clients, self._parting, admission).add_to(table)
         QueryHandlers(live, store).add_to(table)
         ClientHandlers(
             live,
@@ -372,7 +378,7 @@ class Broker:
         SettingHandlers(live, now_ms=now_ms).add_to(table)
         HaHandlers(self.role_change).add_to(table)
         ConsumerHandlers(
-            store, self.topics, self.clients, self.offsets, self.delay, self.calls
+            store, self.topics, self.clients, self.offsets, self.delay, self.calls, admission
         ).add_to(table)
         StatisticsHandlers(
             live,
