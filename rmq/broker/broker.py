@@ -75,9 +75,9 @@ from rmq.model.topic_flags import PERM_READ_WRITE, UNIT_SUB_FLAG
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import LanguageCode, RequestCode
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.event_loop.lag import LoopLag
+from rmq.remoting.event_loop.watch import watch_loop
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
-from rmq.remoting.loop_lag import LoopLag
-from rmq.remoting.loop_watch import watch_loop
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
