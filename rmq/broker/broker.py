@@ -64,6 +64,7 @@ from rmq.broker.replication.role import Replication
 from rmq.broker.rounds import Rounds
 from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.stats.broker import BrokerStats
+from rmq.broker.tables.offset_admission import OffsetAdmission
 from rmq.broker.tables.saved import Tables
 from rmq.broker.tables.steps import in_steps
 from rmq.broker.tables.writer import TableWriter
@@ -79,9 +80,9 @@ from rmq.model.topic_flags import PERM_READ_WRITE, UNIT_SUB_FLAG
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import LanguageCode, RequestCode
 from rmq.remoting.dispatch import HandlerTable
+from rmq.remoting.event_loop.lag import LoopLag
+from rmq.remoting.event_loop.watch import watch_loop
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
-from rmq.remoting.loop_lag import LoopLag
-from rmq.remoting.loop_watch import watch_loop
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
@@ -363,7 +364,12 @@ class Broker:
             table
         )
         self.pulls.add_to(table)
-        OffsetHandlers(store, self.offsets, self.clients, self._parting).add_to(table)
+        admission = OffsetAdmission(
+            self.topics,
+            self.groups,
+            lambda group: self.clients.consumer_group(group) is not None,
+        )
+        OffsetHandlers(store, self.offsets, self.clients, self._parting, admission).add_to(table)
         QueryHandlers(live, store).add_to(table)
         ClientHandlers(
             live,
@@ -398,7 +404,7 @@ class Broker:
         AccessHandlers(live, self.access).add_to(table)
         HaHandlers(self.role_change).add_to(table)
         ConsumerHandlers(
-            store, self.topics, self.clients, self.offsets, self.delay, self.calls
+            store, self.topics, self.clients, self.offsets, self.delay, self.calls, admission
         ).add_to(table)
         StatisticsHandlers(
             live,

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -47,11 +48,17 @@ MAX_DEPTH = 64
 _SHARED_VALUES_MAX = 100_000
 
 
-def loads(data: bytes | bytearray | memoryview | str, *, max_depth: int = MAX_DEPTH) -> JsonValue:
+def loads(
+    data: bytes | bytearray | memoryview | str,
+    *,
+    max_depth: int = MAX_DEPTH,
+    slow_bytes_max: int = sys.maxsize,
+) -> JsonValue:
     """Read one JSON value by the rules above; `MalformedJsonError` for anything else.
 
     The position in the error counts characters, not bytes. Broken UTF-8 becomes U+FFFD, as in
-    Java. `max_depth` may be lowered, not raised.
+    Java. `max_depth` may be lowered, not raised. A text of more than `slow_bytes_max` bytes must be
+    standard JSON, but for broken UTF-8: any other takes more than a millisecond per KiB.
     """
     assert 0 < max_depth <= MAX_DEPTH, f"max_depth {max_depth} is not in 1..{MAX_DEPTH}"
     encoded = data.encode("utf-8", "replace") if isinstance(data, str) else bytes(data)
@@ -59,13 +66,19 @@ def loads(data: bytes | bytearray | memoryview | str, *, max_depth: int = MAX_DE
     # times as fast as the tolerant parser, and nearly every body is that and has neither.
     if b"$" not in encoded or b"$ref" not in encoded:  # one byte is found six times as fast
         try:
-            value: JsonValue = msgspec.json.decode(encoded)
+            value: JsonValue
+            try:
+                value = msgspec.json.decode(encoded)
+            except UnicodeDecodeError:
+                value = msgspec.json.decode(encoded.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             pass
         else:
             openings = encoded.count(b"[") + encoded.count(b"{")
             if openings <= max_depth or _is_shallow(value, max_depth):
                 return value
+    if len(encoded) > slow_bytes_max:
+        raise MalformedJsonError(f"{len(encoded)} bytes that are not standard JSON", 0)
     return _Parser(encoded.decode("utf-8", "replace"), max_depth).parse()
 
 

@@ -24,8 +24,8 @@ from rmq.nameserver.record_guard import RecordGuard, recorded_epoch
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
 from rmq.remoting.dispatch import HandlerTable
-from rmq.remoting.loop_lag import LoopLag
-from rmq.remoting.loop_watch import watch_loop
+from rmq.remoting.event_loop.lag import LoopLag
+from rmq.remoting.event_loop.watch import watch_loop
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 

@@ -40,7 +40,7 @@ from rmq.remoting.codes import (
     Serialization,
 )
 from rmq.remoting.frame import FrameDecoder
-from rmq.remoting.layout import FRAME_BYTES_MAX
+from rmq.remoting.layout import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from rmq.remoting.outbox import Outbox
 from rmq.remoting.session import Calls
 from rmq.remoting.signing import signed
@@ -79,6 +79,8 @@ class ChannelConfig:
 
     frame_bytes_max: int = FRAME_BYTES_MAX
     """Largest frame taken or sent, its length field included."""
+    header_bytes_max: int = HEADER_BYTES_MAX
+    """Longest header taken, as soon as a read does not bring it whole."""
     batch_frames: int = BATCH_FRAMES
     """Frames handled per write. Fewer: a pipelining peer idles less; more: fewer system calls."""
     unread_answer_bytes_max: int = 64 * 1024
@@ -100,6 +102,7 @@ class ChannelConfig:
     def __post_init__(self) -> None:
         for name in (
             "frame_bytes_max",
+            "header_bytes_max",
             "batch_frames",
             "unread_answer_bytes_max",
             "outbox_bytes_max",
@@ -210,6 +213,7 @@ class Channel:
         self._dispatch = endpoint.dispatcher.dispatch
         self._decoder = FrameDecoder(
             frame_bytes_max=config.frame_bytes_max,
+            header_bytes_max=config.header_bytes_max,
             whole_decoders=endpoint.dispatcher.whole_decoders,
         )
         self._frame_started_at: float | None = None

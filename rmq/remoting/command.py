@@ -544,7 +544,7 @@ def _decode_json_tolerantly(header: bytes) -> Command:
     if len(header) > header_codec.LENIENT_BYTES_MAX:
         raise RemoteProtocolError(f"malformed JSON header of {len(header)} bytes")
     try:
-        members = fastjson.loads(header)
+        members = fastjson.loads(header, slow_bytes_max=header_codec.SLOW_BYTES_MAX)
     except MalformedJsonError as exc:
         raise RemoteProtocolError(f"malformed JSON header: {exc.reason}") from exc
     if not isinstance(members, dict):

@@ -17,6 +17,7 @@ from rmq.remoting.header import READ_ERRORS
 from rmq.remoting.layout import (
     FRAME_BYTES_MAX,
     FRAME_PREFIX,
+    HEADER_BYTES_MAX,
     HEADER_LENGTH_MASK,
     SERIALIZATION_SHIFT,
 )
@@ -40,6 +41,7 @@ class FrameDecoder:
         "_data",
         "_frame_bytes_max",
         "_guess",
+        "_header_bytes_max",
         "_needed",
         "_position",
         "_whole_decoders",
@@ -53,12 +55,14 @@ class FrameDecoder:
         self,
         *,
         frame_bytes_max: int = FRAME_BYTES_MAX,
+        header_bytes_max: int = HEADER_BYTES_MAX,
         whole_decoders: Mapping[int, Callable[[bytes], Command]] | None = None,
     ) -> None:
         self.error: RemoteProtocolError | None = None
         """Why the stream cannot be read further, once every frame before that point has been taken.
         """
         self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
         # Requests of one code come in long runs. When two in a row were of a code that has a
         # `whole_header_decoder`, the next is read with it, and once more if the guess was wrong.
         self._whole_decoders = whole_decoders or {}
@@ -118,6 +122,12 @@ class FrameDecoder:
                 if not 4 <= length <= limit or header_end > end:
                     raise self._refuse(length, mark)
                 if end > size:
+                    # Only here: a header that a read brings whole costs nothing to speak of.
+                    if header_end - header_start > self._header_bytes_max:
+                        raise RemoteProtocolError(
+                            f"header length {header_end - header_start} is over the limit"
+                            f" ({self._header_bytes_max})"
+                        )
                     needed = end - position
                     break
                 header = data[header_start:header_end]

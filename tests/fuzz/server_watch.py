@@ -28,7 +28,7 @@ FUZZ_TASK: Final = "fuzz"
 """How the names of tasks begin that are not the servers'."""
 
 _EXPECTED_ERRORS: Final = (
-    "group %s: no consumer status of",
+    "group %s: no consumer status of %d of %d members",
     "group %s: %s not told to reset offsets",
     "update of the settings refused",
     "cannot accept",

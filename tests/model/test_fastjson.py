@@ -533,3 +533,13 @@ def test_a_megabyte_of_anything_is_refused_quickly(unit: str) -> None:
             loads(prefix + unit * (MEGABYTE // len(unit)))
     # Linear work takes a second at worst; going back over a megabyte takes hours.
     assert time.process_time() - started < 30
+
+
+def test_a_long_text_has_to_be_standard_json_where_that_is_asked() -> None:
+    standard, almost = b'{"a":"%b"}' % (b"x" * 100), b'{a:"%b"}' % (b"x" * 100)
+    assert loads(standard, slow_bytes_max=100) == {"a": "x" * 100}
+    assert loads(almost, slow_bytes_max=len(almost)) == {"a": "x" * 100}
+    with pytest.raises(MalformedJsonError, match="106 bytes that are not standard JSON"):
+        loads(almost, slow_bytes_max=100)
+    broken = b'{"a":"%b"}' % (b"\xff" * 200)
+    assert loads(broken, slow_bytes_max=100) == {"a": "\ufffd" * 200}

@@ -254,6 +254,22 @@ def reason_of(*chunks: bytes, frame_bytes_max: int = FRAME_BYTES_MAX) -> str:
     return str(error)
 
 
+def test_a_long_header_is_refused_before_it_has_come() -> None:
+    frame = raw_frame(b"[" * 2_001, b"body")
+    decoder = FrameDecoder(header_bytes_max=2_000)
+    decoder.feed(frame[:7])
+    assert decoder.take(1) == []
+    assert decoder.error is None
+    decoder.feed(frame[7:8])
+    assert decoder.take(1) == []
+    assert str(decoder.error) == "header length 2001 is over the limit (2000)"
+    assert decoder.held_bytes == 0
+    decoder = FrameDecoder(header_bytes_max=2_001)
+    decoder.feed(frame[:100])
+    decoder.take(1)
+    assert decoder.error is None
+
+
 @pytest.mark.parametrize("length", BAD_LENGTHS)
 def test_impossible_lengths_are_refused_and_named(length: int) -> None:
     assert f"frame length {length} is " in reason_of(FRAME_PREFIX.pack(length, 2) + b"{}")

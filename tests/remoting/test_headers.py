@@ -248,6 +248,74 @@ def test_a_malformed_integer_is_refused_and_named(
             command.header(header_class)
 
 
+class Numbers(Header, frozen=True, kw_only=True):
+    """A header with a number."""
+
+    number: Int32
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("5", 5),
+        ("+5", 5),
+        ("-5", -5),
+        ("-0", 0),
+        ("007", 7),
+        ("0" * 5_000 + "12", 12),
+        ("2147483647", 2**31 - 1),
+        ("-2147483648", -(2**31)),
+        ("\uff11\uff12", 12),
+        ("-\u0661\u0662", -12),
+        ("1\u0966", 10),
+        ("2147483648", None),
+        ("-2147483649", None),
+        ("9" * 5_000, None),
+        ("-" + "9" * 20, None),
+        ("", None),
+        ("+", None),
+        ("-", None),
+        ("+-5", None),
+        (" 5", None),
+        ("5 ", None),
+        ("5\n", None),
+        ("\t5", None),
+        ("5_000", None),
+        ("5,000", None),
+        ("0x10", None),
+        ("0b1", None),
+        ("5L", None),
+        ("5.5", None),
+        ("true", None),
+        ("Infinity", None),
+        ("\u00bd", None),
+        ("\u00b2", None),
+        ("\u2164", None),
+        ("\U0001d7d3", None),
+        ("\uff0b5", None),
+        ("\uff11" * 2_000, None),
+    ],
+)
+@serializations
+def test_an_integer_is_what_java_reads(
+    text: str, number: int | None, serialization: Serialization
+) -> None:
+    if not text and serialization is Serialization.ROCKETMQ:
+        return  # An empty text is none there.
+    command = sent({"number": text}, serialization)
+    if number is None:
+        with pytest.raises(HeaderError):
+            command.header(Numbers)
+    else:
+        assert command.header(Numbers).number == number
+
+
+def test_a_long_text_that_is_nearly_a_number_is_refused_at_once() -> None:
+    command = sent({"number": "0" * 500_000 + "x"}, Serialization.ROCKETMQ)
+    with pytest.raises(HeaderError, match="not an integer"):
+        command.header(Numbers)
+
+
 @serializations
 @integer_fields
 def test_integers_are_read_within_their_java_range_only(

@@ -11,7 +11,7 @@ import pytest
 from rmq.errors import HeaderError, RemoteProtocolError, RmqError
 from rmq.remoting.codes import LanguageCode, Serialization
 from rmq.remoting.command import Command, encode_command
-from rmq.remoting.header import LENIENT_BYTES_MAX, json_decoder
+from rmq.remoting.header import LENIENT_BYTES_MAX, SLOW_BYTES_MAX, json_decoder
 from rmq.remoting.headers import GetRouteInfoRequest
 from tests.remoting.frames import raw_frame, receive, receive_one
 
@@ -153,12 +153,13 @@ def test_only_standard_json_is_read_at_any_length() -> None:
     )
     for header in (
         padded(standard, HEADER_BYTES_HUGE),
-        padded(almost, LENIENT_BYTES_MAX),
+        padded(almost, SLOW_BYTES_MAX),
     ):
         command = receive_one(header)
         assert (command.opaque, topic_of(command)) == (7, "T")
-    with pytest.raises(RemoteProtocolError, match=f"{LENIENT_BYTES_MAX + 1} bytes"):
-        receive_one(padded(almost, LENIENT_BYTES_MAX + 1))
+    for size in (SLOW_BYTES_MAX + 1, LENIENT_BYTES_MAX + 1):
+        with pytest.raises(RemoteProtocolError, match=f"{size} bytes"):
+            receive_one(padded(almost, size))
 
 
 def test_only_standard_fields_are_read_at_any_length() -> None:
@@ -172,6 +173,11 @@ def test_only_standard_fields_are_read_at_any_length() -> None:
     for read in (lambda: command.ext_fields, lambda: topic_of(command)):
         with pytest.raises(HeaderError, match=f"{LENIENT_BYTES_MAX + 1} bytes"):
             read()
+
+
+def test_a_long_header_that_is_not_utf_8_is_read() -> None:
+    header = b'{"opaque":7,"extFields":{"topic":"%b"}}' % (b"\xd6\xd0" * 15_000)
+    assert topic_of(receive_one(header)) == "\ufffd\ufffd" * 15_000
 
 
 PLAIN: Final = b'{"code":105,"opaque":3,"extFields":{"topic":"A"}}'

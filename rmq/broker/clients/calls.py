@@ -54,6 +54,7 @@ NOTICE_PAUSE_S: Final = 0.1
 CLIENTS_PER_STEP: Final = 64
 """Clients that are told something before other tasks run."""
 _ASKED_PER_STEP: Final = 16
+_FAILURES_SHOWN: Final = 8
 _QUEUES_PER_STEP: Final = 64
 QUEUE_ENDS: Final = -1
 """The time to which a group is reset that is to skip everything there is."""
@@ -262,6 +263,7 @@ class ConsumerCalls:
         for client in asked:
             _check_resets_offsets(client)
         tables: dict[str, dict[MessageQueue, int]] = {}
+        failures: list[str] = []
         header = GetConsumerStatusRequest(topic=topic, group=group)
 
         async def ask(client: ClientInfo) -> None:
@@ -273,13 +275,21 @@ class ConsumerCalls:
                     status = GetConsumerStatusBody.decode(answer.body)
                     tables[client.client_id] = status.message_queue_table
             except (ClientError, ProtocolError) as exc:
-                logger.error("group %s: no consumer status of %s: %s", group, client, exc)
+                failures.append(f"{client}: {exc}")
 
         async with trio.open_nursery() as nursery:
             for number, client in enumerate(asked, 1):
                 nursery.start_soon(ask, client)
                 if number % _ASKED_PER_STEP == 0:
                     await trio.lowlevel.checkpoint()
+        if failures:
+            logger.error(
+                "group %s: no consumer status of %d of %d members: %s",
+                group,
+                len(failures),
+                len(asked),
+                "; ".join(failures[:_FAILURES_SHOWN]),
+            )
         return GetConsumerStatusBody(consumer_table=tables)
 
     # ---- 307 and 309: handed on to one consumer --------------------------------------------------

@@ -7,7 +7,7 @@ and `replication`, and the keys that describe the store in `store`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rmq.broker.config.operation import RunningSettings
 from rmq.broker.config.replication import ReplicationSettings
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
     from rmq.remoting.tls_config import TlsClientConfig, TlsServerConfig
     from rmq.store.config import StoreConfig
+
+
+REQUEST_HEADER_BYTES_MAX: Final = 1024 * 1024
+"""Of requests to a broker. The longest that are served carry properties of 32,767 bytes or an
+expression of 32,768 characters, each of which JSON may write with six; what is a little longer is
+refused with an answer, what is longer than this with the end of the connection.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +84,11 @@ class BrokerConfig(ReplicationSettings, RunningSettings, ServiceSettings):
             host=self.bind_address,
             port=port,
             backlog=self.server_backlog,
-            channel=replace(ServerConfig().channel, idle_timeout_s=self.server_idle_timeout_s),
+            channel=replace(
+                ServerConfig().channel,
+                idle_timeout_s=self.server_idle_timeout_s,
+                header_bytes_max=REQUEST_HEADER_BYTES_MAX,
+            ),
         )
 
     @property

@@ -39,7 +39,7 @@ from rmq.remoting.bodies.subscriptions import CheckClientRequestBody
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.expressions import is_tag_type
 from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT
-from rmq.remoting.header import EmptyHeader
+from rmq.remoting.header import SLOW_BYTES_MAX, EmptyHeader
 from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ LOCK_BYTES_MAX: Final = 1024 * 1024
 CHECK_BYTES_MAX: Final = 256 * 1024
 """An expression has 32,768 characters at most, which JSON may write with six each."""
 LENIENT_REQUEST_BYTES: Final = 128 * 1024
-"""Reading leniently takes about a millisecond for 10 KiB."""
+"""Reading standard JSON by the tolerant rules takes about a millisecond for 10 KiB."""
 
 WORK_PER_STEP: Final = 512
 """Of a heartbeat: what takes about a millisecond, in groups that are only refreshed."""
@@ -404,7 +404,11 @@ def _refuse_above(count: int, most: int, what: str) -> None:
 
 def _read(kind: type[B], request: Request[EmptyHeader]) -> B:
     try:
-        return kind.decode(request.body, lenient_bytes_max=LENIENT_REQUEST_BYTES)
+        return kind.decode(
+            request.body,
+            lenient_bytes_max=LENIENT_REQUEST_BYTES,
+            slow_bytes_max=SLOW_BYTES_MAX,
+        )
     except ProtocolError as exc:
         raise RefusedError(ResponseCode.SYSTEM_ERROR, str(exc)) from exc
 

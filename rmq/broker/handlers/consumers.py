@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.delays.delivery import DelayDelivery
     from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+    from rmq.broker.tables.offset_admission import OffsetAdmission
     from rmq.broker.tables.topics import TopicTable
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
@@ -62,6 +63,7 @@ class ConsumerHandlers:
         offsets: ConsumerOffsets,
         delay: DelayDelivery,
         calls: ConsumerCalls,
+        admission: OffsetAdmission,
     ) -> None:
         self._store = store
         self._topics = topics
@@ -69,6 +71,7 @@ class ConsumerHandlers:
         self._offsets = offsets
         self._delay = delay
         self._calls = calls
+        self._admission = admission
 
     def add_to(self, table: HandlerTable) -> None:
         table.add_async(Requests.GET_ALL_CONSUMER_OFFSET, self.list_offsets)
@@ -169,6 +172,9 @@ class ConsumerHandlers:
                     header.src_group,
                 )
                 continue
+            for queue_id in self._offsets.offsets(header.src_group, topic):
+                if self._offsets.query(header.dest_group, topic, queue_id) < 0:
+                    self._admission.check(header.dest_group, topic, queue_id)
             # 4.9.8 clones the topic of the request here, which is blank when all are meant.
             self._offsets.clone(header.src_group, header.dest_group, topic)
         request.reply()

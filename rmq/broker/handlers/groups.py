@@ -26,6 +26,7 @@ from rmq.remoting.bodies import (
 )
 from rmq.remoting.bodies.lists import ITEMS_PER_STEP, list_in_steps
 from rmq.remoting.codes import ResponseCode
+from rmq.remoting.header import SLOW_BYTES_MAX
 from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class GroupHandlers:
         """200 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
         refuse_on_slave(self._live.current)
         try:
-            group = SubscriptionGroupConfig.decode(request.body)
+            group = SubscriptionGroupConfig.decode(request.body, slow_bytes_max=SLOW_BYTES_MAX)
         except ProtocolError as exc:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, str(exc)) from None
         _check_name(group.group_name)

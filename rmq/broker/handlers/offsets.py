@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.pulling.parting import Parting
     from rmq.broker.tables.consumer_offsets import ConsumerOffsets
+    from rmq.broker.tables.offset_admission import OffsetAdmission
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.store import MessageStore
@@ -51,6 +52,7 @@ class OffsetHandlers:
         offsets: ConsumerOffsets,
         clients: ClientRegistry | None = None,
         parting: Parting | None = None,
+        admission: OffsetAdmission | None = None,
     ) -> None:
         self._store = store
         self._reads = store.reads
@@ -59,6 +61,8 @@ class OffsetHandlers:
         """Knows which clients consume; without it every client counts as a consumer."""
         self._parting = parting
         """Knows which positions are of another master's log; without it none is."""
+        self._admission = admission
+        """Knows which topics and groups there are; without it all are taken for existing."""
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(Requests.QUERY_CONSUMER_OFFSET, self.query, group=CLIENT_MANAGEMENT)
@@ -92,7 +96,8 @@ class OffsetHandlers:
 
         It is a reset if it comes from a client that does not consume: mqadmin resets the offsets of
         groups that are not connected this way. What can only have been read from another log is not
-        stored (`rmq.broker.pulling.parting`): the group would miss as much.
+        stored (`rmq.broker.pulling.parting`): the group would miss as much. The first offset of a
+        queue is not stored for any group and topic (`rmq.broker.tables.offset_admission`).
         """
         header = request.header
         if header.commit_offset < 0:
@@ -104,12 +109,15 @@ class OffsetHandlers:
         if self._is_of_another_log(request):
             request.reply(EmptyHeader())
             return
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if self._admission is not None and self._offsets.query(group, topic, queue_id) < 0:
+            self._admission.check(group, topic, queue_id)
         store = self._offsets.commit if self._is_consumer(request) else self._offsets.reset
         store(
             request.channel.peer,
-            header.consumer_group,
-            header.topic,
-            header.queue_id,
+            group,
+            topic,
+            queue_id,
             ConsumerOffset(header.commit_offset),
         )
         request.reply(EmptyHeader())

@@ -63,8 +63,10 @@ END_TRANSACTION_GROUP: Final = "end_transaction"
 
 V = TypeVar("V")
 
-QUEUES_AT_ONCE: Final = 500
-"""Queues that are gone through, or encoded, before others get their turn."""
+QUEUES_AT_ONCE: Final = 200
+"""Queues whose statistics are encoded at once; more of them are in a thread."""
+QUEUES_PER_STEP: Final = 100
+"""Queues that are gone through before others get their turn: about a millisecond."""
 ANSWERED_QUEUES_MAX: Final = FRAME_BYTES_MAX // 100
 """Queues that an answer can hold at best."""
 _THREADS: Final = 2
@@ -336,7 +338,7 @@ class _Pace:
 
     async def __call__(self, queues: int) -> None:
         self._done += queues
-        if self._done >= QUEUES_AT_ONCE:
+        if self._done >= QUEUES_PER_STEP:
             self._done = 0
             await trio.lowlevel.checkpoint()
 
@@ -346,8 +348,8 @@ async def _of_each(
 ) -> dict[MessageQueue, V]:
     """Return the statistics of each queue."""
     table: dict[MessageQueue, V] = {}
-    for start in range(0, len(queues), QUEUES_AT_ONCE):
-        some = queues[start : start + QUEUES_AT_ONCE]
+    for start in range(0, len(queues), QUEUES_PER_STEP):
+        some = queues[start : start + QUEUES_PER_STEP]
         table.update((queue, tell(queue)) for queue in some)
         await pace(len(some))
     return table

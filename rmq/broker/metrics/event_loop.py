@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from rmq.remoting.loop_lag import LoopLag
+    from rmq.remoting.event_loop.lag import LoopLag
 
 CATALOGUE: Final = Catalogue()
 

@@ -11,6 +11,7 @@ writing or encoding a table of thousands after one change costs little more than
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from rmq.broker.tables.order import SETTINGS_TABLE_SIZE, spread_hash, table_order
@@ -49,6 +50,8 @@ class VersionedTable(Generic[Entry]):
         self._hashes: dict[str, int] = {}
         self._lines: dict[str, str] = {}
         self._rows: dict[str, bytes] = {}
+        self._stale: dict[str, None] = {}
+        """Entries without a line, or with one from before they changed."""
         self._order: list[str] | None = None
         self._id = now_ms()
         self._removed = 0
@@ -77,10 +80,9 @@ class VersionedTable(Generic[Entry]):
 
     def render(self) -> str:
         """Return the text of the config file."""
+        for name in list(self._stale):
+            self._make_line(name)
         lines = self._lines
-        for name, entry in self._entries.items():
-            if name not in lines:
-                lines[name] = _line(name, entry)
         members = ",".join([lines[name] for name in self._names_in_order()])
         return (
             '{\n\t"dataVersion":{'
@@ -94,15 +96,15 @@ class VersionedTable(Generic[Entry]):
 
         All of it comes in the last piece, made in one step: it is the table of one moment.
         """
-        made = 0
-        for name in list(self._entries):
-            entry = self._entries.get(name)
-            if entry is not None and name not in self._lines:
-                self._lines[name] = _line(name, entry)
-                made += 1
-                if made % _LINES_PER_STEP == 0:
-                    yield ""
+        while len(self._stale) > _LINES_PER_STEP:
+            for name in list(islice(self._stale, _LINES_PER_STEP)):
+                self._make_line(name)
+            yield ""
         yield self.render()
+
+    def _make_line(self, name: str) -> None:
+        del self._stale[name]
+        self._lines[name] = _line(name, self._entries[name])
 
     def encoding(self) -> Generator[None, None, bytes]:
         """Return the table as a body, in steps of about a millisecond; once per change.
@@ -185,7 +187,7 @@ class VersionedTable(Generic[Entry]):
             self._hashes[name] = spread_hash(name)
             self._order = None
         self._entries[name] = entry
-        self._lines.pop(name, None)
+        self._stale[name] = None
         self._rows.pop(name, None)
         self.changes += 1
 
@@ -197,6 +199,7 @@ class VersionedTable(Generic[Entry]):
             del self._hashes[name]
             self._lines.pop(name, None)
             self._rows.pop(name, None)
+            self._stale.pop(name, None)
             self._order = None
             self.changes += 1
             self._next_version()
@@ -231,7 +234,8 @@ class VersionedTable(Generic[Entry]):
         hashes: dict[str, int] = {}
         lines: dict[str, str] = {}
         for number, (name, entry) in enumerate(entries.items(), 1):
-            known = self._lines.get(name) if self._entries.get(name) == entry else None
+            is_known = name not in self._stale and self._entries.get(name) == entry
+            known = self._lines.get(name) if is_known else None
             lines[name] = known or _line(name, entry)
             hashes[name] = self._hashes[name] if name in self._hashes else spread_hash(name)
             if number % _ENTRIES_PER_STEP == 0:
@@ -246,6 +250,7 @@ class VersionedTable(Generic[Entry]):
         self._entries.update(entries)
         self._hashes = hashes
         self._lines = lines
+        self._stale = {}
         self._order = None
         self.version = version
         self.changes += 1

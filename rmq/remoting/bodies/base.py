@@ -20,6 +20,7 @@ the words for what is wrong.
 from __future__ import annotations
 
 import re
+import sys
 from functools import cache
 from typing import ClassVar, Final, Generic, Self, TypeVar
 
@@ -54,18 +55,25 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether stock peers take a command without a body for one with all members at default."""
 
     @classmethod
-    def decode(cls, data: bytes | None, *, lenient_bytes_max: int = LENIENT_BYTES_MAX) -> Self:
+    def decode(
+        cls,
+        data: bytes | None,
+        *,
+        lenient_bytes_max: int = LENIENT_BYTES_MAX,
+        slow_bytes_max: int = sys.maxsize,
+    ) -> Self:
         """Read a body; raise `MalformedJsonError`, or `BodyError` naming the member.
 
         A longer text than `lenient_bytes_max` must be plain JSON. Raise the bound for peers that
-        are trusted, such as one's own master.
+        are trusted, such as one's own master. One longer than `slow_bytes_max` must at least be
+        standard JSON.
         """
         if not data:
             if cls.absent_means_default:
                 return cls()
             raise BodyError("there is no body", body=cls.__name__, path="$")
         codec: _Codec[Self] = _codec_of(cls)
-        return codec.decode(data, lenient_bytes_max)
+        return codec.decode(data, lenient_bytes_max, slow_bytes_max)
 
     def encode(self, *, standard: bool = False) -> bytes:
         """Write the body as stock peers do; `standard` is the strict JSON of route answers."""
@@ -93,7 +101,7 @@ class _Codec(Generic[B]):
         self._decode = msgspec.json.Decoder(body_class).decode
         self._read = reader_of(body_class)
 
-    def decode(self, data: bytes, lenient_bytes_max: int) -> B:
+    def decode(self, data: bytes, lenient_bytes_max: int, slow_bytes_max: int) -> B:
         # msgspec has no text form for struct keys, so it could only read such a table when empty.
         if KeyKinds.STRUCT not in self._keys and not any(mark in data for mark in _NOT_PLAIN):
             try:
@@ -108,7 +116,7 @@ class _Codec(Generic[B]):
         if KeyKinds.STRUCT not in self._keys and len(data) > lenient_bytes_max:
             raise BodyError(f"{len(data)} bytes that are not plain", body=self._name, path="$")
         try:
-            return self._read(fastjson.loads(data))
+            return self._read(fastjson.loads(data, slow_bytes_max=slow_bytes_max))
         except Mismatch as mismatch:
             raise BodyError(mismatch.reason, body=self._name, path=mismatch.path) from None
 

@@ -12,6 +12,7 @@ from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
+    CloneGroupOffsetRequest,
     GetEarliestMsgStoretimeRequest,
     GetMaxOffsetRequest,
     GetMinOffsetRequest,
@@ -176,6 +177,8 @@ async def test_one_way_updates_are_stored_and_not_answered(tmp_path: Path) -> No
 
 async def test_offsets_of_groups_and_topics_do_not_mix(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
+        broker.create_topic("A")
+        broker.create_topic("B")
         for number, (topic, group) in enumerate([("A", "g"), ("B", "g"), ("A", "h")]):
             await broker.call(
                 RequestCode.UPDATE_CONSUMER_OFFSET, update_header(number, 0, topic, group)
@@ -331,3 +334,46 @@ async def test_an_offset_of_a_consumer_is_no_reset(tmp_path: Path) -> None:
             await peer.request(frame(RequestCode.UPDATE_CONSUMER_OFFSET, update_header(offset)))
         assert broker.offsets.query(GROUP, TOPIC, 0) == 2
         assert SharedOffsets.decode(broker.offsets.encode()).resets == {}
+
+
+# --- what is not stored --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "queue_id", "code"),
+    [
+        ("a b", TOPIC, 0, ResponseCode.SYSTEM_ERROR),
+        ("../../x", TOPIC, 0, ResponseCode.SYSTEM_ERROR),
+        ("g\x00", TOPIC, 0, ResponseCode.SYSTEM_ERROR),
+        ("g" * 10_000, TOPIC, 0, ResponseCode.SYSTEM_ERROR),
+        (GROUP, "no-such-topic", 0, ResponseCode.TOPIC_NOT_EXIST),
+        (GROUP, "../../x", 0, ResponseCode.TOPIC_NOT_EXIST),
+        (GROUP, TOPIC, 1_000_000, ResponseCode.SYSTEM_ERROR),
+        (GROUP, TOPIC, -1, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_an_offset_of_what_cannot_be_is_not_stored(
+    group: str, topic: str, queue_id: int, code: ResponseCode, tmp_path: Path
+) -> None:
+    async with part_broker(tmp_path) as broker:
+        header = update_header(5, queue_id, topic, group)
+        refused = await broker.call(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+        assert refused.code == code
+        assert len(broker.offsets) == 0
+
+
+async def test_an_offset_goes_on_when_its_topic_is_gone(tmp_path: Path) -> None:
+    async with part_broker(tmp_path) as broker:
+        assert (await update(broker, 5)).code == 0
+        broker.topics.delete(TOPIC)
+        assert (await update(broker, 6)).code == 0
+        assert broker.offsets.query(GROUP, TOPIC, 0) == 6
+
+
+async def test_offsets_are_not_cloned_to_a_group_whose_name_cannot_be(tmp_path: Path) -> None:
+    async with part_broker(tmp_path) as broker:
+        await update(broker, 5)
+        header = CloneGroupOffsetRequest(src_group=GROUP, dest_group="a b", topic=TOPIC)
+        refused = await broker.call(RequestCode.CLONE_GROUP_OFFSET, header)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert broker.offsets.groups_of(TOPIC) == {GROUP}

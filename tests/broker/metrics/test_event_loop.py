@@ -9,7 +9,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.metrics.event_loop import LoopMetrics
 from rmq.broker.metrics.registry import BrokerRegistry
-from rmq.remoting.loop_lag import LoopLag
+from rmq.remoting.event_loop.lag import LoopLag
 from tests.broker.broker_kit import live_broker, live_config
 from tests.broker.metrics.metrics_kit import scraped
 

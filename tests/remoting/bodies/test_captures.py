@@ -56,9 +56,9 @@ def test_only_tables_with_queues_for_keys_need_the_tolerant_reader(
     tolerant = set()
     loads = fastjson.loads
 
-    def noting_loads(data: bytes) -> fastjson.JsonValue:
+    def noting_loads(data: bytes, slow_bytes_max: int) -> fastjson.JsonValue:
         tolerant.add(data)
-        return loads(data)
+        return loads(data, slow_bytes_max=slow_bytes_max)
 
     monkeypatch.setattr(fastjson, "loads", noting_loads)
     for captured, body_class in captured_json_bodies():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rmq.remoting.loop_lag import BOUNDS_S, LINE_INTERVAL_S, LoopLag
-from rmq.remoting.loop_watch import INTERVAL_S, watch_loop
+from rmq.remoting.event_loop.lag import BOUNDS_S, LINE_INTERVAL_S, LoopLag
+from rmq.remoting.event_loop.watch import INTERVAL_S, watch_loop
 
 if TYPE_CHECKING:
     from trio.testing import MockClock

@@ -2,8 +2,8 @@
 
 A server does its work in steps, and a step that takes long delays all connections. A task that
 sleeps until a time and notes how late it woke sees what a request sees that comes at that moment.
-`rmq.remoting.loop_watch` has that task; here it is only counted. Times are seconds, given by the
-caller.
+`rmq.remoting.event_loop.watch` has that task; here it is only counted. Times are seconds, given by
+the caller.
 """
 
 from __future__ import annotations

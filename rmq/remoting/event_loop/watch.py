@@ -1,4 +1,4 @@
-"""Measures always how late the event loop is: the trio glue of `rmq.remoting.loop_lag`."""
+"""Measures always how late the event loop is: the trio glue of `rmq.remoting.event_loop.lag`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rmq.remoting.loop_lag import LoopLag
+    from rmq.remoting.event_loop.lag import LoopLag
 
 logger = logging.getLogger(__name__)
 
