@@ -1,8 +1,9 @@
 """Settings of a nameserver: `namesrv.conf`, with the keys and defaults of RocketMQ 4.9.8.
 
-Keys are those of NamesrvConfig, NettyServerConfig and TlsSystemConfig, and four of our own
-(`OWN_KEYS`): the times that the original has in its code, where to listen and how many connections
-to take. What threads and buffers the original uses means nothing here; such keys are accepted.
+Keys are those of NamesrvConfig, NettyServerConfig and TlsSystemConfig, and some of our own
+(`OWN_KEYS`): the times that the original has in its code, where to listen, how many connections to
+take, and from where to take changes. What threads and buffers the original uses means nothing here;
+such keys are accepted.
 
 `LiveConfig` is the configuration of a running process. An update is written to the file before it
 counts, and only the lines of changed keys are touched.
@@ -28,6 +29,7 @@ from rmq.settings.declaration import (
     required_setting,
     setting,
 )
+from rmq.settings.networks import Network, check_networks, read_networks
 from rmq.settings.properties_file import with_changes
 from rmq.settings.schema import Change, Effect, Rule, Schema, Setting, Values, decode_settings
 from rmq.settings.schema import change as change_settings
@@ -40,12 +42,27 @@ if TYPE_CHECKING:
     from rmq.settings.schema import Value
 
 OWN_KEYS: Final = frozenset(
-    ("bindAddress", "serverConnectionsMax", "scanNotActiveBrokerInterval", "brokerExpiredTime")
+    (
+        "bindAddress",
+        "serverConnectionsMax",
+        "scanNotActiveBrokerInterval",
+        "brokerExpiredTime",
+        "registrationAllowedAddresses",
+        "adminAllowedAddresses",
+    )
 )
 """Keys that RocketMQ 4.9.8 does not have."""
 
 _BLACK_LIST: Final = frozenset(
-    ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+    (
+        "configBlackList",
+        "configStorePath",
+        "kvConfigPath",
+        "rocketmqHome",
+        # Otherwise strangers that one of them lets in could change the other.
+        "registrationAllowedAddresses",
+        "adminAllowedAddresses",
+    )
 )
 REMARK_BLACK_LIST: Final = "Can not update config in black list."
 
@@ -159,6 +176,27 @@ class NameserverConfig:
         "Connections that may wait to be accepted.",
         RESTART,
         minimum=1,
+    )
+
+    registration_allowed: tuple[Network, ...] = setting(
+        "registrationAllowedAddresses",
+        (),
+        "Addresses and networks whose brokers may register, separated by semicolons; empty allows"
+        " all.",
+        RESTART,
+        read=read_networks,
+        unread="",
+        check=check_networks("registrationAllowedAddresses"),
+    )
+    admin_allowed: tuple[Network, ...] = setting(
+        "adminAllowedAddresses",
+        (),
+        "Addresses and networks that may change the KV config, settings, permissions and topics,"
+        " separated by semicolons; empty allows all.",
+        RESTART,
+        read=read_networks,
+        unread="",
+        check=check_networks("adminAllowedAddresses"),
     )
 
     @classmethod

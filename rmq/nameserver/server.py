@@ -8,28 +8,38 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
 from rmq.errors import ListenError
 from rmq.model.in_sync_record import NAMESPACE
+from rmq.nameserver.access import Access
+from rmq.nameserver.broker_handlers import BrokerHandlers
 from rmq.nameserver.config import LiveConfig
 from rmq.nameserver.handlers import ConfigHandlers, KvHandlers, RouteHandlers
 from rmq.nameserver.kv_keeper import KvKeeper
 from rmq.nameserver.record_guard import RecordGuard, recorded_epoch
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
+from rmq.nameserver.serving import Serving
+from rmq.nameserver.slices import Lane, Slices
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmq.nameserver.config import NameserverConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.server import ServerStatistics
 
 logger = logging.getLogger(__name__)
+
+_LINES_MAX: Final = 20
+"""How many brokers that are removed together are logged one by one."""
+_CLOSINGS_PER_STEP: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +60,31 @@ class Nameserver:
     def __init__(self, config: NameserverConfig) -> None:
         self.config = LiveConfig(config)
         self._kv = KvKeeper(config.kv_path)
-        self._routes: RouteTable[Channel] = RouteTable(
+        self.routes: RouteTable[Channel] = RouteTable(
             recorded=lambda name: recorded_epoch(self._kv.table.get(NAMESPACE, name))
         )
-        guard: RecordGuard[Channel] = RecordGuard(self._routes.epoch_of)
+        records: RecordGuard[Channel] = RecordGuard(self.routes.epoch_of)
+        self.slices = Slices()
+        """What is done in slices."""
+        self._waiting = trio.lowlevel.ParkingLot()
+        self.slices.on_work = self._waiting.unpark
+        self._serving = Serving(self.slices, trio.current_time)
+        self._access = Access(config, trio.current_time)
         self.table = HandlerTable()
-        answers = RouteAnswers(self._routes)
-        RouteHandlers(self._routes, answers, self._kv, self.config).add_to(self.table)
-        KvHandlers(self._kv, guard).add_to(self.table)
+        answers = RouteAnswers(self.routes)
+        now = trio.current_time
+        BrokerHandlers(self.routes, self._kv, self._serving, clean=self._clean, now=now).add_to(
+            self.table
+        )
+        RouteHandlers(self.routes, answers, self._kv, self.config, self._serving).add_to(self.table)
+        KvHandlers(self._kv, records, self._serving, now).add_to(self.table)
         ConfigHandlers(self.config).add_to(self.table)
         self.server = RemotingServer(
             self.table,
             config.server,
             tls=None if config.tls.cert_path is None else TlsServer(config.tls),
-            listeners=[_Housekeeper(self._routes, guard)],
+            listeners=[_Housekeeper(self.routes, records, self._clean)],
+            guard=self._access.check,
             # As the original: a request with an unknown code is not answered.
             answer_unknown=False,
         )
@@ -75,8 +96,8 @@ class Nameserver:
 
     def statistics(self) -> NameserverStatistics:
         return NameserverStatistics(
-            brokers=self._routes.address_count,
-            topics=self._routes.topic_count,
+            brokers=self.routes.address_count,
+            topics=self.routes.topic_count,
             kv_values=len(self._kv.table),
             server=self.server.statistics(),
         )
@@ -103,6 +124,7 @@ class Nameserver:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(self._kv.run)
+            nursery.start_soon(self._work)
             nursery.start_soon(self._scan)
             try:
                 await nursery.start(serve)
@@ -115,18 +137,41 @@ class Nameserver:
         if error is not None:
             raise error
 
+    async def _work(self) -> None:
+        """Do what is done in slices, one in each pass of the loop."""
+        while True:
+            self.slices.work()
+            if self.slices.is_waiting:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._waiting.park()
+
+    def _clean(self) -> None:
+        """Have removed what brokers that are gone have left behind."""
+        if self.routes.needs_cleaning and not self.slices.waiting(Lane.CLEANING):
+            self.slices.submit(Lane.CLEANING, self.routes.clean())
+
     async def _scan(self) -> None:
         while True:
             await trio.sleep(self.config.current.scan_interval_s)
+            self._serving.summarize()
+            self._access.summarize()
             expiry_s = self.config.current.broker_expiry_s
-            for expired in self._routes.expire(trio.current_time(), expiry_s):
-                logger.warning(
-                    "broker removed: it did not register for %.0f s",
-                    expired.silent_s,
-                    extra={"address": expired.address},
-                )
-                if expired.connection is not None:
-                    expired.connection.close(f"no registration for {expired.silent_s:.0f} s")
+            expired = self.routes.expire(trio.current_time(), expiry_s)
+            self._clean()
+            for number, each in enumerate(expired, start=1):
+                if number <= _LINES_MAX:
+                    logger.warning(
+                        "broker removed: it did not register for %.0f s",
+                        each.silent_s,
+                        extra={"address": each.address},
+                    )
+                if each.connection is not None:
+                    each.connection.close(f"no registration for {each.silent_s:.0f} s")
+                if number % _CLOSINGS_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+            if len(expired) > _LINES_MAX:
+                logger.warning("%d more brokers removed for that", len(expired) - _LINES_MAX)
 
 
 async def serve_nameserver(
@@ -142,19 +187,33 @@ async def serve_nameserver(
 class _Housekeeper:
     """Removes the brokers of a connection when it ends, also when it was idle for too long."""
 
-    def __init__(self, routes: RouteTable[Channel], guard: RecordGuard[Channel]) -> None:
+    def __init__(
+        self,
+        routes: RouteTable[Channel],
+        records: RecordGuard[Channel],
+        clean: Callable[[], None],
+    ) -> None:
         self._routes = routes
-        self._guard = guard
+        self._records = records
+        self._clean = clean
 
     def connection_opened(self, channel: Channel) -> None:
         pass
 
     def connection_closed(self, channel: Channel, reason: str) -> None:
-        self._guard.connection_lost(channel)
-        for address in self._routes.connection_lost(channel):
+        self._records.connection_lost(channel)
+        lost = self._routes.connection_lost(channel)
+        self._clean()
+        for address in lost[:_LINES_MAX]:
             logger.warning(
                 "broker removed: its connection ended",
                 extra={"address": address, "peer": channel.peer, "reason": reason},
+            )
+        if len(lost) > _LINES_MAX:
+            logger.warning(
+                "%d more brokers removed with that connection",
+                len(lost) - _LINES_MAX,
+                extra={"peer": channel.peer},
             )
 
     def connection_idle(self, channel: Channel) -> None:
