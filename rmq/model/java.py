@@ -19,7 +19,7 @@ from operator import mul
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
 Key = TypeVar("Key", str, int)
 
@@ -34,6 +34,10 @@ _BLOCK_WEIGHT = pow(31, _BLOCK, 1 << 32)
 _DEFAULT_TABLE_SIZE = 16
 _MIN_TREEIFY_TABLE_SIZE = 64
 _MAX_BUCKET_LENGTH = 8
+
+_KEYS_PER_STEP = 512
+_DIGIT_BITS = 10
+_DIGIT_MASK = (1 << _DIGIT_BITS) - 1
 
 
 def utf16_units(text: str) -> Sequence[int]:
@@ -68,6 +72,47 @@ def hash_map_order(keys: Sequence[Key]) -> list[Key]:
     return sorted(spread, key=lambda key: spread[key] & mask)
 
 
+def hash_map_order_in_steps(
+    keys: Sequence[str], *, is_set: bool = False
+) -> Generator[None, None, list[str]]:
+    """Return what `hash_map_order` does, in steps of well below a millisecond.
+
+    No two keys may be equal. The keys of a set have no order of their own; those that share a
+    bucket come in alphabetical order, unless the bucket is one that Java would turn into a tree.
+    Keys that were made to collide take no longer than others.
+    """
+    codes: list[int] = []
+    for start in range(0, len(keys), _KEYS_PER_STEP):
+        codes += map(_spread_of_text, keys[start : start + _KEYS_PER_STEP])
+        yield
+    mask = _table_size(codes) - 1
+    order: Sequence[int] = range(len(keys))
+    # A radix sort, lowest digit first: it is stable, and each of its passes can be interrupted.
+    for shift in range(0, mask.bit_length(), _DIGIT_BITS):
+        piles: dict[int, list[int]] = {}
+        for start in range(0, len(order), _KEYS_PER_STEP):
+            for index in order[start : start + _KEYS_PER_STEP]:
+                piles.setdefault((codes[index] & mask) >> shift & _DIGIT_MASK, []).append(index)
+            yield
+        sorted_so_far: list[int] = []
+        for digit in sorted(piles):
+            sorted_so_far += piles[digit]
+        yield
+        order = sorted_so_far
+    ordered: list[str] = []
+    bucket: list[str] = []
+    for place, index in enumerate(order, start=1):
+        bucket.append(keys[index])
+        if place == len(order) or codes[order[place]] & mask != codes[index] & mask:
+            if is_set and 1 < len(bucket) <= _MAX_BUCKET_LENGTH:
+                bucket.sort()
+            ordered += bucket
+            bucket.clear()
+        if place % _KEYS_PER_STEP == 0:
+            yield
+    return ordered
+
+
 def double_text(value: float) -> str:
     """Return `Double.toString` of a finite number: the shortest digits that read back as it."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -83,12 +128,14 @@ def double_text(value: float) -> str:
 def _spread(key: str | int) -> int:
     """Return the hash as `HashMap.hash` mixes it, its upper half folded into the lower."""
     if isinstance(key, str):
-        code = string_hash(key)
-    elif -(1 << 31) <= key < 1 << 31:
-        code = key
-    else:
-        code = key ^ (key >> 32 & 0xFFFFFFFF)
-    code &= 0xFFFFFFFF
+        return _spread_of_text(key)
+    is_long = not -(1 << 31) <= key < 1 << 31
+    code = (key ^ key >> 32 if is_long else key) & 0xFFFFFFFF
+    return code ^ code >> 16
+
+
+def _spread_of_text(key: str) -> int:
+    code = string_hash(key) & 0xFFFFFFFF
     return code ^ code >> 16
 
 

@@ -2,8 +2,8 @@
 
 Keys are those of NamesrvConfig, NettyServerConfig and TlsSystemConfig, and some of our own
 (`OWN_KEYS`): the times that the original has in its code, where to listen, how many connections to
-take, and access control. What threads and buffers the original uses means nothing here; such keys
-are accepted.
+take, from where to take changes, and access control. What threads and buffers the original uses
+means nothing here; such keys are accepted.
 
 `LiveConfig` is the configuration of a running process. An update is written to the file before it
 counts, and only the lines of changed keys are touched.
@@ -34,6 +34,7 @@ from rmq.settings.declaration import (
 )
 from rmq.settings.exposure import secret_file_warnings
 from rmq.settings.guard import guarded_changes, guarded_remark
+from rmq.settings.networks import Network, check_networks, read_networks
 from rmq.settings.schema import Change, Effect, Rule, Schema, Setting, Values, decode_settings
 from rmq.settings.schema import change as change_settings
 from rmq.settings.schema import load as load_settings
@@ -53,12 +54,19 @@ OWN_KEYS: Final = frozenset(
         "brokerExpiredTime",
         "aclEnable",
         "rocketmq.acl.plain.file",
+        "registrationAllowedAddresses",
+        "adminAllowedAddresses",
     )
 )
 """Keys that RocketMQ 4.9.8 does not have."""
 
 _BLACK_LIST: Final = frozenset(
-    ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
+    (
+        "configBlackList",
+        "configStorePath",
+        "kvConfigPath",
+        "rocketmqHome",
+    )
 )
 REMARK_BLACK_LIST: Final = "Can not update config in black list."
 
@@ -202,6 +210,29 @@ class NameserverConfig:
         "Connections that may wait to be accepted.",
         RESTART,
         minimum=1,
+    )
+
+    registration_allowed: tuple[Network, ...] = setting(
+        "registrationAllowedAddresses",
+        (),
+        "Addresses and networks whose brokers may register, separated by semicolons; empty allows"
+        " all.",
+        RESTART,
+        read=read_networks,
+        unread="",
+        check=check_networks("registrationAllowedAddresses"),
+        guarded=True,
+    )
+    admin_allowed: tuple[Network, ...] = setting(
+        "adminAllowedAddresses",
+        (),
+        "Addresses and networks that may change the KV config, settings, permissions and topics,"
+        " separated by semicolons; empty allows all.",
+        RESTART,
+        read=read_networks,
+        unread="",
+        check=check_networks("adminAllowedAddresses"),
+        guarded=True,
     )
 
     @classmethod

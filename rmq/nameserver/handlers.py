@@ -1,8 +1,9 @@
-"""The request codes of a nameserver, with the checks, codes and remarks of RocketMQ 4.9.8
-DefaultRequestProcessor.
+"""What clients and operators ask of a nameserver, with the checks, codes and remarks of RocketMQ
+4.9.8 DefaultRequestProcessor.
 
-Everything is answered at once, from memory, except what must be on disk first: changes of the KV
-config and of the settings. A code that is not here is not answered at all.
+Everything is answered from memory, at once or in slices, except what must be on disk first: changes
+of the KV config and of the settings. A code that is neither here nor in `broker_handlers` is not
+answered at all.
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ from rmq.model.in_sync_record import NAMESPACE as IN_SYNC_NAMESPACE
 from rmq.nameserver.config import SCHEMA
 from rmq.nameserver.kv import ORDER_TOPIC_NAMESPACE
 from rmq.nameserver.kv_keeper import Delete, Put
-from rmq.nameserver.registration import LeapError, Registration, StaleEpochError
+from rmq.nameserver.names import shown
+from rmq.nameserver.slices import Lane
 from rmq.remoting.bodies.properties_text import format_properties, parse_properties
-from rmq.remoting.bodies.registration import RegisterBrokerBody, body_crc32
-from rmq.remoting.bodies.topics import DataVersion, TopicConfigSerializeWrapper
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import (
     AddWritePermOfBrokerRequest,
@@ -34,11 +34,6 @@ from rmq.remoting.headers import (
     GetRouteInfoRequest,
     GetTopicsByClusterRequest,
     PutKvConfigRequest,
-    QueryDataVersionRequest,
-    QueryDataVersionResponse,
-    RegisterBrokerRequest,
-    RegisterBrokerResponse,
-    UnregisterBrokerRequest,
     WipeWritePermOfBrokerRequest,
     WipeWritePermOfBrokerResponse,
 )
@@ -46,13 +41,14 @@ from rmq.remoting.protocol import Requests
 from rmq.settings.guard import without_masks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from rmq.nameserver.config import LiveConfig
     from rmq.nameserver.kv_keeper import Edit, KvKeeper
     from rmq.nameserver.record_guard import RecordGuard
     from rmq.nameserver.route_answers import RouteAnswers
     from rmq.nameserver.routes import RouteTable
+    from rmq.nameserver.serving import Serving
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.header import EmptyHeader
@@ -60,8 +56,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-VERSION_WITH_FILTER_SERVERS: Final = 37
-"""3.0.11: from here on a registration has a body of its own class."""
 VERSION_WITH_STANDARD_JSON: Final = 401
 """4.9.4: from here on clients read routes in standard JSON."""
 
@@ -73,7 +67,7 @@ _NO_ROUTE: Final = (
 
 @final
 class RouteHandlers:
-    """Brokers, topics and routes."""
+    """What clients and operators ask about topics and brokers, and what operators change."""
 
     def __init__(
         self,
@@ -81,18 +75,15 @@ class RouteHandlers:
         answers: RouteAnswers,
         kv: KvKeeper,
         config: LiveConfig,
-        now: Callable[[], float] = trio.current_time,
+        serving: Serving,
     ) -> None:
         self._routes = routes
         self._answers = answers
         self._kv = kv
         self._config = config
-        self._now = now
+        self._serving = serving
 
     def add_to(self, table: HandlerTable) -> None:
-        table.add(Requests.REGISTER_BROKER, self._register)
-        table.add(Requests.UNREGISTER_BROKER, self._unregister)
-        table.add(Requests.QUERY_DATA_VERSION, self._data_version)
         table.add(Requests.GET_ROUTEINFO_BY_TOPIC, self._route)
         table.add(Requests.WIPE_WRITE_PERM_OF_BROKER, self._wipe_write_perm)
         table.add(Requests.ADD_WRITE_PERM_OF_BROKER, self._add_write_perm)
@@ -107,77 +98,7 @@ class RouteHandlers:
             (Requests.GET_HAS_UNIT_SUB_TOPIC_LIST, answers.unit_sub_topics),
             (Requests.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, answers.unit_sub_topics_not_unit),
         ):
-            table.add(request, _replying_with(make))
-
-    def _register(self, request: Request[RegisterBrokerRequest]) -> None:
-        header = request.header
-        if header.body_crc32 and body_crc32(request.body or b"") != header.body_crc32:
-            logger.warning(
-                "registration of %s from %s: its body has another CRC than its header says",
-                header.broker_addr,
-                request.channel.peer,
-            )
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        said = _read_registration(request)
-        try:
-            outcome = self._routes.register(said, request.channel, self._now())
-        except StaleEpochError as exc:
-            logger.warning("%s", exc.remark, extra={"peer": request.channel.peer})
-            request.reply(RegisterBrokerResponse(epoch=exc.epoch), code=exc.code, remark=exc.remark)
-            return
-        except LeapError as exc:
-            logger.warning("%s", exc.remark, extra={"peer": request.channel.peer})
-            raise
-        if outcome.deposed is not None:
-            logger.warning(
-                "a new master",
-                extra={
-                    "broker": said.broker_name,
-                    "epoch": said.epoch,
-                    "address": said.address,
-                    "deposed": outcome.deposed,
-                },
-            )
-        if outcome.is_new or outcome.topics_changed:
-            logger.info(
-                "broker registered",
-                extra={
-                    "broker": said.broker_name,
-                    "id": said.broker_id,
-                    "address": said.address,
-                    "cluster": said.cluster,
-                    "topics_changed": outcome.topics_changed,
-                },
-            )
-        master = outcome.master
-        request.reply(
-            RegisterBrokerResponse(
-                ha_server_addr=None if master is None else master.ha_address,
-                master_addr=None if master is None else master.address,
-                epoch=outcome.epoch or None,
-            ),
-            body=self._kv.table.encoded(ORDER_TOPIC_NAMESPACE),
-        )
-
-    def _unregister(self, request: Request[UnregisterBrokerRequest]) -> None:
-        address = request.header.broker_addr
-        if self._routes.unregister(address):
-            logger.info("broker unregistered", extra={"address": address})
-        request.reply()
-
-    def _data_version(self, request: Request[QueryDataVersionRequest]) -> None:
-        try:
-            asked = DataVersion.decode(request.body)
-        except ProtocolError as exc:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, str(exc)) from None
-        address = request.header.broker_addr
-        known = self._routes.data_version(address)
-        if known == asked:
-            self._routes.heard_of(address, request.channel, self._now())
-        request.reply(
-            QueryDataVersionResponse(changed=known != asked),
-            body=None if known is None else known.encode(),
-        )
+            table.add(request, self._answering_with(make))
 
     def _route(self, request: Request[GetRouteInfoRequest]) -> None:
         header = request.header
@@ -191,32 +112,65 @@ class RouteHandlers:
             if self._config.current.order_topics
             else None
         )
-        body = self._answers.route(topic, standard=is_standard, order_topic_conf=order_topic_conf)
-        if body is None:
-            request.reply(code=ResponseCode.TOPIC_NOT_EXIST, remark=_NO_ROUTE.format(topic))
-        else:
+        body = self._answers.known_route(
+            topic, standard=is_standard, order_topic_conf=order_topic_conf
+        )
+        if body is not None:
             request.reply(body=body)
+            return
+        route = self._answers.route(topic, standard=is_standard, order_topic_conf=order_topic_conf)
+
+        def answering() -> Generator[None, None, None]:
+            body = yield from route
+            if body is None:
+                remark = _NO_ROUTE.format(shown(topic))
+                request.reply(code=ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+            else:
+                request.reply(body=body)
+
+        self._serving.serve(Lane.ANSWERS, request, answering())
 
     def _wipe_write_perm(self, request: Request[WipeWritePermOfBrokerRequest]) -> None:
         name = request.header.broker_name
-        count = self._routes.wipe_write_perm(name)
-        _log_admin(request, "write permission wiped", broker=name, topics=count)
-        request.reply(WipeWritePermOfBrokerResponse(wipe_topic_count=count))
+
+        def wiping() -> Generator[None, None, None]:
+            count = yield from self._routes.wipe_write_perm(name)
+            _log_admin(request, "write permission wiped", broker=shown(name), topics=count)
+            request.reply(WipeWritePermOfBrokerResponse(wipe_topic_count=count))
+
+        self._serving.serve(Lane.CHANGES, request, wiping(), to_the_end=True)
 
     def _add_write_perm(self, request: Request[AddWritePermOfBrokerRequest]) -> None:
         name = request.header.broker_name
-        count = self._routes.add_write_perm(name)
-        _log_admin(request, "write permission added", broker=name, topics=count)
-        request.reply(AddWritePermOfBrokerResponse(add_topic_count=count))
+
+        def adding() -> Generator[None, None, None]:
+            count = yield from self._routes.add_write_perm(name)
+            _log_admin(request, "write permission added", broker=shown(name), topics=count)
+            request.reply(AddWritePermOfBrokerResponse(add_topic_count=count))
+
+        self._serving.serve(Lane.CHANGES, request, adding(), to_the_end=True)
 
     def _delete_topic(self, request: Request[DeleteTopicFromNamesrvRequest]) -> None:
-        header = request.header
-        if self._routes.delete_topic(header.topic, header.cluster_name):
-            _log_admin(request, "topic deleted", topic=header.topic, cluster=header.cluster_name)
-        request.reply()
+        topic, cluster = request.header.topic, request.header.cluster_name
+
+        def deleting() -> Generator[None, None, None]:
+            if (yield from self._routes.delete_topic(topic, cluster)):
+                _log_admin(request, "topic deleted", topic=topic, cluster=cluster)
+            request.reply()
+
+        self._serving.serve(Lane.CHANGES, request, deleting(), to_the_end=True)
 
     def _topics_of_cluster(self, request: Request[GetTopicsByClusterRequest]) -> None:
-        request.reply(body=self._answers.topics_of_cluster(request.header.cluster))
+        body = self._answers.topics_of_cluster(request.header.cluster)
+        self._serving.serve(Lane.ANSWERS, request, _reply_with(request, body))
+
+    def _answering_with(
+        self, make: Callable[[], Generator[None, None, bytes]]
+    ) -> Callable[[Request[EmptyHeader]], None]:
+        def answer(request: Request[EmptyHeader]) -> None:
+            self._serving.serve(Lane.ANSWERS, request, _reply_with(request, make()))
+
+        return answer
 
 
 @final
@@ -227,10 +181,12 @@ class KvHandlers:
         self,
         kv: KvKeeper,
         guard: RecordGuard[Channel],
-        now: Callable[[], float] = trio.current_time,
+        serving: Serving,
+        now: Callable[[], float],
     ) -> None:
         self._kv = kv
         self._guard = guard
+        self._serving = serving
         self._now = now
         self._logged = ""
         """The last refusal of a record; brokers try again every second."""
@@ -262,7 +218,7 @@ class KvHandlers:
         except RefusedError as exc:
             if exc.remark != self._logged:
                 self._logged = exc.remark
-                logger.warning("%s", exc.remark, extra={"peer": channel.peer})
+                self._serving.warn("record", request, "%s", exc.remark)
             raise
         finally:
             if channel.close_reason is not None:
@@ -291,21 +247,26 @@ class KvHandlers:
             request.reply(
                 GetKvConfigResponse(),
                 code=ResponseCode.QUERY_NOT_FOUND,
-                remark=f"No config item, Namespace: {header.namespace} Key: {header.key}",
+                remark=f"No config item, Namespace: {shown(header.namespace)}"
+                f" Key: {shown(header.key)}",
             )
         else:
             request.reply(GetKvConfigResponse(value=value))
 
     def _list(self, request: Request[GetKvListByNamespaceRequest]) -> None:
         namespace = request.header.namespace
-        body = self._kv.table.encoded(namespace)
-        if body is None:
-            request.reply(
-                code=ResponseCode.QUERY_NOT_FOUND,
-                remark=f"No config item, Namespace: {namespace}",
-            )
-        else:
-            request.reply(body=body)
+
+        def listing() -> Generator[None, None, None]:
+            body = yield from self._kv.table.encoded(namespace)
+            if body is None:
+                request.reply(
+                    code=ResponseCode.QUERY_NOT_FOUND,
+                    remark=f"No config item, Namespace: {shown(namespace)}",
+                )
+            else:
+                request.reply(body=body)
+
+        self._serving.serve(Lane.ANSWERS, request, listing())
 
 
 @final
@@ -350,46 +311,11 @@ class ConfigHandlers:
         request.reply(remark=remark)
 
 
-def _read_registration(request: Request[RegisterBrokerRequest]) -> Registration:
-    header = request.header
-    filter_servers: tuple[str, ...] | None = None
-    try:
-        if request.command.version < VERSION_WITH_FILTER_SERVERS:
-            wrapper = TopicConfigSerializeWrapper()
-            if request.body:
-                wrapper = TopicConfigSerializeWrapper.decode(request.body)
-        else:
-            body = (
-                RegisterBrokerBody.decode_compressed(request.body)
-                if header.compressed
-                else RegisterBrokerBody.decode(request.body)
-            )
-            wrapper = body.topic_config_serialize_wrapper
-            filter_servers = body.filter_server_list
-    except ProtocolError as exc:
-        remark = f"Failed to decode RegisterBrokerBody: {exc}"
-        logger.warning(
-            "registration of %s from %s: %s", header.broker_addr, request.channel.peer, remark
-        )
-        raise RefusedError(ResponseCode.SYSTEM_ERROR, remark) from None
-    return Registration(
-        cluster=header.cluster_name,
-        broker_name=header.broker_name,
-        broker_id=header.broker_id,
-        address=header.broker_addr,
-        ha_address=header.ha_server_addr,
-        data_version=wrapper.data_version,
-        topics=tuple(wrapper.topic_config_table.values()),
-        filter_servers=filter_servers,
-        epoch=header.epoch or 0,
-    )
-
-
-def _replying_with(make: Callable[[], bytes]) -> Callable[[Request[EmptyHeader]], None]:
-    def reply(request: Request[EmptyHeader]) -> None:
-        request.reply(body=make())
-
-    return reply
+def _reply_with(
+    request: Request[Any], making: Generator[None, None, bytes]
+) -> Generator[None, None, None]:
+    body = yield from making
+    request.reply(body=body)
 
 
 def _log_admin(request: Request[Any], what: str, **facts: object) -> None:

@@ -1,6 +1,6 @@
 """Writes changes of the KV config to its file before they become visible.
 
-Changes are queued in the order of their requests. All changes that arrive while the file is being
+Changes are queued in the order of their requests. Changes that arrive while the file is being
 written go into the next write together. When that is on disk, the changed table replaces the old
 one and the requests are answered; if the write fails, nothing has changed and the requests are
 refused. (RocketMQ 4.9.8 KVConfigManager only logs a failed write.)
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 logger = logging.getLogger(__name__)
+
+
+_BATCH_MAX: Final = 256
+"""How many changes go into one write; they are checked and made without a pause."""
 
 
 class Put(NamedTuple):
@@ -88,7 +92,8 @@ class KvKeeper:
         while True:
             if not self._pending:
                 await self._work.park()
-            batch, self._pending = self._pending, []
+            batch = self._pending[:_BATCH_MAX]
+            del self._pending[:_BATCH_MAX]
             await self._carry_out(batch)
 
     async def _carry_out(self, batch: list[_Pending]) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, NamedTuple, NoReturn, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, NoReturn, TypeVar
 
 from rmq.errors import RefusedError
+from rmq.nameserver.names import problem_of_name, shown
 from rmq.remoting.bodies.topics import DataVersion
 from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Generator, Hashable
 
     from rmq.remoting.bodies.topics import TopicConfig
 
 C = TypeVar("C", bound="Hashable")
 """A connection, of which only the identity matters."""
+
+_NAMES_PER_STEP: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +29,27 @@ class RouteLimits:
     """
 
     addresses_max: int = 10_000
-    """Broker addresses alive at a time."""
+    """Broker addresses alive at a time, and broker names."""
     queue_entries_max: int = 2_000_000
     """Topics counted once for each broker name that has them."""
     filter_servers_max: int = 1_000
     """Filter servers of one broker."""
     name_chars_max: int = 1_024
     """Length of a topic, broker name, cluster or address."""
+    ids_max: int = 256
+    """Addresses of one broker name."""
+    names_max: int = 16
+    """Broker names of one address; more than one only while a broker is renamed."""
+    clusters_max: int = 16
+    """Clusters of one broker name, the same."""
 
-    def check(self, said: Registration) -> None:
-        """Raise `RefusedError` for names that are missing or too long, and for too many of them."""
+    def admit(self, said: Registration) -> Generator[None, None, tuple[Registration, int]]:
+        """Return a registration, and how many topics were left out of it because of their names.
+
+        Raise `RefusedError` for other names that are missing, too long or contain control
+        characters, and for too many of them. It is no reason to refuse a broker that one of its
+        clients made it create a topic with an odd name.
+        """
         for what, name in (
             ("brokerName", said.broker_name),
             ("brokerAddr", said.address),
@@ -48,10 +62,25 @@ class RouteLimits:
         filter_servers = said.filter_servers or ()
         if len(filter_servers) > self.filter_servers_max:
             refuse(f"{len(filter_servers)} filter servers; the limit is {self.filter_servers_max}")
-        names = [said.broker_name, said.address, said.cluster, said.ha_address, *filter_servers]
-        names += (topic.topic_name for topic in said.topics)
-        if max(map(len, names)) > self.name_chars_max:
-            refuse(f"a name is longer than {self.name_chars_max} characters")
+        for name in (
+            said.broker_name,
+            said.address,
+            said.cluster,
+            said.ha_address,
+            *filter_servers,
+        ):
+            problem = problem_of_name(name, self.name_chars_max)
+            if problem is not None:
+                refuse(f"{shown(name)!r} {problem}")
+        good: list[TopicConfig] = []
+        for number, topic in enumerate(said.topics, start=1):
+            name = topic.topic_name
+            if name and problem_of_name(name, self.name_chars_max) is None:
+                good.append(topic)
+            if number % _NAMES_PER_STEP == 0:
+                yield
+        left_out = len(said.topics) - len(good)
+        return (replace(said, topics=tuple(good)) if left_out else said), left_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +119,8 @@ class Registered(NamedTuple):
     """The latest confirmed epoch of a master of this name; 0 if only stock ones were seen."""
     deposed: str | None = None
     """The address of the master that was replaced by one of a later epoch."""
+    left_out: int = 0
+    """How many topics were not listed because of their names."""
 
 
 class Expired(NamedTuple, Generic[C]):

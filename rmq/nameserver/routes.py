@@ -30,17 +30,22 @@ remembered. Without a record, the latest epoch of a master is remembered with th
 may be at most one ahead, and the listed address stays whatever its epoch. A leap is refused without
 fencing any broker; a master whose promotions this nameserver has missed stores its record first.
 
+What takes long is done in steps of about a millisecond: methods that walk tables are generators,
+and their work is complete when they are exhausted. A broker that goes is marked, and from that
+moment on it is in no answer that is begun. What it leaves behind in the tables is removed by
+`clean`, in steps, or by the next registration of its name or address. So a removal costs what is
+removed, and while 10,000 brokers are removed, other requests wait for one step at most.
+
 No tasks, no clock (`now` is passed in), no bytes. A connection is any hashable object.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import deque
 from typing import TYPE_CHECKING, Generic, final
 
 import msgspec
 
-from rmq.model.java import hash_map_order
 from rmq.model.names import MASTER_ID
 from rmq.model.topic_flags import (
     PERM_READ,
@@ -56,37 +61,14 @@ from rmq.nameserver.registration import (
     StaleEpochError,
     refuse,
 )
-from rmq.remoting.bodies.routes import BrokerData, ClusterInfo, QueueData, TopicRouteData
-from rmq.remoting.bodies.topics import TopicList
+from rmq.nameserver.table_entries import ENTRIES_PER_STEP, Broker, Live, Session, Tables
+from rmq.remoting.bodies.routes import QueueData
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator
 
     from rmq.nameserver.registration import Registration
     from rmq.remoting.bodies.topics import DataVersion, TopicConfig
-
-
-@dataclass(slots=True)
-class _Broker:
-    cluster: str
-    addresses: dict[int, str] = field(default_factory=dict)
-    epoch: int = 0
-    """The latest epoch of a master that is remembered."""
-    said_epoch: int = 0
-    """The epoch with which the last master registered."""
-
-    @property
-    def listed_epoch(self) -> int:
-        """The epoch of the listed master; 0 if there is none."""
-        return self.said_epoch if MASTER_ID in self.addresses else 0
-
-
-@dataclass(slots=True)
-class _Live(Generic[C]):
-    heard_at: float
-    data_version: DataVersion
-    connection: C
-    ha_address: str
 
 
 @final
@@ -102,98 +84,197 @@ class RouteTable(Generic[C]):
         """`recorded` returns the epoch of a name's in-sync record, 0 if there is none."""
         self._limits = limits or RouteLimits()
         self._recorded = recorded
-        self._topics: dict[str, dict[str, QueueData]] = {}
-        self._brokers: dict[str, _Broker] = {}
-        self._clusters: dict[str, set[str]] = {}
-        self._live: dict[str, _Live[C]] = {}
-        self._addresses_of: dict[C, set[str]] = {}
-        self._filter_servers: dict[str, tuple[str, ...]] = {}
+        self.tables: Tables[C] = Tables()
+        self._topics = self.tables.topics
+        self._brokers = self.tables.brokers
+        self._clusters = self.tables.clusters
+        self._live: dict[str, Live[C]] = {}
+        self._sessions: dict[C, Session[C]] = {}
         self._queue_entries = 0
-        self.on_change: Callable[[str | None], None] = lambda _topic: None
-        """Called with a topic whose queues have changed, or with None when brokers have."""
+        self._alive = 0
+        # What `clean` has to do.
+        self._lost: deque[Session[C]] = deque()
+        self._gone: deque[Live[C]] = deque()
+        self._orphans: deque[Broker[C]] = deque()
+        self.version = 0
+        """Changes with everything that any answer tells."""
+        self.brokers_version = 0
+        """Changes when a broker comes, goes or moves."""
+        self.on_topic: Callable[[str], None] = lambda _topic: None
+        """Called with a topic whose queues have changed, or that is gone."""
 
     @property
     def topic_count(self) -> int:
+        """How many topics there are, with those that `clean` is about to remove."""
         return len(self._topics)
 
     @property
     def address_count(self) -> int:
         """How many brokers are alive, masters and slaves."""
-        return len(self._live)
+        return self._alive
+
+    @property
+    def needs_cleaning(self) -> bool:
+        """Whether `clean` has work to do."""
+        return bool(self._lost or self._gone or self._orphans)
 
     # ---- brokers come and go ---------------------------------------------------------------------
 
-    def register(self, said: Registration, connection: C, now: float) -> Registered:
+    def register(
+        self, said: Registration, connection: C, now: float
+    ) -> Generator[None, None, Registered]:
         """Apply a registration; raise `RefusedError`, with nothing changed, for an invalid one.
         That is a `StaleEpochError` for a master that was replaced, and a `LeapError` for one whose
         epoch cannot be believed.
+
+        A master and its topics are listed step by step; its data version is known at the end.
         """
-        self._limits.check(said)
+        said, left_out = yield from self._limits.admit(said)
         is_master = said.broker_id == MASTER_ID
+        new_topics = (yield from self._count_new(said)) if is_master else 0
+        self._clean_around(said)
         deposed = self._deposed_by(said) if is_master else None
         brings_topics = is_master and (deposed is not None or self._is_news(said))
-        self._check_room(said, brings_topics=brings_topics)
-        brokers_changed = self._place(said)
+        self._check_room(said, new_topics if brings_topics else 0)
+        # From here to the topics there is no step: a broker is listed as a whole.
+        live, is_new = self._keep_alive(said, connection, now)
+        brokers_changed = self._place(said, live)
         if deposed is not None:
             self._forget_if_nowhere(deposed)
+        brokers_changed |= _put_filter_servers(live, said)
+        if brokers_changed:
+            self._brokers_changed()
         topics_changed = 0
         if brings_topics:
-            topics_changed = sum(self._put_topic(said.broker_name, topic) for topic in said.topics)
-        is_new = self._keep_alive(said, connection, now)
-        brokers_changed |= self._put_filter_servers(said)
-        if brokers_changed:
-            self.on_change(None)
-        epoch = self._backed_epoch(said.broker_name)
-        return Registered(is_new, topics_changed, self._master_for(said), epoch, deposed)
+            topics_changed = yield from self._put_topics(said, live)
+        elif not live.registering:
+            live.data_version = said.data_version
+        return Registered(
+            is_new,
+            topics_changed,
+            self._master_for(said),
+            self._backed_epoch(said.broker_name),
+            None if deposed is None else deposed.address,
+            left_out,
+        )
 
     def unregister(self, address: str) -> bool:
         """Remove a broker that unregisters; return whether it was known."""
-        return self._remove_address(address)
+        live = self._live_at(address)
+        if live is None:
+            return False
+        self._mark_gone(live)
+        self._drop(live)
+        self._brokers_changed()
+        return True
+
+    def holder(self, address: str) -> C | None:
+        """The connection that a broker used last; None when it is not alive."""
+        live = self._live_at(address)
+        return None if live is None else live.session.connection
 
     def data_version(self, address: str) -> DataVersion | None:
         """The data version with which a broker last registered; None when it is not alive."""
-        live = self._live.get(address)
+        live = self._live_at(address)
         return None if live is None else live.data_version
 
     def epoch_of(self, name: str) -> int:
         """Return the latest known epoch of a name; 0 if there is none."""
-        broker = self._brokers.get(name)
+        broker = self._broker(name)
         return max(self._backed_epoch(name), 0 if broker is None else broker.listed_epoch)
 
     def heard_of(self, address: str, connection: C, now: float) -> None:
         """Note a sign of life of a broker without a registration."""
-        live = self._live.get(address)
+        live = self._live_at(address)
         if live is not None:
             live.heard_at = now
-            self._attribute(address, live, connection)
+            self._attribute(live, connection)
 
     def connection_lost(self, connection: C) -> list[str]:
         """Remove the brokers that registered over a connection; return their addresses."""
-        addresses = sorted(self._addresses_of.get(connection, ()))
-        for address in addresses:
-            self._remove_address(address)
-        return addresses
+        session = self._sessions.pop(connection, None)
+        if session is None:
+            return []
+        session.is_lost = True
+        self._lost.append(session)
+        self._alive -= len(session.lives)
+        self._brokers_changed()
+        return list(session.lives)
 
     def expire(self, now: float, silence_s: float) -> list[Expired[C]]:
         """Remove the brokers that were silent for longer than `silence_s`."""
         silent = [
-            (address, live)
-            for address, live in self._live.items()
-            if now - live.heard_at > silence_s
+            live
+            for live in self._live.values()
+            if now - live.heard_at > silence_s and not live.is_gone
         ]
-        for address, _ in silent:
-            self._remove_address(address)
+        for live in silent:
+            self._mark_gone(live)
+            self._gone.append(live)
+        if silent:
+            self._brokers_changed()
         return [
             Expired(
-                address,
+                live.address,
                 now - live.heard_at,
-                None if live.connection in self._addresses_of else live.connection,
+                None if live.session.lives else live.session.connection,
             )
-            for address, live in silent
+            for live in silent
         ]
 
-    def _deposed_by(self, said: Registration) -> str | None:
-        """Return the address of the master that a registering one replaces; None if there is none.
+    def clean(self) -> Generator[None, None, None]:
+        """Remove what brokers that are gone have left behind."""
+        done = 0
+        while self.needs_cleaning:
+            if self._orphans:
+                orphan = self._orphans[0]
+                if orphan.queues:
+                    self._remove_queues(orphan, next(reversed(orphan.queues)))
+                else:
+                    self._orphans.popleft()
+            elif self._gone:
+                self._drop(self._gone.popleft())
+            elif self._lost[0].lives:
+                self._drop(self._lost[0].lives.popitem()[1])
+            else:
+                self._lost.popleft()
+            done += 1
+            if done % ENTRIES_PER_STEP == 0:
+                yield
+
+    def _broker(self, name: str) -> Broker[C] | None:
+        """Return a broker name, rid of its addresses that are gone."""
+        broker = self._brokers.get(name)
+        if broker is None:
+            return None
+        for live in [live for live in broker.lives.values() if live.is_gone]:
+            self._drop(live)
+        return None if broker.is_removed else broker
+
+    def _live_at(self, address: str) -> Live[C] | None:
+        live = self._live.get(address)
+        return None if live is None or live.is_gone else live
+
+    def _clean_around(self, said: Registration) -> None:
+        self._broker(said.broker_name)
+        live = self._live.get(said.address)
+        if live is not None and live.is_gone:
+            self._drop(live)
+
+    def _count_new(self, said: Registration) -> Generator[None, None, int]:
+        """Count the topics that this broker name has not had so far."""
+        new = 0
+        for start in range(0, len(said.topics), ENTRIES_PER_STEP):
+            if start:
+                yield
+            broker = self._brokers.get(said.broker_name)
+            known = {} if broker is None else broker.queues
+            part = said.topics[start : start + ENTRIES_PER_STEP]
+            new += sum(topic.topic_name not in known for topic in part)
+        return new
+
+    def _deposed_by(self, said: Registration) -> Live[C] | None:
+        """Return the master that a registering one replaces; None if there is none.
 
         Raise `StaleEpochError` if the listed one is later, `LeapError` if the epoch cannot be
         believed.
@@ -203,7 +284,8 @@ class RouteTable(Generic[C]):
         if backed and epoch > backed + 1:
             raise LeapError(said, backed)
         broker = self._brokers.get(name)
-        listed = None if broker is None else broker.addresses.get(MASTER_ID)
+        master = None if broker is None else broker.lives.get(MASTER_ID)
+        listed = None if master is None else master.address
         recorded = self._recorded(name)
         if broker is not None and listed != said.address:
             latest = max(broker.listed_epoch, 0 if recorded else broker.epoch)
@@ -214,7 +296,7 @@ class RouteTable(Generic[C]):
             raise StaleEpochError(said, recorded, f"the in-sync record is of epoch {recorded}")
         if broker is None or listed == said.address or epoch <= broker.listed_epoch:
             return None
-        return listed
+        return master
 
     def _backed_epoch(self, name: str) -> int:
         """Return the latest confirmed epoch of a name; 0 if there is none."""
@@ -225,262 +307,263 @@ class RouteTable(Generic[C]):
     def _is_news(self, said: Registration) -> bool:
         """Whether the topics of a registration are to be read at all."""
         broker = self._brokers.get(said.broker_name)
-        if broker is None or said.broker_id not in broker.addresses:
+        if broker is None or said.broker_id not in broker.lives:
             return True
         return self.data_version(said.address) != said.data_version
 
-    def _check_room(self, said: Registration, *, brings_topics: bool) -> None:
+    def _check_room(self, said: Registration, new_topics: int) -> None:
         limits = self._limits
-        if said.address not in self._live and len(self._live) >= limits.addresses_max:
+        live = self._live.get(said.address)
+        if live is None and self._alive >= limits.addresses_max:
             refuse(f"{limits.addresses_max} brokers are registered, the limit")
-        if brings_topics:
-            name = said.broker_name
-            new = sum(name not in self._topics.get(topic.topic_name, ()) for topic in said.topics)
-            if self._queue_entries + new > limits.queue_entries_max:
-                refuse(
-                    f"{new} more topics of {name}: with {self._queue_entries} known,"
-                    f" the limit of {limits.queue_entries_max} would be passed"
-                )
-
-    def _place(self, said: Registration) -> bool:
-        """Put an address under its broker name and id; return whether that changed anything."""
-        changed = False
-        members = self._clusters.setdefault(said.cluster, set())
-        if said.broker_name not in members:
-            members.add(said.broker_name)
-            changed = True
-        broker = self._brokers.get(said.broker_name)
+        name = said.broker_name
+        broker = self._brokers.get(name)
         if broker is None:
-            broker = self._brokers[said.broker_name] = _Broker(said.cluster)
-        addresses = broker.addresses
-        for other_id in [i for i, a in addresses.items() if a == said.address]:
-            if other_id != said.broker_id:
-                del addresses[other_id]
-                changed = True
-        if addresses.get(said.broker_id) != said.address:
-            addresses[said.broker_id] = said.address
+            if len(self._brokers) >= limits.addresses_max:
+                refuse(f"{limits.addresses_max} broker names are known, the limit")
+        else:
+            if said.broker_id not in broker.lives and len(broker.lives) >= limits.ids_max:
+                refuse(f"{name} has {limits.ids_max} brokers, the limit")
+            if said.cluster not in broker.clusters and len(broker.clusters) >= limits.clusters_max:
+                refuse(f"{name} has been in {limits.clusters_max} clusters, the limit")
+        if live is not None and name not in live.names and len(live.names) >= limits.names_max:
+            refuse(f"{said.address} has {limits.names_max} broker names, the limit")
+        if self._queue_entries + new_topics > limits.queue_entries_max:
+            refuse(
+                f"{new_topics} more topics of {name}: with {self._queue_entries} known,"
+                f" the limit of {limits.queue_entries_max} would be passed"
+            )
+
+    def _place(self, said: Registration, live: Live[C]) -> bool:
+        """Put a broker under its name and id; return whether that changed anything."""
+        changed = False
+        name = said.broker_name
+        broker = self._brokers.get(name)
+        if broker is None:
+            broker = self._brokers[name] = Broker(name, said.cluster)
+        if said.cluster not in broker.clusters:
+            broker.clusters[said.cluster] = None
+            self._clusters.setdefault(said.cluster, {})[name] = None
+            changed = True
+        lives = broker.lives
+        if name in live.names:
+            for other_id in [i for i, other in lives.items() if other is live]:
+                if other_id != said.broker_id:
+                    del lives[other_id]
+                    changed = True
+        before = lives.get(said.broker_id)
+        if before is not live:
+            if before is not None:
+                del before.names[name]
+            lives[said.broker_id] = live
+            live.names[name] = None
             changed = True
         if said.broker_id == MASTER_ID:
             broker.said_epoch = said.epoch
-            broker.epoch = self._recorded(said.broker_name) or max(broker.epoch, said.epoch)
+            broker.epoch = self._recorded(name) or max(broker.epoch, said.epoch)
         return changed
 
-    def _put_topic(self, broker_name: str, config: TopicConfig) -> bool:
+    def _put_topics(self, said: Registration, live: Live[C]) -> Generator[None, None, int]:
+        """List the topics of a master; return how many have changed."""
+        # Until all are listed, no data version counts as known: should this end early, the broker
+        # brings them again. The same if registrations of one broker overlap.
+        live.data_version = None
+        live.registrations += 1
+        number = live.registrations
+        live.registering += 1
+        changed = 0
+        try:
+            for start in range(0, len(said.topics), ENTRIES_PER_STEP):
+                if start:
+                    yield
+                    self._check_is_master(said, live)
+                broker = self._brokers[said.broker_name]
+                for topic in said.topics[start : start + ENTRIES_PER_STEP]:
+                    changed += self._put_topic(broker, topic)
+        finally:
+            live.registering -= 1
+        if not live.registering and live.registrations == number:
+            live.data_version = said.data_version
+        return changed
+
+    def _check_is_master(self, said: Registration, live: Live[C]) -> None:
+        broker = self._broker(said.broker_name)
+        if broker is None or broker.lives.get(MASTER_ID) is not live:
+            refuse(
+                f"{said.address} is master of {said.broker_name} no longer; it was removed or"
+                " replaced while its topics were read"
+            )
+
+    def _put_topic(self, broker: Broker[C], config: TopicConfig) -> bool:
         queues = QueueData(
-            broker_name=broker_name,
+            broker_name=broker.name,
             read_queue_nums=config.read_queue_nums,
             write_queue_nums=config.write_queue_nums,
             perm=config.perm,
             topic_sys_flag=config.topic_sys_flag,
         )
-        by_broker = self._topics.setdefault(config.topic_name, {})
-        before = by_broker.get(broker_name)
+        topic = config.topic_name
+        before = broker.queues.get(topic)
         if before == queues:
             return False
         if before is None:
+            by_broker = self._topics.setdefault(topic, {})
+            # An earlier broker of this name may be left here. Its place goes, too.
+            by_broker.pop(broker.name, None)
+            by_broker[broker.name] = broker
             self._queue_entries += 1
-        by_broker[broker_name] = queues
-        self.on_change(config.topic_name)
+        broker.queues[topic] = queues
+        self._topic_changed(topic)
         return True
 
-    def _keep_alive(self, said: Registration, connection: C, now: float) -> bool:
+    def _keep_alive(self, said: Registration, connection: C, now: float) -> tuple[Live[C], bool]:
         live = self._live.get(said.address)
-        is_new = live is None
-        if live is None:
-            live = _Live(now, said.data_version, connection, said.ha_address)
-            self._live[said.address] = live
-            self._addresses_of.setdefault(connection, set()).add(said.address)
-        else:
+        if live is not None:
             live.heard_at = now
-            live.data_version = said.data_version
             live.ha_address = said.ha_address
-            self._attribute(said.address, live, connection)
-        return is_new
+            self._attribute(live, connection)
+            return live, False
+        session = self._session(connection)
+        live = Live(said.address, said.ha_address, now, session)
+        self._live[said.address] = session.lives[said.address] = live
+        self._alive += 1
+        return live, True
 
-    def _attribute(self, address: str, live: _Live[C], connection: C) -> None:
+    def _session(self, connection: C) -> Session[C]:
+        session = self._sessions.get(connection)
+        if session is None:
+            session = self._sessions[connection] = Session(connection)
+        return session
+
+    def _attribute(self, live: Live[C], connection: C) -> None:
         """Attach a broker to the connection it used last: the end of an older one, perhaps minutes
         after the broker left it, does not remove the broker.
         """
-        if live.connection != connection:
-            self._detach(address, live)
-            live.connection = connection
-            self._addresses_of.setdefault(connection, set()).add(address)
+        if live.session.connection != connection:
+            self._detach(live)
+            live.session = self._session(connection)
+            live.session.lives[live.address] = live
 
-    def _detach(self, address: str, live: _Live[C]) -> None:
-        addresses = self._addresses_of[live.connection]
-        addresses.remove(address)
-        if not addresses:
-            del self._addresses_of[live.connection]
-
-    def _put_filter_servers(self, said: Registration) -> bool:
-        servers = said.filter_servers
-        if servers is None or self._filter_servers.get(said.address, ()) == servers:
-            return False
-        if servers:
-            self._filter_servers[said.address] = servers
-        else:
-            del self._filter_servers[said.address]
-        return True
+    def _detach(self, live: Live[C]) -> None:
+        session = live.session
+        del session.lives[live.address]
+        if not session.lives:
+            del self._sessions[session.connection]
 
     def _master_for(self, said: Registration) -> Master | None:
-        address = self._brokers[said.broker_name].addresses.get(MASTER_ID)
-        if said.broker_id == MASTER_ID or address is None:
+        broker = self._broker(said.broker_name)
+        master = None if broker is None else broker.lives.get(MASTER_ID)
+        if said.broker_id == MASTER_ID or master is None:
             return None
-        return Master(address, self._live[address].ha_address)
+        return Master(master.address, master.ha_address)
 
-    def _forget_if_nowhere(self, address: str) -> None:
-        """Forget a replaced master, unless it is listed under another id.
+    def _forget_if_nowhere(self, master: Live[C]) -> None:
+        """Forget a replaced master, unless it is listed under another id or name.
 
         Otherwise its data version would count as known, and it would not learn that it was
         replaced.
         """
-        if not any(address in broker.addresses.values() for broker in self._brokers.values()):
-            self._forget(address)
+        if not master.names:
+            self._mark_gone(master)
+            self._drop(master)
 
-    def _forget(self, address: str) -> bool:
-        live = self._live.pop(address, None)
-        if live is None:
-            return False
-        self._detach(address, live)
-        self._filter_servers.pop(address, None)
-        return True
+    def _mark_gone(self, live: Live[C]) -> None:
+        live.is_removed = True
+        self._alive -= 1
+        self._detach(live)
 
-    def _remove_address(self, address: str) -> bool:
-        if not self._forget(address):
-            return False
-        orphaned: list[str] = []
-        for name, broker in self._brokers.items():
-            for broker_id in [i for i, a in broker.addresses.items() if a == address]:
-                del broker.addresses[broker_id]
-            if not broker.addresses:
-                orphaned.append(name)
-        for name in orphaned:
-            self._remove_broker(name)
-        self.on_change(None)
-        return True
+    def _drop(self, live: Live[C]) -> None:
+        """Remove a broker that is marked from all names; those without any broker go with it."""
+        for name in live.names:
+            broker = self._brokers[name]
+            for broker_id in [i for i, other in broker.lives.items() if other is live]:
+                del broker.lives[broker_id]
+            if not broker.lives:
+                self._remove_broker(broker)
+        live.names.clear()
+        if self._live.get(live.address) is live:
+            del self._live[live.address]
 
-    def _remove_broker(self, name: str) -> None:
-        del self._brokers[name]
-        for cluster in [c for c, members in self._clusters.items() if name in members]:
-            self._clusters[cluster].remove(name)
-            if not self._clusters[cluster]:
+    def _remove_broker(self, broker: Broker[C]) -> None:
+        broker.is_removed = True
+        del self._brokers[broker.name]
+        for cluster in broker.clusters:
+            members = self._clusters[cluster]
+            del members[broker.name]
+            if not members:
                 del self._clusters[cluster]
-        for topic in [t for t, by_broker in self._topics.items() if name in by_broker]:
-            self._remove_queues(topic, name)
+        if broker.queues:
+            self._orphans.append(broker)
+
+    def _brokers_changed(self) -> None:
+        self.version += 1
+        self.brokers_version += 1
+
+    def _topic_changed(self, topic: str) -> None:
+        self.version += 1
+        self.on_topic(topic)
 
     # ---- what operators change -------------------------------------------------------------------
 
-    def wipe_write_perm(self, broker_name: str) -> int:
+    def wipe_write_perm(self, broker_name: str) -> Generator[None, None, int]:
         """Remove the write permission of a broker's queues; return how many topics it has."""
         return self._set_perms(broker_name, lambda perm: perm & ~PERM_WRITE)
 
-    def add_write_perm(self, broker_name: str) -> int:
+    def add_write_perm(self, broker_name: str) -> Generator[None, None, int]:
         """Give a broker's queues read and write permission; return how many topics it has."""
         return self._set_perms(broker_name, lambda _perm: PERM_READ | PERM_WRITE)
 
-    def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
+    def delete_topic(self, topic: str, cluster: str | None = None) -> Generator[None, None, bool]:
         """Forget a topic, everywhere or in one cluster; return whether it was known there."""
-        by_broker = self._topics.get(topic, {})
-        names = by_broker.keys() & self._clusters.get(cluster, ()) if cluster else set(by_broker)
-        for name in names:
-            self._remove_queues(topic, name)
-        return bool(names)
+        was_known = False
+        for number, broker in enumerate(list(self._topics.get(topic, {}).values()), start=1):
+            if cluster and cluster not in broker.clusters:
+                continue
+            was_known |= broker.is_alive
+            if topic in broker.queues:
+                self._remove_queues(broker, topic)
+            if number % ENTRIES_PER_STEP == 0:
+                yield
+        return was_known
 
-    def _set_perms(self, broker_name: str, new_perm: Callable[[int], int]) -> int:
+    def _set_perms(
+        self, broker_name: str, new_perm: Callable[[int], int]
+    ) -> Generator[None, None, int]:
+        broker = self._broker(broker_name)
+        if broker is None:
+            return 0
         count = 0
-        for topic, by_broker in self._topics.items():
-            queues = by_broker.get(broker_name)
+        for number, topic in enumerate(list(broker.queues), start=1):
+            queues = broker.queues.get(topic)
             if queues is not None:
                 count += 1
                 perm = new_perm(queues.perm)
                 if perm != queues.perm:
-                    by_broker[broker_name] = msgspec.structs.replace(queues, perm=perm)
-                    self.on_change(topic)
+                    broker.queues[topic] = msgspec.structs.replace(queues, perm=perm)
+                    self._topic_changed(topic)
+            if number % ENTRIES_PER_STEP == 0:
+                yield
         return count
 
-    def _remove_queues(self, topic: str, broker_name: str) -> None:
-        by_broker = self._topics[topic]
-        del by_broker[broker_name]
+    def _remove_queues(self, broker: Broker[C], topic: str) -> None:
+        del broker.queues[topic]
         self._queue_entries -= 1
-        if not by_broker:
-            del self._topics[topic]
-        self.on_change(topic)
-
-    # ---- what clients ask ------------------------------------------------------------------------
-
-    def route(self, topic: str, order_topic_conf: str | None = None) -> TopicRouteData | None:
-        """Return the route of a topic; None when no broker has it."""
-        by_broker = self._topics.get(topic)
-        if by_broker is None:
-            return None
-        # The order of Java's maps, so that an answer has the bytes that a stock nameserver sends.
-        names = hash_map_order(tuple(by_broker))
-        return TopicRouteData(
-            order_topic_conf=order_topic_conf,
-            queue_datas=tuple(by_broker[name] for name in names),
-            broker_datas=tuple(self._broker_data(name) for name in names),
-            filter_server_table={
-                address: self._filter_servers[address]
-                for name in names
-                for address in self._brokers[name].addresses.values()
-                if address in self._filter_servers
-            },
-        )
-
-    def cluster_info(self) -> ClusterInfo:
-        """All brokers and clusters."""
-        return ClusterInfo(
-            broker_addr_table={name: self._broker_data(name) for name in self._brokers},
-            cluster_addr_table={
-                cluster: frozenset(members) for cluster, members in self._clusters.items()
-            },
-        )
-
-    def topics(self) -> TopicList:
-        """The names of all topics."""
-        return TopicList(topic_list=frozenset(self._topics))
-
-    def has_cluster(self, cluster: str) -> bool:
-        return cluster in self._clusters
-
-    def topics_of_cluster(self, cluster: str) -> TopicList:
-        """The names of the topics that a broker of the cluster has; none for an unknown one."""
-        members = self._clusters.get(cluster, set())
-        return TopicList(
-            topic_list=frozenset(
-                topic
-                for topic, by_broker in self._topics.items()
-                if not members.isdisjoint(by_broker)
-            )
-        )
-
-    def system_topics(self) -> TopicList:
-        """The names of clusters and brokers, which are topics too, and some broker's address."""
-        names: set[str] = set(self._clusters).union(*self._clusters.values())
-        address: str | None = None
-        for broker in self._brokers.values():
-            address = broker.addresses[min(broker.addresses)]
-            break
-        return TopicList(topic_list=frozenset(names), broker_addr=address)
-
-    def topics_flagged(self, *, set_bits: int, clear_bits: int = 0) -> TopicList:
-        """The names of topics by the bits of their flag, of which one broker's decides."""
-        return TopicList(
-            topic_list=frozenset(
-                topic
-                for topic, by_broker in self._topics.items()
-                if _flag_of(by_broker) & (set_bits | clear_bits) == set_bits
-            )
-        )
-
-    def _broker_data(self, name: str) -> BrokerData:
-        broker = self._brokers[name]
-        return BrokerData(
-            cluster=broker.cluster,
-            broker_name=name,
-            broker_addrs=dict(sorted(broker.addresses.items())),
-        )
+        by_broker = self._topics[topic]
+        if by_broker.get(broker.name) is broker:
+            del by_broker[broker.name]
+            if not by_broker:
+                del self._topics[topic]
+        if broker.is_removed:
+            # It has been in no answer for some time.
+            if not by_broker:
+                self.on_topic(topic)
+        else:
+            self._topic_changed(topic)
 
 
-def _flag_of(by_broker: Mapping[str, QueueData]) -> int:
-    return next(iter(by_broker.values())).topic_sys_flag
+def _put_filter_servers(live: Live[C], said: Registration) -> bool:
+    servers = said.filter_servers
+    if servers is None or live.filter_servers == servers:
+        return False
+    live.filter_servers = servers
+    return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 
@@ -17,12 +17,16 @@ from rmq.access.files import find_files
 from rmq.access.watch import watch
 from rmq.errors import ListenError
 from rmq.model.in_sync_record import NAMESPACE
+from rmq.nameserver.address_rules import AddressRules
+from rmq.nameserver.broker_handlers import BrokerHandlers
 from rmq.nameserver.config import LiveConfig
 from rmq.nameserver.handlers import ConfigHandlers, KvHandlers, RouteHandlers
 from rmq.nameserver.kv_keeper import KvKeeper
 from rmq.nameserver.record_guard import RecordGuard, recorded_epoch
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
+from rmq.nameserver.serving import Serving
+from rmq.nameserver.slices import Lane, Slices
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.event_loop.lag import LoopLag
 from rmq.remoting.event_loop.watch import watch_loop
@@ -30,11 +34,18 @@ from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmq.nameserver.config import NameserverConfig
     from rmq.remoting.channel import Channel
+    from rmq.remoting.command import Command
     from rmq.remoting.server import ServerStatistics
 
 logger = logging.getLogger(__name__)
+
+_LINES_MAX: Final = 20
+"""How many brokers that are removed together are logged one by one."""
+_CLOSINGS_PER_STEP: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +67,31 @@ class Nameserver:
         self.config = LiveConfig(config)
         self.access = access
         self._kv = KvKeeper(config.kv_path)
-        self._routes: RouteTable[Channel] = RouteTable(
+        self.routes: RouteTable[Channel] = RouteTable(
             recorded=lambda name: recorded_epoch(self._kv.table.get(NAMESPACE, name))
         )
-        guard: RecordGuard[Channel] = RecordGuard(self._routes.epoch_of)
+        records: RecordGuard[Channel] = RecordGuard(self.routes.epoch_of)
+        self.slices = Slices()
+        """What is done in slices."""
+        self._waiting = trio.lowlevel.ParkingLot()
+        self.slices.on_work = self._waiting.unpark
+        self._serving = Serving(self.slices, trio.current_time)
+        self._address_rules = AddressRules(config, trio.current_time)
         self.table = HandlerTable()
-        answers = RouteAnswers(self._routes)
-        RouteHandlers(self._routes, answers, self._kv, self.config).add_to(self.table)
-        KvHandlers(self._kv, guard).add_to(self.table)
+        answers = RouteAnswers(self.routes)
+        now = trio.current_time
+        BrokerHandlers(self.routes, self._kv, self._serving, clean=self._clean, now=now).add_to(
+            self.table
+        )
+        RouteHandlers(self.routes, answers, self._kv, self.config, self._serving).add_to(self.table)
+        KvHandlers(self._kv, records, self._serving, now).add_to(self.table)
         ConfigHandlers(self.config, is_admin=admin_rights(self.access)).add_to(self.table)
         self.server = RemotingServer(
             self.table,
             config.server,
             tls=TlsServer(config.tls),
-            listeners=[_Housekeeper(self._routes, guard)],
-            guard=None if self.access is None else self.access.guard,
+            listeners=[_Housekeeper(self.routes, records, self._clean)],
+            guard=self._check,
             # As the original: a request with an unknown code is not answered.
             answer_unknown=False,
         )
@@ -82,11 +103,17 @@ class Nameserver:
 
     def statistics(self) -> NameserverStatistics:
         return NameserverStatistics(
-            brokers=self._routes.address_count,
-            topics=self._routes.topic_count,
+            brokers=self.routes.address_count,
+            topics=self.routes.topic_count,
             kv_values=len(self._kv.table),
             server=self.server.statistics(),
         )
+
+    def _check(self, channel: Channel, command: Command) -> None:
+        """Raise `RefusedError` for a request that is not taken from this peer or account."""
+        self._address_rules.check(channel, command)
+        if self.access is not None:
+            self.access.guard(channel, command)
 
     def stop(self, grace_s: float = 5.0) -> None:
         """Accept nothing more, answer open requests within `grace_s`, and return from `run`."""
@@ -110,6 +137,7 @@ class Nameserver:
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(self._kv.run)
+            nursery.start_soon(self._work)
             nursery.start_soon(self._scan)
             if self.access is not None:
                 nursery.start_soon(watch, self.access.poll)
@@ -125,18 +153,41 @@ class Nameserver:
         if error is not None:
             raise error
 
+    async def _work(self) -> None:
+        """Do what is done in slices, one in each pass of the loop."""
+        while True:
+            self.slices.work()
+            if self.slices.is_waiting:
+                await trio.lowlevel.checkpoint()
+            else:
+                await self._waiting.park()
+
+    def _clean(self) -> None:
+        """Have removed what brokers that are gone have left behind."""
+        if self.routes.needs_cleaning and not self.slices.waiting(Lane.CLEANING):
+            self.slices.submit(Lane.CLEANING, self.routes.clean())
+
     async def _scan(self) -> None:
         while True:
             await trio.sleep(self.config.current.scan_interval_s)
+            self._serving.summarize()
+            self._address_rules.summarize()
             expiry_s = self.config.current.broker_expiry_s
-            for expired in self._routes.expire(trio.current_time(), expiry_s):
-                logger.warning(
-                    "broker removed: it did not register for %.0f s",
-                    expired.silent_s,
-                    extra={"address": expired.address},
-                )
-                if expired.connection is not None:
-                    expired.connection.close(f"no registration for {expired.silent_s:.0f} s")
+            expired = self.routes.expire(trio.current_time(), expiry_s)
+            self._clean()
+            for number, each in enumerate(expired, start=1):
+                if number <= _LINES_MAX:
+                    logger.warning(
+                        "broker removed: it did not register for %.0f s",
+                        each.silent_s,
+                        extra={"address": each.address},
+                    )
+                if each.connection is not None:
+                    each.connection.close(f"no registration for {each.silent_s:.0f} s")
+                if number % _CLOSINGS_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+            if len(expired) > _LINES_MAX:
+                logger.warning("%d more brokers removed for that", len(expired) - _LINES_MAX)
 
 
 async def serve_nameserver(
@@ -158,19 +209,33 @@ def open_access(config: NameserverConfig) -> AccessControl:
 class _Housekeeper:
     """Removes the brokers of a connection when it ends, also when it was idle for too long."""
 
-    def __init__(self, routes: RouteTable[Channel], guard: RecordGuard[Channel]) -> None:
+    def __init__(
+        self,
+        routes: RouteTable[Channel],
+        records: RecordGuard[Channel],
+        clean: Callable[[], None],
+    ) -> None:
         self._routes = routes
-        self._guard = guard
+        self._records = records
+        self._clean = clean
 
     def connection_opened(self, channel: Channel) -> None:
         pass
 
     def connection_closed(self, channel: Channel, reason: str) -> None:
-        self._guard.connection_lost(channel)
-        for address in self._routes.connection_lost(channel):
+        self._records.connection_lost(channel)
+        lost = self._routes.connection_lost(channel)
+        self._clean()
+        for address in lost[:_LINES_MAX]:
             logger.warning(
                 "broker removed: its connection ended",
                 extra={"address": address, "peer": channel.peer, "reason": reason},
+            )
+        if len(lost) > _LINES_MAX:
+            logger.warning(
+                "%d more brokers removed with that connection",
+                len(lost) - _LINES_MAX,
+                extra={"peer": channel.peer},
             )
 
     def connection_idle(self, channel: Channel) -> None:

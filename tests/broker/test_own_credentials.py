@@ -82,7 +82,7 @@ async def test_a_running_broker_reads_its_file_again(
     write(path, "accessKey: a\nsecretKey: first\n")
     live = live_config(tmp_path / "store", {"credentialsFile": str(path)})
     async with live_broker(live) as served:
-        client = served.broker.replication._peers.client
+        client = served.broker._client
         assert client.credentials == Credentials(access_key="a", secret_key="first")
         write(path, "accessKey: a\nsecretKey: second\n")
         while client.credentials != Credentials(access_key="a", secret_key="second"):

@@ -19,12 +19,14 @@ from rmq.remoting.bodies import (
     decode_reset_offset,
     parse_properties,
 )
+from rmq.remoting.bodies.registration_steps import read_registration
 from rmq.remoting.codes import LanguageCode, RequestCode, Serialization
 from rmq.remoting.command import Command, encode_command, encode_frame, whole_header_decoder
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.header import EmptyHeader, Header, json_decoder
 from rmq.remoting.headers import RegisterBrokerRequest
 from rmq.remoting.protocol import REQUESTS
+from tests.stepping import finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -175,6 +177,10 @@ def _read_header(command: Command, header_class: type[Header]) -> Header | None:
     return header
 
 
+def _decode_compressed_registration(data: bytes | None) -> RegisterBrokerBody:
+    return finish(read_registration(data, compressed=True))
+
+
 def _read_body(command: Command, header: Header | None, answers: RequestCode | None) -> bool:
     data = command.body
     if data is None:
@@ -182,7 +188,7 @@ def _read_body(command: Command, header: Header | None, answers: RequestCode | N
     if not command.is_response:
         decode = _REQUEST_BODIES.get(command.code)
         if isinstance(header, RegisterBrokerRequest) and header.compressed:
-            decode = RegisterBrokerBody.decode_compressed
+            decode = _decode_compressed_registration
     else:
         decode = None if answers is None else _RESPONSE_BODIES.get(answers)
     if decode is None:

@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmq.errors import MalformedJsonError
-from rmq.model.fastjson import MAX_DEPTH, JsonValue, dumps, loads, pretty
+from rmq.model.fastjson import MAX_DEPTH, JsonValue, dumps, dumps_in_steps, loads, pretty
+from tests.stepping import count_steps, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -473,6 +474,27 @@ def test_what_was_written_is_read_back(value: JsonValue) -> None:
     assert loads(dumps(value)) == value
     assert loads(dumps(value, standard=True)) == value
     assert loads(pretty(value)) == value
+
+
+@given(values | st.frozensets(st.text()), st.booleans())
+def test_what_is_written_in_steps_is_the_same(value: object, standard: bool) -> None:
+    assert finish(dumps_in_steps(value, standard=standard)) == dumps(value, standard=standard)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param([f"topic-{number}" for number in range(20_000)], id="names"),
+        pytest.param({"table": {str(number): "v" for number in range(20_000)}}, id="members"),
+        pytest.param({"s": frozenset(map(str, range(20_000)))}, id="a set"),
+        pytest.param([[{"a": [1, 2, 3]}] * 3_000], id="objects"),
+        pytest.param({"text": '"' * 100_000}, id="one long text"),
+    ],
+)
+def test_a_long_value_is_written_in_small_steps(value: object) -> None:
+    written, steps = count_steps(dumps_in_steps(value))
+    assert written == dumps(value)
+    assert steps >= 20
 
 
 @given(values)

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from rmq.model.java import double_text, hash_map_order, string_hash, utf16_units
+from rmq.model.java import (
+    double_text,
+    hash_map_order,
+    hash_map_order_in_steps,
+    string_hash,
+    utf16_units,
+)
+from tests.stepping import count_steps, finish
 
 
 @pytest.mark.parametrize(
@@ -101,6 +108,31 @@ def test_hash_map_order_changes_when_a_ninth_key_in_one_bucket_doubles_the_table
     names = ["k18", "k29", "k90", "k140", "k151", "k162", "k173", "k184", "k195", "k250"]
     java = ["k90", "k18", "k140", "k162", "k184", "k29", "k151", "k173", "k195", "k250"]
     assert hash_map_order(names) == java
+
+
+@given(st.lists(st.text(max_size=3), unique=True, max_size=60))
+def test_the_order_in_steps_is_the_same(keys: list[str]) -> None:
+    assert finish(hash_map_order_in_steps(keys)) == hash_map_order(keys)
+    assert finish(hash_map_order_in_steps(keys, is_set=True)) == hash_map_order(sorted(keys))
+
+
+@pytest.mark.parametrize("name", ["t{}", "topic-{}-of-many"])
+def test_the_order_of_many_keys_takes_many_small_steps(name: str) -> None:
+    keys = [name.format(number) for number in range(20_000)]
+    order, steps = count_steps(hash_map_order_in_steps(keys))
+    assert order == hash_map_order(keys)
+    assert steps > len(keys) / 512
+
+
+def test_keys_that_collide_are_ordered_in_as_many_steps_as_others() -> None:
+    # "Aa" and "BB" have one hash code, and so has every text made of as many of them.
+    colliding = [
+        "".join("Aa" if number >> bit & 1 else "BB" for bit in range(12)) for number in range(4096)
+    ]
+    others = [f"{number:024}" for number in range(4096)]
+    order, steps = count_steps(hash_map_order_in_steps(colliding, is_set=True))
+    assert order == colliding
+    assert steps == count_steps(hash_map_order_in_steps(others, is_set=True))[1]
 
 
 def test_hash_map_order_of_numbers_is_that_of_integer_and_long_keys() -> None:

@@ -15,6 +15,8 @@ import trio.testing
 
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.registration import Registration
+from rmq.nameserver.route_views import RouteViews
+from rmq.nameserver.routes import RouteTable
 from rmq.nameserver.server import Nameserver
 from rmq.remoting.bodies.registration import RegisterBrokerBody
 from rmq.remoting.bodies.topics import DataVersion, TopicConfig, TopicConfigSerializeWrapper
@@ -22,13 +24,16 @@ from rmq.remoting.codes import FLAG_ONEWAY, VERSION, RequestCode, Serialization
 from rmq.remoting.command import encode_frame
 from rmq.remoting.headers import GetRouteInfoRequest, RegisterBrokerRequest
 from tests.remoting.server_kit import Served
+from tests.stepping import finish
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Generator, Iterable
     from pathlib import Path
 
     from rmq.access.control import AccessControl
     from rmq.nameserver.config import NameserverConfig
+    from rmq.nameserver.registration import Registered, RouteLimits
+    from rmq.remoting.bodies.routes import ClusterInfo, TopicRouteData
     from rmq.remoting.header import Header
     from tests.remoting.server_kit import Frame, Peer
 
@@ -73,6 +78,76 @@ def saying(
         filter_servers=filter_servers,
         epoch=epoch,
     )
+
+
+class WholeTable:
+    """A route table of which everything is done at once, and what clients ask of it."""
+
+    def __init__(
+        self,
+        limits: RouteLimits | None = None,
+        *,
+        recorded: Callable[[str], int] = lambda _name: 0,
+    ) -> None:
+        self.table: RouteTable[str] = RouteTable(limits, recorded=recorded)
+        self.views = RouteViews(self.table.tables)
+        self.unregister = self.table.unregister
+        self.connection_lost = self.table.connection_lost
+        self.expire = self.table.expire
+        self.heard_of = self.table.heard_of
+        self.holder = self.table.holder
+        self.data_version = self.table.data_version
+        self.epoch_of = self.table.epoch_of
+
+    def clean(self) -> None:
+        finish(self.table.clean())
+
+    @property
+    def topic_count(self) -> int:
+        self.clean()
+        return self.table.topic_count
+
+    @property
+    def address_count(self) -> int:
+        return self.table.address_count
+
+    def register(self, said: Registration, connection: str, now: float) -> Registered:
+        return finish(self.table.register(said, connection, now))
+
+    def wipe_write_perm(self, name: str) -> int:
+        return finish(self.table.wipe_write_perm(name))
+
+    def add_write_perm(self, name: str) -> int:
+        return finish(self.table.add_write_perm(name))
+
+    def delete_topic(self, name: str, cluster: str | None = None) -> bool:
+        return finish(self.table.delete_topic(name, cluster))
+
+    def route(self, name: str, order_topic_conf: str | None = None) -> TopicRouteData | None:
+        return finish(self.views.route(name, order_topic_conf))
+
+    def cluster_info(self) -> ClusterInfo:
+        return finish(self.views.cluster_info())
+
+    def topics(self) -> set[str]:
+        return names_of(self.views.topics())
+
+    def topics_of_cluster(self, cluster: str) -> set[str]:
+        return names_of(self.views.topics_of_cluster(cluster))
+
+    def topics_flagged(self, *, set_bits: int, clear_bits: int = 0) -> set[str]:
+        return names_of(self.views.topics_flagged(set_bits=set_bits, clear_bits=clear_bits))
+
+    def system_topics(self) -> tuple[set[str], str | None]:
+        names, address = finish(self.views.system_topics())
+        return set(names), address
+
+
+def names_of(steps: Generator[None, None, list[str]]) -> set[str]:
+    """The names of a list, each of which is told once."""
+    names = finish(steps)
+    assert len(names) == len(set(names))
+    return set(names)
 
 
 def config_for(folder: Path, **settings: str) -> NameserverConfig:

@@ -89,7 +89,7 @@ async def test_a_deposed_master_is_told_by_whom(
     assert answer.remark is not None
     assert "epoch 2" in answer.remark
     assert NEW in answer.remark
-    assert [record.message for record in caplog.records] == [answer.remark]
+    assert [record.message for record in caplog.records] == [f"{answer.remark} (from peer)"]
     assert await masters(peer) == {0: NEW}
 
 
@@ -143,7 +143,7 @@ async def test_a_forged_registration_changes_nothing_that_lasts(
     if ahead > 1:
         # This code makes nobody believe that there is another master.
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert [record.message for record in caplog.records] == [answer.remark]
+        assert [record.message for record in caplog.records] == [f"{answer.remark} (from peer)"]
     else:
         assert answer.code == ResponseCode.SUCCESS
     await forger.aclose()

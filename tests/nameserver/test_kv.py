@@ -12,6 +12,7 @@ from rmq.errors import ProtocolError, RefusedError
 from rmq.nameserver import kv
 from rmq.nameserver.kv import KvTable
 from rmq.remoting.codes import ResponseCode
+from tests.stepping import finish
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 
@@ -43,18 +44,18 @@ def test_put_and_delete_tell_whether_anything_changed() -> None:
 
 def test_a_namespace_is_encoded_as_a_table_and_again_after_a_change() -> None:
     table = table_of(n={"k": "v"})
-    assert table.encoded("n") == b'{"table":{"k":"v"}}'
-    assert table.encoded("n") is table.encoded("n")
+    assert finish(table.encoded("n")) == b'{"table":{"k":"v"}}'
+    assert finish(table.encoded("n")) is finish(table.encoded("n"))
     table.put("n", "k", "w")
-    assert table.encoded("n") == b'{"table":{"k":"w"}}'
-    assert table.encoded("unknown") is None
+    assert finish(table.encoded("n")) == b'{"table":{"k":"w"}}'
+    assert finish(table.encoded("unknown")) is None
 
 
 def test_a_namespace_whose_last_key_is_deleted_is_empty_not_unknown() -> None:
     table = table_of(n={"k": "v"})
     table.delete("n", "k")
-    assert table.encoded("n") == b'{"table":{}}'
-    assert KvTable.parse(table.render()).encoded("n") == b'{"table":{}}'
+    assert finish(table.encoded("n")) == b'{"table":{}}'
+    assert finish(KvTable.parse(table.render()).encoded("n")) == b'{"table":{}}'
 
 
 def test_the_file_has_the_shape_of_the_original() -> None:
@@ -94,8 +95,8 @@ def test_a_copy_is_a_table_of_its_own() -> None:
     copy.put("n", "k", "w")
     copy.put("m", "k", "v")
     assert table.get("n", "k") == "v"
-    assert table.encoded("n") == b'{"table":{"k":"v"}}'
-    assert table.encoded("m") is None
+    assert finish(table.encoded("n")) == b'{"table":{"k":"v"}}'
+    assert finish(table.encoded("m")) is None
 
 
 def test_a_full_table_refuses_more_and_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +110,27 @@ def test_a_full_table_refuses_more_and_takes_less(monkeypatch: pytest.MonkeyPatc
     assert table.put("n", "l", "123456")
     assert table.delete("n", "k")
     assert table.put("n", "m", "1")
+
+
+def test_one_value_one_name_and_their_numbers_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv, "VALUES_MAX", 2)
+    monkeypatch.setattr(kv, "NAMESPACES_MAX", 2)
+    monkeypatch.setattr(kv, "ORDER_CHARS_MAX", 25)
+    table = table_of(n={"k": "v"}, ORDER_TOPIC_CONFIG={"T": "a:4"})
+    for edit, reason in (
+        (("n", "k", "v" * 65_537), "a value of 65537 characters; the limit for one is 65536"),
+        (("n", "k" * 1025, "v"), "is longer than 1024 characters"),
+        (("n", "a\nb", "v"), "contains control characters"),
+        (("a\x00", "k", "v"), "contains control characters"),
+        (("n", "l", "v"), "holds 2 values, the limit"),
+        (("ORDER_TOPIC_CONFIG", "T", "a:4;b:4;c:4"), "ORDER_TOPIC_CONFIG holds 22 characters"),
+    ):
+        with pytest.raises(RefusedError, match=reason):
+            table.put(*edit)
+    assert table.put("n", "k", "v" * 65_536)
+    assert table.delete("n", "k")
+    with pytest.raises(RefusedError, match="has 2 namespaces, the limit"):
+        table.put("m", "k", "v")
 
 
 @given(

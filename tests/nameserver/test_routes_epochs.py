@@ -6,34 +6,31 @@ import pytest
 
 from rmq.errors import RefusedError
 from rmq.nameserver.registration import LeapError, Registration, StaleEpochError
-from rmq.nameserver.routes import RouteTable
 from rmq.remoting.codes import ResponseCode
-from tests.nameserver.kit import MASTER, SLAVE, saying, topic
+from tests.nameserver.kit import MASTER, SLAVE, WholeTable, saying, topic
 
 OLD = MASTER
 NEW = SLAVE
 THIRD = "10.0.0.3:10911"
 
 
-def table_of(
-    *registrations: Registration, records: dict[str, int] | None = None
-) -> RouteTable[str]:
+def table_of(*registrations: Registration, records: dict[str, int] | None = None) -> WholeTable:
     """A table after these registrations, each over a connection named like the address.
 
     `records` holds the epoch of the in-sync record that is kept for a name.
     """
     kept = {} if records is None else records
-    table: RouteTable[str] = RouteTable(recorded=lambda name: kept.get(name, 0))
+    table: WholeTable = WholeTable(recorded=lambda name: kept.get(name, 0))
     for said in registrations:
         table.register(said, said.address, 0.0)
     return table
 
 
-def addresses(table: RouteTable[str]) -> dict[int, str]:
+def addresses(table: WholeTable) -> dict[int, str]:
     return table.cluster_info().broker_addr_table["a"].broker_addrs
 
 
-def promoted() -> RouteTable[str]:
+def promoted() -> WholeTable:
     """A table in which the slave of a master has taken over, with another slave around."""
     return table_of(
         saying(address=OLD, epoch=1, topics=["T"]),

@@ -93,10 +93,10 @@ async def _consumers(session: AccessSession, driver: Driver, producer: Producer)
 
     with session.operation(PART, "an orderly push consumer, which locks its queues"):
         # It goes on where the group was.
-        consumer = driver.push_consumer(
+        ordered = driver.push_consumer(
             "ordered", group=READERS, topic=OPEN, orderly=True, **keys(USER)
         )
-        async with consumer as reader:
+        async with ordered as reader:
             expect_sent(await producer.send_ordered(*messages[10:20], number=2))
             expect_in_order(await reader.wait_received(10), messages[10:20])
 
@@ -108,15 +108,15 @@ async def _consumers(session: AccessSession, driver: Driver, producer: Producer)
             await consumer.commit()
 
     with session.operation(PART, "a group without permission gets nothing, and is not online"):
-        consumer = driver.push_consumer("outsider", group="acl-outsiders", topic=OPEN, **keys(USER))
-        async with consumer as outsider, session.mqadmin(ADMIN) as mqadmin:
+        outside = driver.push_consumer("outsider", group="acl-outsiders", topic=OPEN, **keys(USER))
+        async with outside as outsider, session.mqadmin(ADMIN) as mqadmin:
             await mqadmin.refused("consumerConnection", "-g", "acl-outsiders")
             expect("received", await outsider.look(), [])
 
     with session.operation(PART, "pulls of a topic or a group without permission are refused"):
         for topic, group in ((WRITE_ONLY, READERS), (OPEN, "acl-outsiders")):
-            reader = driver.pull_consumer("puller", group=group, **keys(USER))
-            async with reader as pulls:
+            puller = driver.pull_consumer("puller", group=group, **keys(USER))
+            async with puller as pulls:
                 queue = (await pulls.queues(topic))[0]
                 expect_in(NO_PERMISSION, await refusal(pulls.pull(queue, 0)))
 

@@ -7,6 +7,8 @@ layout `CompressedRegistration`:
     i32 number of topics, then for each: i32 length, text `name read write perm filterType`
     i32 length, JSON array of filter servers
 
+Bodies of nameservers' callers are read by `registration_steps`, whatever their size.
+
 `topic_sys_flag` and `order` of a topic have no place in the compressed form and arrive as defaults.
 Bytes after the last field, and after the end of the stream, are ignored, as Java does.
 """
@@ -14,9 +16,8 @@ Bytes after the last field, and after the end of the stream, are ignored, as Jav
 from __future__ import annotations
 
 import re
-import struct
 import zlib
-from typing import ClassVar, Final, NoReturn, Self
+from typing import ClassVar, Final, NoReturn
 
 import construct
 import msgspec
@@ -27,7 +28,6 @@ from rmq.model.crc import crc32
 from rmq.packing import struct_of
 from rmq.remoting.bodies.base import Body, BodyError
 from rmq.remoting.bodies.topics import (
-    DataVersion,
     TopicConfig,
     TopicConfigSerializeWrapper,
     TopicFilterType,
@@ -35,13 +35,14 @@ from rmq.remoting.bodies.topics import (
 from rmq.remoting.header import INT32_MAX, INT32_MIN
 from rmq.remoting.layout import CompressedRegistration
 
+CRC32_MASK: Final = 0x7FFFFFFF
 DECOMPRESSED_BYTES_MAX: Final = 32 * 1024 * 1024
 """How much a compressed registration may hold; zlib could make a frame a thousandfold."""
 
 
 def body_crc32(data: bytes) -> int:
     """Return the header field `bodyCrc32` for a body; there 0 means that it is not checked."""
-    return crc32(data) & 0x7FFFFFFF
+    return crc32(data) & CRC32_MASK
 
 
 class RegisterBrokerBody(Body, frozen=True, kw_only=True):
@@ -54,32 +55,11 @@ class RegisterBrokerBody(Body, frozen=True, kw_only=True):
     )
     filter_server_list: tuple[str, ...] = ()
 
-    @classmethod
-    def decode_compressed(
-        cls, data: bytes | None, *, size_max: int = DECOMPRESSED_BYTES_MAX
-    ) -> Self:
-        """Read the compressed form; raise `BodyError` or `MalformedJsonError`.
-
-        `size_max` bounds what the stream may decompress to, and is applied before memory is taken.
-        """
-        if not data:
-            return cls()
-        fields = _Fields(_decompress(data, size_max))
-        data_version = DataVersion.decode(fields.next_bytes("data version"))
-        topics = [_read_topic(fields.next_bytes(f"topic {i}"), i) for i in fields.topic_numbers()]
-        return cls(
-            topic_config_serialize_wrapper=TopicConfigSerializeWrapper(
-                topic_config_table={topic.topic_name: topic for topic in topics},
-                data_version=data_version,
-            ),
-            filter_server_list=_read_filter_servers(fields.next_bytes("filter servers")),
-        )
-
     def encode_compressed(self) -> bytes:
         """Write the compressed form; raise `LocalProtocolError` for a topic it cannot carry."""
         wrapper = self.topic_config_serialize_wrapper
         topics = [_topic_line(topic) for topic in wrapper.topic_config_table.values()]
-        parts = [*_prefixed(wrapper.data_version.encode()), _INT32.pack(len(topics))]
+        parts = [*_prefixed(wrapper.data_version.encode()), INT32.pack(len(topics))]
         for topic in topics:
             parts += _prefixed(topic)
         parts += _prefixed(fastjson.dumps(self.filter_server_list))
@@ -87,59 +67,16 @@ class RegisterBrokerBody(Body, frozen=True, kw_only=True):
 
 
 # All lengths of the layout are of the type of its topic count.
-_INT32: Final = struct_of(construct.Struct(CompressedRegistration.topic_count))
+INT32: Final = struct_of(construct.Struct(CompressedRegistration.topic_count))
 
 
 def _prefixed(field: bytes) -> tuple[bytes, bytes]:
-    return _INT32.pack(len(field)), field
+    return INT32.pack(len(field)), field
 
 
-def _refuse(path: str, reason: str) -> NoReturn:
+def refuse(path: str, reason: str) -> NoReturn:
+    """Say what is wrong with a compressed body."""
     raise BodyError(reason, body=f"compressed {RegisterBrokerBody.__name__}", path=path)
-
-
-def _decompress(data: bytes, size_max: int) -> bytes:
-    stream = zlib.decompressobj()
-    try:
-        plain = stream.decompress(data, size_max + 1)
-    except zlib.error as exc:
-        _refuse("zlib stream", str(exc))
-    if len(plain) > size_max:
-        _refuse("zlib stream", f"holds more than {size_max} bytes")
-    if not stream.eof:
-        _refuse("zlib stream", f"ends early, after {len(plain)} bytes of content")
-    return plain
-
-
-class _Fields:
-    """Reads one field of the decompressed bytes after the other."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._position = 0
-
-    def next_bytes(self, name: str) -> bytes:
-        length = self._next_integer(f"length of {name}")
-        left = len(self._data) - self._position
-        if not 0 <= length <= left:
-            _refuse(name, f"length {length} with {left} bytes left")
-        start, self._position = self._position, self._position + length
-        return self._data[start : self._position]
-
-    def topic_numbers(self) -> range:
-        count = self._next_integer("number of topics")
-        left = len(self._data) - self._position
-        if not 0 <= count <= left // _INT32.size:
-            _refuse("number of topics", f"{count} with {left} bytes left")
-        return range(count)
-
-    def _next_integer(self, name: str) -> int:
-        try:
-            (number,) = _INT32.unpack_from(self._data, self._position)
-        except struct.error:
-            _refuse(name, f"the content ends at byte {len(self._data)}")
-        self._position += _INT32.size
-        return int(number)
 
 
 _TOPIC_LINE: Final = re.compile(
@@ -157,13 +94,14 @@ def _topic_line(topic: TopicConfig) -> bytes:
     return f"{topic.topic_name} {sizes} {filter_type.name}".encode("utf-8", "replace")
 
 
-def _read_topic(line: bytes, number: int) -> TopicConfig:
+def read_topic(line: bytes, number: int) -> TopicConfig:
+    """Read a topic of a compressed body, the `number`-th one."""
     fields = _TOPIC_LINE.fullmatch(line.decode("utf-8", "replace"))
     if fields is None:
-        _refuse(f"topic {number}", "is not `name read write perm filterType`")
+        refuse(f"topic {number}", "is not `name read write perm filterType`")
     read_queues, write_queues, perm = (int(fields[group]) for group in (2, 3, 4))
     if not all(INT32_MIN <= value <= INT32_MAX for value in (read_queues, write_queues, perm)):
-        _refuse(f"topic {number}", "has a number of more than 32 bits")
+        refuse(f"topic {number}", "has a number of more than 32 bits")
     return TopicConfig(
         topic_name=fields[1],
         read_queue_nums=read_queues,
@@ -173,14 +111,15 @@ def _read_topic(line: bytes, number: int) -> TopicConfig:
     )
 
 
-def _read_filter_servers(text: bytes) -> tuple[str, ...]:
+def read_filter_servers(text: bytes) -> tuple[str, ...]:
+    """Read the last field of a compressed body."""
     try:
         servers = fastjson.loads(text)
     except MalformedJsonError as exc:
-        _refuse("filter servers", str(exc))
+        refuse("filter servers", str(exc))
     if not isinstance(servers, list):
-        _refuse("filter servers", "are not a list")
+        refuse("filter servers", "are not a list")
     addresses = [server for server in servers if isinstance(server, str)]
     if len(addresses) < len(servers):
-        _refuse("filter servers", "are not all text")
+        refuse("filter servers", "are not all text")
     return tuple(addresses)

@@ -28,7 +28,8 @@ class TopicFilterType(StrEnum):
     MULTI_TAG = "MULTI_TAG"
 
 
-class TopicConfig(Body, frozen=True, kw_only=True):
+# Nothing in it can be part of a cycle, and there may be 100,000 for the collector to walk.
+class TopicConfig(Body, frozen=True, kw_only=True, gc=False):
     """One topic on one broker."""
 
     topic_name: str

@@ -26,6 +26,7 @@ from rmq.remoting.bodies import (
     RegisterBrokerBody,
     TopicRouteData,
 )
+from rmq.remoting.bodies.registration_steps import read_registration
 from rmq.remoting.client import RemotingClient
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
@@ -48,6 +49,7 @@ from rmq.remoting.transport import StreamTransport, Transport
 from tests.broker.send_kit import WallClock
 from tests.nameserver.kit import config_for, frame, register, saying
 from tests.remoting.server_kit import Peer
+from tests.stepping import finish
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -118,13 +120,8 @@ class Listener:
         request.reply(RegisterBrokerResponse())
 
     def _register(self, request: Request[RegisterBrokerRequest]) -> None:
-        decode = (
-            RegisterBrokerBody.decode_compressed
-            if request.header.compressed
-            else RegisterBrokerBody.decode
-        )
-        assert request.body is not None
-        self.registrations.append((request.header, decode(request.body)))
+        body = finish(read_registration(request.body, compressed=request.header.compressed))
+        self.registrations.append((request.header, body))
         self.times.append(trio.current_time())
         self.answer(request)
 

@@ -11,7 +11,7 @@ import trio
 
 from rmq.broker.config import BrokerRole
 from rmq.model.in_sync_record import read_record
-from rmq.nameserver import handlers
+from rmq.nameserver import broker_handlers
 from rmq.remoting.headers import RegisterBrokerResponse
 from tests.broker.registration.registration_kit import (
     BROKER,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 @pytest.fixture
 def stock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nameservers do not know of epochs."""
-    read: Callable[[Request[RegisterBrokerRequest]], Registration] = handlers._read_registration
+    read: Callable[..., Registration] = broker_handlers._read_registration
     monkeypatch.setattr(
-        handlers, "_read_registration", lambda request: replace(read(request), epoch=0)
+        broker_handlers, "_read_registration", lambda *given: replace(read(*given), epoch=0)
     )
 
 
