@@ -12,17 +12,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from rmq.access.permissions import PUB, SUB
 from rmq.model.names import REPLY_SUFFIX, RETRY_PREFIX, retry_topic
 from rmq.remoting.bodies import HeartbeatData, LockBatchRequestBody, UnlockBatchRequestBody
+from rmq.remoting.bodies.base import REQUEST_LENIENT_BYTES_MAX, Body
 from rmq.remoting.codes import RequestCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmq.access.accounts import Resource
+
+B = TypeVar("B", bound=Body)
 
 _Resources: TypeAlias = "Callable[[Mapping[str, str], bytes | None], tuple[Resource, ...]]"
 """Finds what a request needs permission for, in its header fields and its body."""
@@ -80,7 +83,7 @@ def _reads(*, topic: str | None = None, group: str | None = None) -> _Resources:
 
 def _heartbeat(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
     found: dict[str, int] = {}
-    for consumer in HeartbeatData.decode(body).consumer_data_set:
+    for consumer in _read(HeartbeatData, body).consumer_data_set:
         found[retry_topic(consumer.group_name)] = SUB
         for subscription in consumer.subscription_data_set:
             found[subscription.topic] = SUB
@@ -88,11 +91,15 @@ def _heartbeat(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource,
 
 
 def _lock(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
-    return ((retry_topic(LockBatchRequestBody.decode(body).consumer_group), SUB),)
+    return ((retry_topic(_read(LockBatchRequestBody, body).consumer_group), SUB),)
 
 
 def _unlock(fields: Mapping[str, str], body: bytes | None) -> tuple[Resource, ...]:
-    return ((retry_topic(UnlockBatchRequestBody.decode(body).consumer_group), SUB),)
+    return ((retry_topic(_read(UnlockBatchRequestBody, body).consumer_group), SUB),)
+
+
+def _read(kind: type[B], body: bytes | None) -> B:
+    return kind.decode(body, lenient_bytes_max=REQUEST_LENIENT_BYTES_MAX)
 
 
 _STOCK_ACCOUNT: Final = "an account"

@@ -34,6 +34,8 @@ _EXCEPTION: Final = "org.apache.rocketmq.acl.common.AclException: "
 _TRACES: Final = (TRACE_TOPIC, PUB)
 _PEERS_MAX: Final = 65_536
 _PASSED_MAX: Final = 10_000
+"""Of one account."""
+_NAME_CHARS_KEPT: Final = 255
 _NO_ACCOUNT_NEEDED: Final = frozenset({"*"})
 """What `_meet` returns for an address of a global white list, known by its identity."""
 _NEEDS: Final = dict(NEEDS)
@@ -100,8 +102,8 @@ class Rules:
         refused = account.first_refused(resources)
         if refused is not None:
             raise AccessRefusedError(f"No default permission for {refused}", account.access_key)
-        if resources and not need.is_admin and len(account.passed) < _PASSED_MAX:
-            account.passed.add(resources)
+        if resources and not need.is_admin:
+            _remember(account, resources)
 
     def is_signed_by_admin(self, command: Command) -> bool:
         """Return whether an account with admin rights has signed the request.
@@ -133,6 +135,13 @@ class Rules:
             self._peers.clear()
         self._peers[peer] = known
         return known
+
+
+def _remember(account: Account, resources: tuple[Resource, ...]) -> None:
+    """Ask for these resources first from now on, if they are like those of a send or a pull."""
+    is_small = len(resources) <= 2 and all(len(name) <= _NAME_CHARS_KEPT for name, _ in resources)
+    if is_small and len(account.passed) < _PASSED_MAX:
+        account.passed.add(resources)
 
 
 def _no_account(fields: Mapping[str, str]) -> AccessRefusedError:

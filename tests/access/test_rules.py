@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rmq.access.accounts import Account
 from rmq.access.document import read_document
+from rmq.access.permissions import PUB
 from rmq.access.rules import AccessRefusedError, Rules
 from rmq.access.signatures import ORDERS_MAX, SignatureChecks
 from rmq.remoting.bodies import ConsumerData, HeartbeatData, SubscriptionData
@@ -184,6 +185,21 @@ def test_an_account_may_do_what_it_is_permitted(
     assert refusal(ADMIN, code, header) is None
 
 
+def test_what_is_remembered_of_an_account_is_bounded() -> None:
+    rules = rules_of(ACL.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB"))
+    account = rules.accounts[USER.access_key]
+    for topic in ("Elsewhere", "Elsewhere", "T" * 300, "Orders"):
+        assert refusal(USER, V2, send(topic), rules=rules) is None
+    assert account.passed == {(("Elsewhere", PUB),), (("Orders", PUB),)}
+    subscriptions = tuple(SubscriptionData(topic=f"T{n}", sub_string="*") for n in range(3))
+    consumer = ConsumerData(group_name="mine", subscription_data_set=subscriptions)
+    body = HeartbeatData(client_id="c", consumer_data_set=(consumer,)).encode()
+    assert refusal(USER, RequestCode.HEART_BEAT, None, body, rules=rules) is None
+    assert len(account.passed) == 2
+    assert refusal(ADMIN, RequestCode.UPDATE_AND_CREATE_TOPIC, rules=rules) is None
+    assert refusal(USER, V2, send("Nothing"), rules=rules) is not None
+
+
 def test_anyone_with_an_account_may_send_traces() -> None:
     assert refusal(USER, V2, send("RMQ_SYS_TRACE_TOPIC")) is None
     pull = PullMessageRequest(
@@ -221,6 +237,14 @@ def test_a_heartbeat_is_checked_by_its_body() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff"])
 def test_a_body_that_cannot_be_read_is_refused(code: RequestCode, body: bytes) -> None:
     assert refusal(USER, code, None, body) is not None
+
+
+def test_a_long_body_must_be_plain_json() -> None:
+    # Reading it leniently would take about a second, in which nothing else happens.
+    groups = b",".join(b"{groupName:'mine',n:%d}" % number for number in range(30_000))
+    body = b"{clientID:'c',consumerDataSet:[%b]}" % groups
+    reason = refusal(USER, RequestCode.HEART_BEAT, None, body)
+    assert reason == f"HeartbeatData: $: {len(body)} bytes that are not plain"
 
 
 def test_fields_that_cannot_be_read_are_refused() -> None:

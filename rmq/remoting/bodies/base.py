@@ -34,6 +34,10 @@ LENIENT_BYTES_MAX: Final = 1024 * 1024
 """Reading leniently takes about a second per MiB, in which nothing else happens."""
 
 
+REQUEST_LENIENT_BYTES_MAX: Final = 128 * 1024
+"""For bodies that any client may send: reading 10 KiB leniently takes about a millisecond."""
+
+
 class BodyError(ProtocolError):
     """The body of one command cannot be read as what it should be; the frame itself was sound."""
 
