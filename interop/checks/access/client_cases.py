@@ -93,30 +93,29 @@ async def _consumers(session: AccessSession, driver: Driver, producer: Producer)
 
     with session.operation(PART, "an orderly push consumer, which locks its queues"):
         # It goes on where the group was.
-        ordered = driver.push_consumer(
+        consumer = driver.push_consumer(
             "ordered", group=READERS, topic=OPEN, orderly=True, **keys(USER)
         )
-        async with ordered as reader:
+        async with consumer as reader:
             expect_sent(await producer.send_ordered(*messages[10:20], number=2))
             expect_in_order(await reader.wait_received(10), messages[10:20])
 
     with session.operation(PART, "a lite pull consumer, which goes on where the group was"):
-        subscribed = {"group": READERS, "topic": OPEN, "expression": "*", **keys(USER)}
-        async with driver.lite_pull_consumer("lite", **subscribed) as consumer:
+        subscribed = {"topic": OPEN, "expression": "*", **keys(USER)}
+        async with driver.lite_pull_consumer("lite", group=READERS, **subscribed) as lite:
             expect_sent(await producer.send(*messages[20:]))
-            expect_once(await consumer.poll(10), messages[20:])
-            await consumer.commit()
+            expect_once(await lite.poll(10), messages[20:])
+            await lite.commit()
 
     with session.operation(PART, "a group without permission gets nothing, and is not online"):
-        outside = driver.push_consumer("outsider", group="acl-outsiders", topic=OPEN, **keys(USER))
-        async with outside as outsider, session.mqadmin(ADMIN) as mqadmin:
+        consumer = driver.push_consumer("outsider", group="acl-outsiders", topic=OPEN, **keys(USER))
+        async with consumer as outsider, session.mqadmin(ADMIN) as mqadmin:
             await mqadmin.refused("consumerConnection", "-g", "acl-outsiders")
             expect("received", await outsider.look(), [])
 
     with session.operation(PART, "pulls of a topic or a group without permission are refused"):
         for topic, group in ((WRITE_ONLY, READERS), (OPEN, "acl-outsiders")):
-            puller = driver.pull_consumer("puller", group=group, **keys(USER))
-            async with puller as pulls:
+            async with driver.pull_consumer("puller", group=group, **keys(USER)) as pulls:
                 queue = (await pulls.queues(topic))[0]
                 expect_in(NO_PERMISSION, await refusal(pulls.pull(queue, 0)))
 
@@ -238,9 +237,10 @@ async def _transactions(session: AccessSession, driver: Driver) -> None:
 
 async def _traces(session: AccessSession, driver: Driver) -> None:
     with session.operation(PART, "traces of an account without permission for their topic"):
-        async with driver.producer("traced", trace=True, **keys(USER)) as producer:
-            expect_sent(await producer.send(Outgoing(OPEN, b"traced")))
         reader = driver.pull_consumer("trace-reader", group="acl-admins", **keys(ADMIN))
-        async with reader as pulls:
+        # The client sends traces in its own time, and at the end only those that are ready.
+        traced = driver.producer("traced", trace=True, **keys(USER))
+        async with traced as producer, reader as pulls:
+            expect_sent(await producer.send(Outgoing(OPEN, b"traced")))
             traces = await pulls.read_topic(TRACES, count=1)
             expect_true("a trace of the send", any(OPEN.encode() in each.body for each in traces))
