@@ -22,6 +22,7 @@ from rmq.broker.clients.versions import RESETS_OFFSETS, TELLS_RUNNING_INFO, vers
 from rmq.errors import ClientError, ProtocolError, RefusedError, RequestTimeoutError
 from rmq.model.offsets import ConsumerOffset
 from rmq.model.queues import MessageQueue
+from rmq.remoting.bodies.base import BodyError
 from rmq.remoting.bodies.offsets import (
     GetConsumerStatusBody,
     MessageQueueForC,
@@ -55,6 +56,10 @@ CLIENTS_PER_STEP: Final = 64
 """Clients that are told something before other tasks run."""
 _ASKED_PER_STEP: Final = 16
 _FAILURES_SHOWN: Final = 8
+STATUS_BYTES_MAX: Final = 1024 * 1024
+"""Of the table of offsets that one consumer answers with; some 10,000 queues."""
+_STATUS_BYTES_AT_ONCE: Final = 4096
+"""Tables by queue are read slowly: a millisecond per KiB."""
 _QUEUES_PER_STEP: Final = 64
 QUEUE_ENDS: Final = -1
 """The time to which a group is reset that is to skip everything there is."""
@@ -74,8 +79,8 @@ class MemberNotifier:
     def __init__(self, config: LiveConfig) -> None:
         self._config = config
         self._is_paced = False
-        self._due: dict[ConsumerGroupInfo, set[Channel]] = {}
-        """Groups to be told now, with the members that were told already."""
+        self._due: dict[ConsumerGroupInfo, Channel | None] = {}
+        """Groups to be told now, with the member that was told of the last change already."""
         self._told: set[ConsumerGroupInfo] = set()
         self._late: dict[ConsumerGroupInfo, None] = {}
         self._noticed = trio.Event()
@@ -92,9 +97,8 @@ class MemberNotifier:
         if group in self._told:
             self._late[group] = None
             return
-        told = self._due.setdefault(group, set())
-        if newcomer is not None:
-            told.add(newcomer)
+        # Members that were told of an earlier change have to be told again.
+        self._due[group] = newcomer
         self._noticed.set()
 
     async def run(self) -> None:
@@ -108,19 +112,19 @@ class MemberNotifier:
             self._noticed = trio.Event()
             if trio.current_time() >= pause_ends:
                 self._told.clear()
-                self._due.update((group, set()) for group in self._late)
+                self._due.update(dict.fromkeys(self._late))
                 self._late = {}
                 pause_ends = math.inf
             while self._due:
                 group = next(iter(self._due))
-                told = self._due.pop(group)
+                newcomer = self._due.pop(group)
                 self._told.add(group)
-                await self._tell_others(group, told)
+                await self._tell_others(group, newcomer)
             if self._told and pause_ends == math.inf:
                 pause_ends = trio.current_time() + NOTICE_PAUSE_S
 
-    async def _tell_others(self, group: ConsumerGroupInfo, told: set[Channel]) -> None:
-        channels = [channel for channel in group.channels if channel not in told]
+    async def _tell_others(self, group: ConsumerGroupInfo, newcomer: Channel | None) -> None:
+        channels = [channel for channel in group.channels if channel is not newcomer]
         for start in range(0, len(channels), CLIENTS_PER_STEP):
             if start:
                 await trio.lowlevel.checkpoint()
@@ -156,6 +160,7 @@ class ConsumerCalls:
         self._topics = topics
         self._offsets = offsets
         self._store = store
+        self._limiter = trio.CapacityLimiter(1)
 
     # ---- 222 and 220: move a group's offsets -----------------------------------------------------
 
@@ -272,8 +277,7 @@ class ConsumerCalls:
                     RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, header, timeout_s=STATUS_TIMEOUT_S
                 )
                 if answer.code == ResponseCode.SUCCESS and answer.body:
-                    status = GetConsumerStatusBody.decode(answer.body)
-                    tables[client.client_id] = status.message_queue_table
+                    tables[client.client_id] = await self._status_table(answer.body)
             except (ClientError, ProtocolError) as exc:
                 failures.append(f"{client}: {exc}")
 
@@ -291,6 +295,21 @@ class ConsumerCalls:
                 "; ".join(failures[:_FAILURES_SHOWN]),
             )
         return GetConsumerStatusBody(consumer_table=tables)
+
+    async def _status_table(self, body: bytes) -> dict[MessageQueue, int]:
+        """Read the table of one consumer, in a thread if it is long."""
+        if len(body) > STATUS_BYTES_MAX:
+            raise BodyError(
+                f"{len(body)} bytes, the limit is {STATUS_BYTES_MAX}",
+                body=GetConsumerStatusBody.__name__,
+                path="$",
+            )
+        if len(body) <= _STATUS_BYTES_AT_ONCE:
+            return GetConsumerStatusBody.decode(body).message_queue_table
+        read = await trio.to_thread.run_sync(
+            GetConsumerStatusBody.decode, body, limiter=self._limiter
+        )
+        return read.message_queue_table
 
     # ---- 307 and 309: handed on to one consumer --------------------------------------------------
 

@@ -16,9 +16,11 @@ from rmq.broker.tables.offsets_body import LOG_END_FIELD
 from rmq.broker.tables.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
+from rmq.model import fastjson
 from rmq.model.offsets import QueueOffset
 from rmq.model.record import parse_message_id
 from rmq.remoting.bodies import QueryCorrectionOffsetBody
+from rmq.remoting.bodies.lists import ITEMS_PER_STEP
 from rmq.remoting.codes import LanguageCode, ResponseCode
 from rmq.remoting.protocol import Requests
 
@@ -185,7 +187,16 @@ class ConsumerHandlers:
         """223 INVOKE_BROKER_TO_GET_CONSUMER_STATUS."""
         header = request.header
         body = await self._calls.consumer_status(header.topic, header.group, header.client_addr)
-        request.reply(body=body.encode())
+        rows: list[bytes] = []
+        for client_id, table in body.consumer_table.items():
+            queues: list[bytes] = []
+            for queue, offset in table.items():
+                queues.append(b"%b:%d" % (fastjson.dumps(queue), offset))
+                if len(queues) % ITEMS_PER_STEP == 0:
+                    await trio.lowlevel.checkpoint()
+            rows.append(fastjson.dumps(client_id) + b":{" + b",".join(queues) + b"}")
+            await trio.lowlevel.checkpoint()
+        request.reply(body=b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(rows))
 
     async def running_info(self, request: Request[GetConsumerRunningInfoRequest]) -> None:
         """307 GET_CONSUMER_RUNNING_INFO, handed on."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 
+from rmq.broker.clients import calls
 from rmq.errors import RefusedError
 from rmq.model.offsets import ConsumerOffset
 from rmq.model.queues import MessageQueue
@@ -190,6 +191,23 @@ async def test_all_consumers_are_asked_for_their_offsets() -> None:
         body = await broker.calls.consumer_status(TOPIC, "group")
         assert body.consumer_table == {"a": {queue(0, broker): 3}, "b": {queue(1, broker): 4}}
         assert body.message_queue_table == {}
+
+
+async def test_long_tables_are_read_and_tables_above_the_limit_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(calls, "STATUS_BYTES_MAX", 20_000)
+    async with client_broker() as broker, trio.open_nursery() as nursery:
+        long = {queue(number, broker): number for number in range(200)}
+        longer = {queue(number, broker): number for number in range(1_000)}
+        first, second = await broker.join("long", ON_T), await broker.join("longer", ON_T)
+        await first.ping()
+        nursery.start_soon(serve_status, first, long)
+        nursery.start_soon(serve_status, second, longer)
+        body = await broker.calls.consumer_status(TOPIC, "group")
+        assert body.consumer_table == {"long": long}
+    assert "no consumer status of 1 of 2 members: <longer " in caplog.text
+    assert "the limit is 20000" in caplog.text
 
 
 @pytest.mark.parametrize("blank", ["", "  "])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from rmq.broker.clients.calls import CLIENTS_PER_STEP, MemberNotifier
 from rmq.broker.clients.registry import ClientInfo, ConsumerGroupInfo
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode
 from tests.broker.client_broker import client_broker, heartbeat
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import pytest
     from trio.testing import MockClock
 
+    from rmq.remoting.channel import Channel
     from tests.remoting.server_kit import Peer
 
 ON_T: Final = consumer("group", [subscription("T")])
@@ -125,3 +127,45 @@ async def test_a_change_of_the_setting_counts_at_once() -> None:
         broker.config.update({"notifyConsumerIdsChangedEnable": "false"}, now_ms=2)
         second = await broker.join("b", ON_T)
         assert await count_notices(first) == await count_notices(second) == 0
+
+
+async def test_the_members_of_a_large_group_are_told_some_in_each_pass(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    def note(notifier: MemberNotifier, group: ConsumerGroupInfo, channels: list[Channel]) -> None:
+        told.append(len(channels))
+
+    async with client_broker(paced=True) as broker:
+        await trio.testing.wait_all_tasks_blocked()
+        monkeypatch.setattr(MemberNotifier, "_tell", note)
+        for number in range(1_000):
+            channel = open_channel(f"client-{number}")
+            broker.clients.register_consumer("many", channel, identity(f"id-{number}"), ON_T, 0.0)
+        # Each newcomer at once, and nothing in proportion to the group.
+        assert told == [1] * 1_000
+        told.clear()
+        await trio.sleep(1)
+        # All but the last one, which was told of the last change.
+        assert sum(told) == 999
+        assert max(told) == CLIENTS_PER_STEP
+        broker.notifier.notify_members(broker.group("many"), None)
+        told.clear()
+        await trio.sleep(1)
+        assert sum(told) == 1_000
+        assert max(told) == CLIENTS_PER_STEP
+
+
+async def test_members_that_come_in_one_step_are_told_of_each_other(
+    autojump_clock: MockClock,
+) -> None:
+    async with client_broker(paced=True) as broker:
+        await trio.testing.wait_all_tasks_blocked()
+        peers = [broker.attach(name) for name in "abc"]
+        for peer in peers:
+            client = identity(peer.channel.peer)
+            broker.clients.register_consumer("group", peer.channel, client, ON_T, 0.0)
+        await trio.sleep(1)
+        # Each when it came, and those before the last once more.
+        assert [await count_notices(peer) for peer in peers] == [2, 2, 1]

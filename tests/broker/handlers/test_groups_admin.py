@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import pytest
+import trio
 
+from rmq.broker.handlers.groups import SETTINGS_BYTES_MAX
 from rmq.broker.tables.groups import GroupTable
 from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.bodies import (
@@ -20,6 +22,7 @@ from rmq.remoting.bodies import (
     SubscriptionGroupConfig,
     SubscriptionGroupWrapper,
 )
+from rmq.remoting.bodies.lists import ITEMS_PER_STEP
 from rmq.remoting.codes import LanguageCode, RequestCode, ResponseCode
 from rmq.remoting.headers import (
     DeleteSubscriptionGroupRequest,
@@ -36,6 +39,7 @@ from tests.broker.broker_frames import (
     subscription,
 )
 from tests.broker.broker_kit import part_broker
+from tests.broker.clients.registry_kit import identity, open_channel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -332,3 +336,58 @@ async def test_nobody_is_shown_where_nobody_is(tmp_path: Path) -> None:
     async with part_broker(tmp_path) as broker:
         body = await broker.get(ProducerTableInfo, RequestCode.GET_ALL_PRODUCER_INFO)
         assert body.data == {}
+
+
+# --- many members, long requests -----------------------------------------------------------------
+
+
+async def test_others_are_answered_while_many_members_are_listed(tmp_path: Path) -> None:
+    members = 2_000
+    async with part_broker(tmp_path) as broker:
+        registry = broker.broker.clients
+        data = ConsumerData(group_name="many", subscription_data_set=(subscription("*"),))
+        for number in range(members):
+            channel = open_channel(f"client-{number}")
+            client = identity(f"id-{number}")
+            registry.register_consumer("many", channel, client, data, 0.0, notify=False)
+            registry.register_producer("many", channel, client, 0.0)
+        for code, header in (
+            (
+                RequestCode.GET_CONSUMER_CONNECTION_LIST,
+                GetConsumerConnectionListRequest(consumer_group="many"),
+            ),
+            (
+                RequestCode.GET_PRODUCER_CONNECTION_LIST,
+                GetProducerConnectionListRequest(producer_group="many"),
+            ),
+            (RequestCode.GET_ALL_PRODUCER_INFO, None),
+        ):
+            passes = 0
+
+            async def count() -> None:
+                nonlocal passes
+                while True:
+                    passes += 1
+                    await trio.lowlevel.checkpoint()
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(count)
+                answer = await broker.call(code, header)
+                nursery.cancel_scope.cancel()
+            assert answer.code == ResponseCode.SUCCESS
+            assert passes > members // ITEMS_PER_STEP
+            assert answer.body.count(b'"clientId":"id-') == members
+
+
+async def test_settings_of_a_group_have_a_length(tmp_path: Path) -> None:
+    async with part_broker(tmp_path) as broker:
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        refused = await broker.call(code, body=b"[" * (SETTINGS_BYTES_MAX + 1))
+        assert refused.remark == (
+            "the body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200) has 65537 bytes,"
+            " the limit is 65536"
+        )
+        slow = await broker.call(code, body=b'{groupName:"g"' + b" " * 10_000 + b"}")
+        assert slow.remark is not None
+        assert "bytes that are not standard JSON" in slow.remark
+        assert broker.broker.groups.get("g") is None
