@@ -15,6 +15,7 @@ the probe was delayed by more than 20 ms (p99.9) beside any request of this chec
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import signal
@@ -59,6 +60,8 @@ def measure_delays(
     """Make every request at every checkout."""
     delays = Delays()
     size = QUICK if args.quick else FULL
+    if args.connections is not None:
+        size = dataclasses.replace(size, connections=args.connections)
     for who, root in roots.items():
         with RunningSite(who, root, folder, size, is_quick=args.quick) as site:
             prepared: set[object] = set()
@@ -142,6 +145,7 @@ def _parse() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the state, one round")
+    parser.add_argument("--connections", type=int, help="connected clients (default: 10,000)")
     parser.add_argument("--rounds", type=int, default=3, help="how often each request is made")
     parser.add_argument(
         "--only", action="append", default=[], metavar="TEXT", help="requests with TEXT in the name"

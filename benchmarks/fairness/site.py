@@ -123,10 +123,13 @@ class RunningSite:
             ]
         )
         self._stack.callback(self._end_crowd)
-        for number in range(size.connections):
-            sock = connect(self.broker.port)
-            self._crowd.append(sock)
-            ask_all(sock, [self._heartbeat(number)])
+        for start in range(0, size.connections, _AT_ONCE):
+            for number in range(start, min(start + _AT_ONCE, size.connections)):
+                sock = connect(self.broker.port)
+                self._crowd.append(sock)
+                sock.sendall(self._heartbeat(number))
+            for sock in self._crowd[start:]:
+                ask_all(sock, [], answers=1)
 
     def _heartbeat(self, number: int) -> bytes:
         subscription = SubscriptionData(topic=self.size.topic(number), sub_string="*")
@@ -154,13 +157,16 @@ def _group(name: str) -> bytes:
     return config.encode()
 
 
-def ask_all(sock: socket.socket, frames: Sequence[bytes]) -> list[bytes]:
+def ask_all(sock: socket.socket, frames: Sequence[bytes], *, answers: int = 0) -> list[bytes]:
     """Send requests, some at a time, and return the bodies of the answers as they come.
 
-    Raises `NoAnswerError` for an answer that is no success.
+    `answers` are those to requests that were sent already. Raises `NoAnswerError` for an answer
+    that is no success.
     """
     cutter = AnswerCutter()
     bodies: list[bytes] = []
+    while len(bodies) < answers:
+        bodies += (body for _, _, body in cutter.answers(read(sock)))
     for start in range(0, len(frames), _AT_ONCE):
         some = frames[start : start + _AT_ONCE]
         sock.sendall(b"".join(some))

@@ -73,6 +73,8 @@ FIXED_SETTINGS: Final = {
 }
 """Settings of an open store that must stay, with their keys."""
 
+_QUEUES_FOLLOWED_AT_ONCE: Final = 16
+"""Queues that are looked through for files that have expired, in one step."""
 _QUEUES_AT_ONCE: Final = 32
 """Queues that are looked at in one step: their files may have to be opened."""
 DEFAULT_STORE_HOST: Final = pack_host("127.0.0.1", 10911)
@@ -667,16 +669,26 @@ class StoreCore:
         return ExpiryPlan(tuple(gone), storage)
 
     def follow_log(self) -> None:
+        """Do all steps of `following_log` at once."""
+        for _ in self.following_log():
+            pass
+
+    def following_log(self) -> Generator[None, None, None]:
         """Drop what queues and index have of records that are gone from the log.
 
-        Files that were the last ones at the recovery point stay until the next one: a recovery
-        tells by them where queues and index ended then.
+        Yields after every few queues, between which everything may change. Files that were the
+        last ones at the recovery point stay until the next one: a recovery tells by them where
+        queues and index ended then.
         """
         log_min = self.log.min_offset
         if log_min == self._followed:
             return
         is_done = True
-        for queue in self.queues:
+        for number, queue in enumerate(list(self.queues), 1):
+            if number % _QUEUES_FOLLOWED_AT_ONCE == 0:
+                yield
+            if queue.is_deleted:
+                continue
             ends = dict(queue.last_entries())
             for _ in files_behind(log_min, list(ends), ends.__getitem__):
                 if queue.segments[0].end >= queue.synced_bytes:

@@ -116,7 +116,7 @@ class QueueTable:
         return folder if queue_id is None else folder / str(queue_id)
 
     def forget(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Take queues out of the table; what becomes of their files is up to the caller."""
+        """Take queues out of the table; the caller deletes their files."""
         had_dirty = False
         for queue in queues:
             del self.by_key[queue.topic, queue.queue_id]

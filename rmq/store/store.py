@@ -17,7 +17,7 @@ import math
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 import trio
@@ -32,7 +32,14 @@ from rmq.store.flusher import Flusher, FlushOutcome, FlushWait
 from rmq.threads import run_in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Generator,
+        Iterable,
+        Sequence,
+    )
     from pathlib import Path
 
     from rmq.errors import StoreUnavailableError
@@ -55,6 +62,8 @@ _ROOM_RETRY_S: Final = 0.1
 """Seconds after which a segment that could not be created is tried again."""
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -359,15 +368,10 @@ class MessageStore:
 
     async def delete_expired_queues(self, keep: frozenset[str]) -> list[tuple[str, int]]:
         """Remove queues, of topics not to be kept, all of whose messages are gone from the log."""
-        steps = self._core.plan_expired_queues(keep)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                plan: DeletionPlan = end.value
-                break
-            await trio.lowlevel.cancel_shielded_checkpoint()
-        await self._delete_files(plan)
+        # All of it: the queues that are found are forgotten at once.
+        with trio.CancelScope(shield=True):
+            plan = await _in_steps(self._core.plan_expired_queues(keep))
+            await self._delete_files(plan)
         return [(queue.topic, queue.queue_id) for queue in plan.queues]
 
     async def _delete_files(self, plan: DeletionPlan) -> None:
@@ -509,7 +513,7 @@ class MessageStore:
                     # The log has forgotten them: they go also when the store is just being closed.
                     with trio.CancelScope(shield=True):
                         await run_in_thread(plan.run, limiter=self._limiter)
-                core.follow_log()
+                await _in_steps(core.following_log())
             except StorageError as exc:
                 _log.error("expired files cannot be removed: %s; %s", exc, exc.hint or "")
             pause_s = core.config.clean_interval_ms / 1000
@@ -521,6 +525,17 @@ class MessageStore:
                 await trio.sleep(min(pause_s, _ROOM_RETRY_S))
                 core.appender.room_error = None
             self._room_wanted = trio.Event()
+
+
+async def _in_steps(steps: Generator[None, None, T]) -> T:
+    """Do all steps, with other tasks between them; return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await trio.lowlevel.checkpoint()
 
 
 def _is_put(result: AppendResult) -> bool:

@@ -177,3 +177,25 @@ def test_a_queue_may_be_deleted_while_expired_ones_are_looked_for() -> None:
     core.plan_deletion(["Old"]).run()
     plan, _ = counted(steps)
     assert len(plan.queues) == 31
+
+
+# --- files of queues that expired with the log ------------------------------------------------
+
+
+def test_queues_follow_the_log_in_steps() -> None:
+    storage = MemoryStorage()
+    core = open_core(storage)
+    fill(core, "Old", 100)
+    while len(core.log.segments) < 3:
+        core.append([message(bytes(1000), topic="New")])
+    core.flush()
+    while len(core.log.segments) > 1:
+        core.log.segments.drop_first()
+    steps = core.following_log()
+    next(steps)
+    core.plan_deletion(["Old"]).run()
+    _, turns = counted(steps)
+    assert turns == 5
+    # Nothing is left to do, but what was dropped is not looked for again.
+    assert counted(core.following_log())[1] == 0
+    assert core.queues.of_topics({"Old"}) == []
