@@ -355,7 +355,7 @@ class MessageStore:
         An append to a queue without a file makes it itself, and everything waits for that.
         """
         plan = self._core.plan_queues(places)
-        await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+        await run_in_thread(plan.run, limiter=self._limiter)
 
     # --- deleting --------------------------------------------------------------------------
 
@@ -378,7 +378,7 @@ class MessageStore:
         if plan.queues:
             # The queues are forgotten: their files go also when the store is just being closed.
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(plan.run, limiter=self._limiter)
+                await run_in_thread(plan.run, limiter=self._limiter)
         else:
             await trio.lowlevel.checkpoint()
 
