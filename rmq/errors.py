@@ -87,6 +87,11 @@ class RmqError(Exception):
     hint: str | None = None
     """What the reader can do about it, in one sentence."""
 
+    @property
+    def with_hint(self) -> str:
+        """What it says and what to do about it, for a line of a log."""
+        return str(self) if self.hint is None else f"{self} ({self.hint})"
+
 
 E = TypeVar("E", bound=RmqError)
 

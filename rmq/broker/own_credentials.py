@@ -59,8 +59,7 @@ class OwnCredentials:
         try:
             self.load()
         except ConfigError as exc:
-            hint = "" if exc.hint is None else f": {exc.hint}"
-            logger.warning("%s; this broker goes on signing as before%s", exc, hint)
+            logger.warning("this broker goes on signing as before: %s", exc.with_hint)
 
 
 def _stamp_of(path: Path) -> _Stamp:

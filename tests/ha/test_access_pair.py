@@ -156,7 +156,9 @@ async def test_an_account_without_admin_rights_changes_no_role(tmp_path: Path) -
         assert "Need admin permission" in (answer.remark or "")
 
 
-async def test_brokers_without_credentials_are_not_listed_and_get_nothing(tmp_path: Path) -> None:
+async def test_brokers_without_credentials_are_not_listed_and_get_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     write_accounts(tmp_path, brokers=None)
     async with pair(tmp_path, "aclEnable=true\n") as it:
         it.client.credentials = OPERATOR
@@ -170,3 +172,6 @@ async def test_brokers_without_credentials_are_not_listed_and_get_nothing(tmp_pa
         assert runner is not None
         await it.until(lambda: runner.status.connects > 0, "the slave has connected")
         assert slave.topics.get(TOPIC) is None
+        told = f"cannot register at nameserver {it.nameserver}: REGISTER_BROKER"
+        assert told in caplog.text
+        assert "No accessKey is configured (the request was not signed: " in caplog.text

@@ -301,7 +301,9 @@ class Registration:
             if nameserver.problem != str(exc):
                 nameserver.problem = str(exc)
                 logger.warning(
-                    "cannot register at nameserver %s: %s; trying again", nameserver.address, exc
+                    "cannot register at nameserver %s: %s; trying again",
+                    nameserver.address,
+                    exc.with_hint,
                 )
             return
         if nameserver.problem is not None:

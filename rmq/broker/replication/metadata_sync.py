@@ -326,7 +326,7 @@ class MetadataSync:
             failures = before.failures + 1
             self._tables[table] = before._replace(error=str(exc), failures=failures)
             if before.error != str(exc):
-                logger.warning("%s not copied from %s: %s", table.value, master, exc)
+                logger.warning("%s not copied from %s: %s", table.value, master, exc.with_hint)
         else:
             if master != self._last_master:
                 return

@@ -155,8 +155,7 @@ class TableWriter:
     def _note_failure(self, exc: StorageError) -> None:
         self._failures += 1
         if self.error is None or str(exc) != str(self.error):
-            hint = f" ({exc.hint})" if exc.hint else ""
-            logger.error("%s not saved, trying again: %s%s", self._name, exc, hint)
+            logger.error("%s not saved, trying again: %s", self._name, exc.with_hint)
         self.error = exc
 
     def _note_success(self) -> None:
