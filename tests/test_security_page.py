@@ -33,7 +33,10 @@ def test_every_attack_has_a_test(row: list[str]) -> None:
         assert not name or name in functions, f"{path} has no {name}"
 
 
-@pytest.mark.parametrize("page", ["SECURITY.md", "docs/security.md", "docs/ha.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["SECURITY.md", "docs/security.md", "docs/ha.md", "docs/broker.md", "docs/nameserver.md"],
+)
 def test_links_into_the_page_lead_to_its_sections(page: str) -> None:
     sections = {
         re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
