@@ -1,4 +1,4 @@
-"""How many lines are logged per host: whoever reaches the port can cause log lines."""
+"""How many lines are logged per host: every host that can reach the port can cause log lines."""
 
 from __future__ import annotations
 
