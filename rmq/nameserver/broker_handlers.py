@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmq.nameserver.routes import RouteTable
     from rmq.nameserver.serving import Serving
     from rmq.remoting.bodies.registration import RegisterBrokerBody
+    from rmq.remoting.bodies.topics import TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
@@ -50,6 +51,7 @@ LONG_BYTES: Final = 32 * 1024
 WAITING_BYTES_MAX: Final = 256 * 1024 * 1024
 """How many bytes of long registrations may wait, in all and on one connection."""
 WAITING_BYTES_PER_CONNECTION: Final = 32 * 1024 * 1024
+_TOPICS_PER_STEP: Final = 4096
 _COMPRESSED_FACTOR: Final = 8
 _VERSION_BYTES_MAX: Final = 4 * 1024
 
@@ -137,8 +139,8 @@ class BrokerHandlers:
                     shown(header.broker_addr),
                 )
                 raise RefusedError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = yield from self._reading(request)
-        said = _read_registration(request, body)
+        topics: list[TopicConfig] = []
+        said = _read_registration(request, (yield from self._reading(request)), topics)
         try:
             outcome = yield from self._routes.register(said, request.channel, self._now())
         except StaleEpochError as exc:
@@ -161,6 +163,10 @@ class BrokerHandlers:
             ),
             body=ordered_topics,
         )
+        # What takes long to make takes long to free.
+        while topics:
+            yield
+            del topics[-_TOPICS_PER_STEP:]
 
     def _reading(
         self, request: Request[RegisterBrokerRequest]
@@ -275,9 +281,11 @@ class BrokerHandlers:
 
 
 def _read_registration(
-    request: Request[RegisterBrokerRequest], body: RegisterBrokerBody
+    request: Request[RegisterBrokerRequest], body: RegisterBrokerBody, topics: list[TopicConfig]
 ) -> Registration:
+    """Return what a broker says, with its topics in `topics`."""
     header, wrapper = request.header, body.topic_config_serialize_wrapper
+    topics += wrapper.topic_config_table.values()
     return Registration(
         cluster=header.cluster_name,
         broker_name=header.broker_name,
@@ -285,7 +293,7 @@ def _read_registration(
         address=header.broker_addr,
         ha_address=header.ha_server_addr,
         data_version=wrapper.data_version,
-        topics=tuple(wrapper.topic_config_table.values()),
+        topics=topics,
         filter_servers=None if _has_no_filter_servers(request) else body.filter_server_list,
         epoch=header.epoch or 0,
     )

@@ -11,7 +11,7 @@ from rmq.remoting.bodies.topics import DataVersion
 from rmq.remoting.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Hashable
+    from collections.abc import Generator, Hashable, Sequence
 
     from rmq.remoting.bodies.topics import TopicConfig
 
@@ -80,7 +80,7 @@ class RouteLimits:
             if number % _NAMES_PER_STEP == 0:
                 yield
         left_out = len(said.topics) - len(good)
-        return (replace(said, topics=tuple(good)) if left_out else said), left_out
+        return (replace(said, topics=good) if left_out else said), left_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Registration:
     address: str
     ha_address: str
     data_version: DataVersion = field(default_factory=DataVersion)
-    topics: tuple[TopicConfig, ...] = ()
+    topics: Sequence[TopicConfig] = ()
     filter_servers: tuple[str, ...] | None = None
     """None (from old brokers) leaves the known ones unchanged."""
     epoch: int = 0

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, final
 
+import msgspec
+
 from rmq.model.names import MASTER_ID
 from rmq.nameserver.registration import C
+from rmq.remoting.bodies.routes import QueueData
 
 if TYPE_CHECKING:
-    from rmq.remoting.bodies.routes import QueueData
     from rmq.remoting.bodies.topics import DataVersion
 
 ENTRIES_PER_STEP: Final = 256
@@ -67,33 +69,23 @@ class Live(Generic[C]):
         return self.is_removed or self.session.is_lost
 
 
-@final
-class Broker(Generic[C]):
+# Not known to the collector of cycles, and so neither are the tables that hold nothing else, of
+# which there is one for each topic: walking 60,000 of them took 30 ms. Nothing that a broker refers
+# to refers to it.
+class Broker(msgspec.Struct, Generic[C], eq=False, gc=False):
     """A broker name: its addresses by id, and its queues by topic."""
 
-    __slots__ = (
-        "cluster",
-        "clusters",
-        "epoch",
-        "is_removed",
-        "lives",
-        "name",
-        "queues",
-        "said_epoch",
-    )
-
-    def __init__(self, name: str, cluster: str) -> None:
-        self.name = name
-        self.cluster = cluster
-        """The first one it was in."""
-        self.clusters: dict[str, None] = {}
-        self.lives: dict[int, Live[C]] = {}
-        self.queues: dict[str, QueueData] = {}
-        self.epoch = 0
-        """The latest epoch of a master that is remembered."""
-        self.said_epoch = 0
-        """The epoch with which the last master registered."""
-        self.is_removed = False
+    name: str
+    cluster: str
+    """The first one it was in."""
+    clusters: dict[str, None] = msgspec.field(default_factory=dict)
+    lives: dict[int, Live[C]] = msgspec.field(default_factory=dict)
+    queues: dict[str, QueueData] = msgspec.field(default_factory=dict)
+    epoch: int = 0
+    """The latest epoch of a master that is remembered."""
+    said_epoch: int = 0
+    """The epoch with which the last master registered."""
+    is_removed: bool = False
 
     @property
     def listed_epoch(self) -> int:
