@@ -64,6 +64,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_MIN_S: Final = 1.0
 """The first pause after a failure; it doubles, up to the period of registrations."""
+CHANGED_MAX: Final = 100
+"""Topics that are registered by themselves; when more have changed, all are."""
 TOLD_S: Final = 1.0
 """How long the creation of a topic waits for its registration."""
 UNREGISTER_TIMEOUT_S: Final = 3.0
@@ -136,6 +138,9 @@ class Registration:
                 nameserver.needs_all = True
             else:
                 nameserver.changed.add(topic.topic_name)
+                # Many together cost more than all, whose encoding is kept and done in steps.
+                if len(nameserver.changed) > CHANGED_MAX:
+                    nameserver.needs_all = True
             nameserver.wanted += 1
             nameserver.wake()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rmq.broker.registration.registration import CHANGED_MAX
 from tests.broker.registration.registration_kit import (
     BROKER,
     PERIOD_S,
@@ -206,6 +207,22 @@ async def test_a_change_brings_what_changed_and_nothing_else(tmp_path: Path) -> 
             assert versions == [1, 2, 4]
             await trio.sleep(PERIOD_S + 1)
             assert listener.topics[-1] == ["T-1", "T-2", "T-3", "T-4"]
+
+
+@in_virtual_time(100_000)
+async def test_when_very_many_changed_all_are_registered(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as it:
+        listener = await it.start_listener()
+        it.add_topic("old")
+        async with it.running():
+            for number in range(CHANGED_MAX):
+                it.add_topic(f"T-{number}")
+            await settled()
+            assert listener.sizes[1:] == [CHANGED_MAX]
+            for number in range(CHANGED_MAX + 1):
+                it.add_topic(f"U-{number}")
+            await settled()
+            assert listener.sizes[2] == listener.sizes[0] + 2 * CHANGED_MAX + 1
 
 
 @in_virtual_time(100_000)
