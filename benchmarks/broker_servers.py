@@ -52,6 +52,14 @@ class BrokerKind(Protocol):
     def environment(self, folder: Path) -> Mapping[str, str]: ...
 
 
+def source_environment(root: Path) -> Mapping[str, str]:
+    """Return the environment in which `python -m rmq` is that of a source tree.
+
+    Without the safe path the current folder comes first, which is this source tree.
+    """
+    return {**os.environ, "PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"}
+
+
 @dataclass(frozen=True, slots=True)
 class OurBroker:
     """`rmq broker` of this source tree, or of another one."""
@@ -64,7 +72,7 @@ class OurBroker:
         return [sys.executable, "-m", "rmq", "broker", "-c", str(config)]
 
     def environment(self, folder: Path) -> Mapping[str, str]:
-        return {**os.environ, "PYTHONPATH": str(self.root)}
+        return source_environment(self.root)
 
 
 # What RocketMQ 4.9 and its Netty and fastjson reach into on a Java with strong encapsulation.

@@ -21,7 +21,14 @@ import msgspec
 from benchmarks.broker_load.answers import AnswerCutter, is_success
 from benchmarks.broker_load.frames import OPAQUE_FIRST, SendShape, UniqueKeys, send_frame
 from benchmarks.broker_load.peer import NoAnswerError, connect, read
-from benchmarks.broker_servers import ROOT, BrokerFolder, BrokerKind, RunningBroker, spawn
+from benchmarks.broker_servers import (
+    ROOT,
+    BrokerFolder,
+    BrokerKind,
+    RunningBroker,
+    source_environment,
+    spawn,
+)
 from benchmarks.ha_stream import CLUSTER, SEGMENT_BYTES
 from interop.support.stock import HA_DISTANCE, free_port, write_properties
 from rmq.remoting.bodies import HaStatusBody
@@ -55,7 +62,7 @@ def running_nameserver(folder: Path, *, root: Path = ROOT) -> Iterator[str]:
             core=None,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(root)},
+            env=source_environment(root),
         )
     try:
         # A broker that finds nobody registers again only after half a minute.

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from rmq.broker.sending.topic_creation import TopicCreation
+from rmq.broker.sending.topic_creation import (
+    CREATED_AT_ONCE,
+    WISHES_LEFT_MAX,
+    TopicCreation,
+)
 from rmq.broker.tables.writer import TableWriter
 from rmq.errors import StorageError
 from tests.broker.tables.table_kit import topic_table
@@ -239,3 +243,45 @@ async def test_a_creation_that_fails_is_told_to_who_asked_for_it(
         assert kit.done == [("first", "broken"), ("next", None)]
         assert not kit.creation.is_under_way("Bad")
         assert Logs(caplog).lines == ["topic Bad could not be created"]
+
+
+class Turns(trio.abc.Instrument):
+    """Counts how often the task of a creation was given its turn."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.count += "TopicCreation.run" in task.name
+
+
+async def test_many_topics_are_created_in_steps(tmp_path: Path) -> None:
+    async with creating(tmp_path) as kit:
+        count = 10 * CREATED_AT_ONCE
+        for number in range(count):
+            kit.wish(str(number), f"New{number}")
+        turns = Turns()
+        trio.lowlevel.add_instrument(turns)
+        await finish(kit, count)
+        trio.lowlevel.remove_instrument(turns)
+        assert turns.count > 10
+        assert [name for name, _ in kit.done] == [str(number) for number in range(count)]
+
+
+async def test_many_who_ask_for_one_topic_go_on_in_steps_and_in_order(tmp_path: Path) -> None:
+    async with creating(tmp_path) as kit:
+        kit.file.hold()
+        count = 4 * WISHES_LEFT_MAX
+        for number in range(count):
+            kit.wish(str(number))
+        await wait_all_tasks_blocked()
+        kit.file.let_go()
+        while not kit.done:
+            await trio.lowlevel.checkpoint()
+        assert len(kit.done) < count
+        # It counts as under way as long as one of them waits: what comes now comes last.
+        assert kit.creation.is_under_way("New")
+        kit.wish("last")
+        await finish(kit, count + 1)
+        assert [name for name, _ in kit.done] == [*map(str, range(count)), "last"]
+        assert not kit.creation.is_under_way("New")
