@@ -42,14 +42,13 @@ from rmq.remoting.codes import (
 from rmq.remoting.frame import FrameDecoder
 from rmq.remoting.layout import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from rmq.remoting.outbox import Outbox
-from rmq.remoting.session import Calls
+from rmq.remoting.session import Arrivals, Calls
 from rmq.remoting.signing import signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmq.log_limits import ExcInfo
-    from rmq.remoting.arrivals import Arrivals
     from rmq.remoting.command import Command, FrameTemplate
     from rmq.remoting.endpoint import Endpoint
     from rmq.remoting.header import Header
@@ -664,7 +663,7 @@ class Channel:
         self._endpoint.hold_bytes(change)
 
     def has_room_for(self, count: int) -> bool:
-        """Whether so many more bytes may be held for requests that wait."""
+        """Whether that many more bytes may be held for requests that wait."""
         return self._endpoint.has_room_for(count)
 
     def ran_out_of_memory(self) -> None:

@@ -292,7 +292,7 @@ class Endpoint:
         return self._held_bytes > self._held_bytes_max
 
     def has_room_for(self, count: int) -> bool:
-        """Whether so many more bytes may be held."""
+        """Whether that many more bytes may be held."""
         return self._held_bytes + count <= self._held_bytes_max
 
     def ran_out_of_memory(self) -> None:
@@ -301,7 +301,7 @@ class Endpoint:
         self.shed_bytes(held // 2, "out of memory")
 
     def shed_bytes(self, count: int, reason: str) -> None:
-        """Close connections until so many bytes less are held, the largest first."""
+        """Close connections until that many bytes less are held, the largest first."""
         largest = sorted(self.channels, key=Channel.own_bytes, reverse=True)
         for channel in largest:
             held = channel.own_bytes()

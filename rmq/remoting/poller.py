@@ -14,8 +14,8 @@ read again before they are. Those that have new bytes come before that line, so 
 connections that flood hold up one that sends little for a few milliseconds.
 
 How long requests have waited since their bytes arrived is told with them, so that they can be
-refused when that was too long. A connection that waits for nobody but itself does not wait: what it
-sends too fast, TCP slows down.
+refused when that was too long. What waits for its own connection only does not count: TCP slows
+down what is sent too fast.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, final
 
 import trio
 
-from rmq.remoting.arrivals import Arrivals
 from rmq.remoting.channel import FRAMES_PER_TURN
+from rmq.remoting.session import Arrivals
 from rmq.remoting.transport import RECEIVE_BYTES
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _FRAMES_PER_LAP: Final = 2048
 """
 _CROWD: Final = 64
 _CROWDED_BYTES: Final = 8 * 1024
-"""How much is read at once from each of so many: it has to be kept until it is handled."""
+"""How much is read at once from each of that many: it is kept until it is handled."""
 
 
 class Rounds(Protocol):

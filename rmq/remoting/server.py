@@ -110,21 +110,20 @@ class RemotingServer:
     ) -> None:
         self.config = config or ServerConfig()
         self._tls = tls
+        self._newcomers = _Newcomers()
         self._dispatcher = Dispatcher(table, guard=guard, answer_unknown=answer_unknown)
         self._endpoint = Endpoint(
             dispatcher=self._dispatcher,
             channel_config=self.config.channel,
             language=language,
             dials=False,
-            listeners=listeners,
+            listeners=(*listeners, self._newcomers),
             held_bytes_max=self.config.held_bytes_max,
             on_round=on_round,
         )
         self.connections_max = self.config.connections_max
         """Connections open at a time, as far as the process may have files open."""
         self._spare_file: int | None = None
-        self._newcomers: OrderedDict[Channel | trio.CancelScope, float] = OrderedDict()
-        """Connections that have sent nothing whole yet, and since when; the oldest first."""
         self._sockets: list[socket.socket] = []
         self._nursery: trio.Nursery | None = None
         self._stop = trio.Event()
@@ -329,28 +328,21 @@ class RemotingServer:
         """Close the connection that has sent nothing whole for longest; return whether there is one
         that had time for it.
         """
-        latest = trio.current_time() - NEWCOMER_S
-        while self._newcomers:
-            newcomer, since = next(iter(self._newcomers.items()))
-            if isinstance(newcomer, Channel) and (newcomer.has_spoken or not newcomer.is_open):
-                del self._newcomers[newcomer]
-                continue
-            if since > latest:
-                return False
-            del self._newcomers[newcomer]
-            self._refused += 1
-            if isinstance(newcomer, Channel):
-                newcomer.warn(
-                    "silent connection",
-                    "closing connection of %s: it has sent nothing for %g s, and others wait",
-                    newcomer.peer,
-                    trio.current_time() - since,
-                )
-                newcomer.close("it has sent nothing, and others wait")
-            else:
-                newcomer.cancel()
-            return True
-        return False
+        newcomer = self._newcomers.take_oldest(trio.current_time())
+        if newcomer is None:
+            return False
+        self._refused += 1
+        if isinstance(newcomer, Channel):
+            newcomer.warn(
+                "silent connection",
+                "closing connection of %s: it has sent nothing for %g s, and others wait",
+                newcomer.peer,
+                NEWCOMER_S,
+            )
+            newcomer.close("it has sent nothing, and others wait")
+        else:
+            newcomer.cancel()
+        return True
 
     def _refuse(self, sock: socket.socket, peer: str) -> None:
         self._refused += 1
@@ -379,19 +371,12 @@ class RemotingServer:
             logger.debug("connection of %s is gone already: %s", peer, exc)
             sock.close()
         else:
-            self._open(transport)
-
-    def _open(self, transport: Transport) -> None:
-        channel = self._endpoint.open_channel(transport)
-        self._newcomers[channel] = trio.current_time()
-        while len(self._newcomers) > self.connections_max:
-            # They have ended, or spoken: no more than that many are open.
-            self._newcomers.popitem(last=False)
+            self._endpoint.open_channel(transport)
 
     async def _take_after_first_byte(self, sock: socket.socket, peer: str, tls: TlsServer) -> None:
         transport: Transport | None = None
         scope = trio.CancelScope()
-        self._newcomers[scope] = trio.current_time()
+        self._newcomers.add(scope, trio.current_time())
         try:
             sock.setblocking(False)
             with scope:
@@ -408,13 +393,13 @@ class RemotingServer:
                 reason or exc,
             )
         finally:
-            self._newcomers.pop(scope, None)
+            self._newcomers.remove(scope)
             self._handshaking -= 1
             if transport is None:
                 sock.close()
         if transport is not None:
             if self._endpoint.is_running:
-                self._open(transport)
+                self._endpoint.open_channel(transport)
             else:
                 await transport.aclose()
 
@@ -441,6 +426,43 @@ class RemotingServer:
             if sock.fileno() >= 0:
                 trio.lowlevel.notify_closing(sock)
                 sock.close()
+
+
+@final
+class _Newcomers:
+    """Connections that may have sent nothing whole yet, the oldest first."""
+
+    def __init__(self) -> None:
+        self._since: OrderedDict[Channel | trio.CancelScope, float] = OrderedDict()
+
+    def add(self, newcomer: Channel | trio.CancelScope, now: float) -> None:
+        """A scope stands for a connection of which it is not known yet whether it speaks TLS."""
+        self._since[newcomer] = now
+
+    def remove(self, newcomer: Channel | trio.CancelScope) -> None:
+        self._since.pop(newcomer, None)
+
+    def take_oldest(self, now: float) -> Channel | trio.CancelScope | None:
+        """Remove and return the one that has been silent for longest, if that is long enough."""
+        while self._since:
+            newcomer, since = next(iter(self._since.items()))
+            if isinstance(newcomer, Channel) and newcomer.has_spoken:
+                del self._since[newcomer]
+            elif now - since < NEWCOMER_S:
+                return None
+            else:
+                del self._since[newcomer]
+                return newcomer
+        return None
+
+    def connection_opened(self, channel: Channel) -> None:
+        self.add(channel, channel.opened_at)
+
+    def connection_closed(self, channel: Channel, reason: str) -> None:
+        self.remove(channel)
+
+    def connection_idle(self, channel: Channel) -> None:
+        pass
 
 
 def _files_kept() -> int:

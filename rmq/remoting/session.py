@@ -1,4 +1,5 @@
-"""Requests in flight on a connection: opaque numbers, pending calls and their deadlines. Pure.
+"""Requests in flight on a connection: opaque numbers, pending calls and their deadlines, and since
+when received bytes have been waiting. Pure.
 
 Both ends of a connection may send requests, each with its own opaque numbers, so every connection
 has its own `Calls`. Deadlines are kept once for all connections of an endpoint (`Deadlines`), so
@@ -8,13 +9,16 @@ that one timer serves them. Time is an argument everywhere.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from collections import deque
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _OPAQUE_MAX: Final = 2**31 - 1
 _COMPACT_ABOVE: Final = 64
+_NOTES_MAX: Final = 64
+"""Notes of one connection: the kernel holds some 6 MB, and a read takes up to 64 KiB."""
 
 
 class Timed(Protocol):
@@ -109,3 +113,46 @@ class Deadlines(Generic[T]):
         self._heap = [entry for entry in self._heap if not entry[2].is_complete]
         heapq.heapify(self._heap)
         self._live_hint = max(_COMPACT_ABOVE, len(self._heap))
+
+
+@final
+class Arrivals:
+    """Since when the bytes of one connection have been waiting to be read.
+
+    A flood waits in the kernel: what is read now may have been readable for seconds. The kernel
+    does not say since when, but it says how many bytes are waiting. So after a read that left bytes
+    behind, it is noted how far the stream had come by then: what lies before that had arrived.
+    """
+
+    __slots__ = ("_notes", "_read")
+
+    def __init__(self) -> None:
+        self._read = 0
+        # How far the stream had come, and when that was seen.
+        self._notes: deque[tuple[int, float]] = deque()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether bytes are known to wait."""
+        return bool(self._notes)
+
+    def read(self, count: int, unread: int, now: float) -> float:
+        """Take in that `count` bytes were read and `unread` ones were left behind.
+
+        Return since when the first of those that were read had been there, at the latest.
+        """
+        since = self._notes[0][1] if self._notes else now
+        self._read += count
+        while self._notes and self._notes[0][0] <= self._read:
+            self._notes.popleft()
+        end = self._read + unread
+        if unread and (not self._notes or self._notes[-1][0] < end):
+            if len(self._notes) == _NOTES_MAX:
+                # The later time is the safe one: no request is refused for a wait that was shorter.
+                self._notes.pop()
+            self._notes.append((end, now))
+        return since
+
+    def forget(self) -> None:
+        """Nothing was read on purpose for a while: that wait does not count."""
+        self._notes.clear()

@@ -98,7 +98,7 @@ def test_it_serves_until_a_signal_and_then_ends_with_success(
             output, errors = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == ExitCode.OK
         assert output == "stopping\n"
-        assert errors == ""
+        assert all(" INFO " in line for line in errors.splitlines())
 
 
 def test_the_kv_config_survives_a_kill(tmp_path: Path) -> None:
@@ -143,8 +143,9 @@ def test_a_port_in_use_is_named_with_what_to_do(run: RunHere) -> None:
         port = taken.getsockname()[1]
         code, output, errors = run("--host", "127.0.0.1", "--port", str(port))
     assert (code, output) == (ExitCode.UNAVAILABLE, "")
-    assert errors.startswith(
-        f"rmq: error: cannot listen on 127.0.0.1:{port}: Address already in use\nhint: "
+    # A line about the limit of open files may come before, where that was raised.
+    assert (
+        f"rmq: error: cannot listen on 127.0.0.1:{port}: Address already in use\nhint: " in errors
     )
     assert f"'sport = :{port}'" in errors
 

@@ -84,7 +84,5 @@ async def serving() -> AsyncIterator[tuple[trio.Nursery, Stopping]]:
 def use_all_open_files() -> None:
     """Raise the limit of open files as far as that is allowed: connections and stores need many."""
     before, now = raise_open_files_limit()
-    if before == now:
-        logger.info("%d files may be open", now)
-    else:
+    if before != now:
         logger.info("%d files may be open, raised from %d", now, before)

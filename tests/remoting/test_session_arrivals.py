@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.remoting.arrivals import Arrivals
+from rmq.remoting.session import Arrivals
 
 
 def test_what_is_read_at_once_has_not_waited() -> None:
