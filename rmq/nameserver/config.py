@@ -174,6 +174,7 @@ class NameserverConfig:
         "Requests need an account and a signature, changes an account with admin rights.",
         RESTART,
         important=True,
+        guarded=True,
     )
     acl_file: str | None = setting(
         "rocketmq.acl.plain.file",
@@ -183,12 +184,14 @@ class NameserverConfig:
         RESTART,
         default_text="conf/plain_acl.yml below rocketmqHome, else plain_acl.yml beside the settings"
         " file",
+        guarded=True,
     )
     rocketmq_home: str | None = setting(
         "rocketmqHome",
         None,
         "Directory of a Java installation: the file of access control is sought there first.",
         RESTART,
+        guarded=True,
     )
     idle_timeout_s: int = setting(
         "serverChannelMaxIdleTimeSeconds",

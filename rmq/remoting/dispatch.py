@@ -259,10 +259,11 @@ class Dispatcher:
                 remark = waited_too_long(channel.waited_s, size)
                 refuse(channel, command, ResponseCode.SYSTEM_BUSY, remark)
             return
+        if bound.body_bytes_max is not None:
+            # First: the guard hashes bodies, and reads some of them.
+            commands = _of_size(bound.body_bytes_max, channel, commands)
         if self._guard is not None:
             commands = self._admit(self._guard, channel, commands)
-        if bound.body_bytes_max is not None:
-            commands = _of_size(bound.body_bytes_max, channel, commands)
         if state.crowded_by(len(commands)) and (room := state.room_for(channel)) < len(commands):
             for command in commands[room:]:
                 state.refused += 1

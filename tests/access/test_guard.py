@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     import trio.testing
 
+    from rmq.remoting.channel import Channel
+    from rmq.remoting.command import Command
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
     from rmq.remoting.signing import Credentials
@@ -164,6 +166,28 @@ async def test_in_a_run_of_sends_each_is_checked_by_all_of_its_fields(
     allowed = {number for number in range(12) if number % 3 and number % 4 != 3}
     assert {number for number, answer in answers.items() if answer.code == 0} == allowed
     assert taken == ["Orders"] * len(allowed)
+
+
+async def test_a_body_that_is_too_long_is_refused_before_it_is_hashed(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    access, asked = access_in(tmp_path), list[int]()
+
+    def guard(channel: Channel, command: Command) -> None:
+        asked.append(len(command.body or b""))
+        access.guard(channel, command)
+
+    table = HandlerTable()
+    code = RequestCode.HEART_BEAT
+    table.add(RequestType(code=code), lambda request: request.reply(), body_bytes_max=100)
+    async with serving(table, guard=guard) as served:
+        peer = served.attach("192.0.2.7:40000")
+        answer = await peer.request(signed_frame(ADMIN, code, None, b"x" * 101))
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert asked == []
+        answer = await peer.request(signed_frame(ADMIN, code, None, b'{"clientID":"c"}'))
+        assert answer.code == ResponseCode.SUCCESS
+        assert asked == [16]
 
 
 async def test_refusals_are_logged_without_secrets_and_not_without_end(

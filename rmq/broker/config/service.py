@@ -214,6 +214,7 @@ class ServiceSettings:
         "[access control](access.md).",
         RESTART,
         important=True,
+        guarded=True,
     )
     acl_file: str | None = setting(
         "rocketmq.acl.plain.file",
@@ -224,12 +225,14 @@ class ServiceSettings:
         section="system",
         default_text="`conf/plain_acl.yml` below rocketmqHome, else `plain_acl.yml` beside the "
         "settings file",
+        guarded=True,
     )
     rocketmq_home: str | None = setting(
         "rocketmqHome",
         None,
         "Directory of a Java installation: the file of access control is sought there first.",
         RESTART,
+        guarded=True,
     )
 
     # --- send --------------------------------------------------------------------------------

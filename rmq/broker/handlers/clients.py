@@ -31,7 +31,7 @@ from rmq.model.name_rules import (
     is_subscribable,
 )
 from rmq.model.names import retry_topic
-from rmq.remoting.bodies.base import Body
+from rmq.remoting.bodies.base import REQUEST_LENIENT_BYTES_MAX, Body
 from rmq.remoting.bodies.heartbeat import HeartbeatData
 from rmq.remoting.bodies.lists import list_in_steps
 from rmq.remoting.bodies.locks import LockBatchRequestBody, UnlockBatchRequestBody
@@ -66,8 +66,6 @@ HEARTBEAT_BYTES_MAX: Final = 512 * 1024
 LOCK_BYTES_MAX: Final = 1024 * 1024
 CHECK_BYTES_MAX: Final = 256 * 1024
 """An expression has 32,768 characters at most, which JSON may write with six each."""
-LENIENT_REQUEST_BYTES: Final = 128 * 1024
-"""Reading standard JSON by the tolerant rules takes about a millisecond for 10 KiB."""
 
 WORK_PER_STEP: Final = 512
 """Of a heartbeat: what takes about a millisecond, in groups that are only refreshed."""
@@ -406,7 +404,7 @@ def _read(kind: type[B], request: Request[EmptyHeader]) -> B:
     try:
         return kind.decode(
             request.body,
-            lenient_bytes_max=LENIENT_REQUEST_BYTES,
+            lenient_bytes_max=REQUEST_LENIENT_BYTES_MAX,
             slow_bytes_max=SLOW_BYTES_MAX,
         )
     except ProtocolError as exc:
