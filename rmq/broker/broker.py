@@ -17,7 +17,6 @@ store is cut when it is opened, by a written order that survives a crash.
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
@@ -73,6 +72,7 @@ from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
 from rmq.ha.identity import load_identity, reborn, renamed, save_identity
+from rmq.model.clock import system_ms
 from rmq.model.in_sync_record import newest
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
 from rmq.model.record import pack_host
@@ -112,14 +112,10 @@ PROTECT_INTERVAL_S: Final = 180.0
 _SAVE_S: Final = 3.0
 
 
-def _system_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 async def serve_broker(
     live: LiveConfig,
     *,
-    now_ms: Callable[[], int] = _system_ms,
+    now_ms: Callable[[], int] = system_ms,
     on_progress: Callable[[Progress], None] | None = None,
     task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -674,7 +670,7 @@ def _bounds(config: BrokerConfig) -> dict[HandlerGroup, HandlerGroup]:
 
 @asynccontextmanager
 async def open_broker(
-    live: LiveConfig, *, now_ms: Callable[[], int] = _system_ms
+    live: LiveConfig, *, now_ms: Callable[[], int] = system_ms
 ) -> AsyncIterator[Broker]:
     """Run a broker for the length of an `async with` block, and stop it gracefully."""
     async with trio.open_nursery() as nursery:

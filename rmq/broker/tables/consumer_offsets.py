@@ -19,11 +19,12 @@ import logging
 from typing import TYPE_CHECKING, Final, cast
 
 from rmq.broker.tables.offset_parts import offsets_part
-from rmq.broker.tables.offset_resets import OffsetResets, system_ms
+from rmq.broker.tables.offset_resets import OffsetResets
 from rmq.broker.tables.offset_tables import OffsetTables
 from rmq.broker.tables.offsets_body import SavedOffsets, SharedOffsets
 from rmq.broker.tables.progress_trail import ProgressTrail
 from rmq.broker.transactions.half import PROGRESS_KEYS, QUEUE_ID
+from rmq.model.clock import system_ms
 from rmq.model.offsets import ConsumerOffset, PhysicalOffset, QueueOffset
 from rmq.remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 

@@ -15,10 +15,10 @@ A consumer that commits less than is stored is no reset: another one has consume
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.model import fastjson
+from rmq.model.clock import system_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, KeysView, Mapping
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 
 RESETS_MAX: Final = 50_000
 """How many are kept; a slave that was away while more happened misses the oldest."""
-
-
-def system_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @final

@@ -40,6 +40,7 @@ from rmq.errors import (
     ConnectionLostError,
     NoRouteError,
 )
+from rmq.model.clock import system_ms
 from rmq.remoting.bodies import SUBSCRIBE_ALL, MessageModel
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class BlockingConsumer:
             self._reading = Reading(self.client, self.config)
             self._commits = self._new_commits()
             self._topics = frozenset()
-            self._started_at_ms = time.time_ns() // 1_000_000
+            self._started_at_ms = system_ms()
             self.client.join(self)
             self._is_open = True
         return self

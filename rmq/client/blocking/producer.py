@@ -31,6 +31,7 @@ from rmq.errors import (
     LocalProtocolError,
     RmqError,
 )
+from rmq.model.clock import system_ms
 from rmq.remoting.bodies import ProducerData
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class BlockingProducer:
             routes=client.routes,
             nameservers=client.nameservers,
             now=time.monotonic,
-            now_ms=_now_ms,
+            now_ms=system_ms,
             first=secrets.randbelow(_FIRST_BELOW),
             on_stale=client.keeping.refresh_soon,
         )
@@ -202,7 +203,7 @@ class BlockingProducer:
         check_queue(messages[0].topic, queue)
         outcomes: list[SendResult | RmqError | None] = [None] * len(runs)
         for number, run in enumerate(runs):
-            outbound = prepare_batch(run, unique_keys=unique_keys, now_ms=_now_ms())
+            outbound = prepare_batch(run, unique_keys=unique_keys, now_ms=system_ms())
             flow = sends.send(outbound, queue=queue, timeout_s=timeout_s)
             try:
                 outcomes[number] = self._run(flow, outbound.topic)
@@ -282,7 +283,7 @@ class BlockingProducer:
         return prepare(
             message,
             unique_keys=unique_keys,
-            now_ms=_now_ms(),
+            now_ms=system_ms(),
             compress_above=config.compress_above,
             compress_level=config.compress_level,
             bytes_max=config.message_bytes_max,
@@ -312,10 +313,6 @@ class BlockingProducer:
 
     def route_changed(self, route: TopicRoute) -> None:
         """Nothing to do: each send uses the route that is known then."""
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _rebuild(client_config: ClientConfig, config: ProducerConfig) -> BlockingProducer:

@@ -11,7 +11,6 @@ each task runs inside a cancel scope of its own, which is renewed only when that
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 import trio
@@ -20,6 +19,7 @@ from rmq.client.core.consuming.results import FAILED, SUCCESS, Outcome, understo
 from rmq.client.core.consuming.send_back import FIRST_LEVEL
 from rmq.client.core.consuming.turns import FairTurns
 from rmq.client.core.trace import ConsumeCode
+from rmq.model.clock import system_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -216,7 +216,7 @@ class ListenerPool:
             worker.outcome = None
             if self._tracer is not None:
                 worker.request_id = self._tracer.consuming(
-                    self._group, messages, started_at_ms=time.time_ns() // 1_000_000
+                    self._group, messages, started_at_ms=system_ms()
                 )
             worker.is_calling = True
             code = ConsumeCode.SUCCESS
@@ -302,7 +302,7 @@ class ListenerPool:
                 self._group,
                 messages,
                 request_id=worker.request_id,
-                ended_at_ms=time.time_ns() // 1_000_000,
+                ended_at_ms=system_ms(),
                 took_ms=round(took_s * 1000),
                 code=code,
             )

@@ -7,7 +7,6 @@ its share of their queues. Or its application assigns queues, which are not shar
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 import trio
@@ -17,6 +16,7 @@ from rmq.client.core.consuming.pull_subscriptions import presence, running_info,
 from rmq.client.trio.lite_reader import Change
 from rmq.client.trio.rebalance import share_of
 from rmq.errors import ClientError, ConfigError, RefusedError
+from rmq.model.clock import system_ms
 from rmq.remoting.bodies import ProcessQueueInfo
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.expressions import is_tag_type
@@ -65,7 +65,7 @@ class LiteMember:
         self._subscriptions = subscriptions
         self._listeners: dict[str, QueueListener] = {}
         self._watched: dict[str, tuple[tuple[MessageQueue, ...], QueueListener]] = {}
-        self._started_at_ms = _now_ms()
+        self._started_at_ms = system_ms()
         self._balancing = trio.Lock()
         self._wanted = trio.Event()
 
@@ -90,7 +90,7 @@ class LiteMember:
             await self._client.run(check_filter(route, self.group, self._client.client_id, wanted))
         async with self._balancing:
             if not self._subscriptions.wants_same(topic, expression):
-                self._subscriptions.subscribe(topic, expression, _now_ms())
+                self._subscriptions.subscribe(topic, expression, system_ms())
                 self._reader.pull_again(topic)
             if listener is not None:
                 self._listeners[topic] = listener
@@ -239,7 +239,3 @@ class LiteMember:
         raise RefusedError(
             ResponseCode.SYSTEM_ERROR, f"group {self.group} pulls: it has no listener to consume it"
         )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -18,7 +18,6 @@ polls on has `commits_itself=False`, and names the offsets to `commit`.
 from __future__ import annotations
 
 import math
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Unpack, final
 
@@ -34,6 +33,7 @@ from rmq.client.trio.lite_member import LiteMember
 from rmq.client.trio.lite_reader import LitePullStatistics, LiteReader
 from rmq.client.trio.tracing import TraceRole, traced
 from rmq.errors import ClientClosedError, ConfigError, NotAssignedError
+from rmq.model.clock import system_ms
 from rmq.remoting.bodies import SUBSCRIBE_ALL
 
 if TYPE_CHECKING:
@@ -298,7 +298,7 @@ class LitePullConsumer:
             self._traced = None
 
     def _trace(self, tracer: Tracer, messages: list[ReceivedMessage]) -> None:
-        request_id = tracer.consuming(self.group, messages, started_at_ms=_now_ms())
+        request_id = tracer.consuming(self.group, messages, started_at_ms=system_ms())
         self._traced = _Traced(tracer, request_id, messages, trio.current_time())
 
     async def _run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -337,7 +337,7 @@ class _Traced(NamedTuple):
             group,
             self.messages,
             request_id=self.request_id,
-            ended_at_ms=_now_ms(),
+            ended_at_ms=system_ms(),
             took_ms=round((trio.current_time() - self.started_at) * 1000),
             code=ConsumeCode.SUCCESS,
         )
@@ -392,7 +392,3 @@ async def open_lite_pull_consumer(
         lite_pulling(client, config, tracer=used) as consumer,
     ):
         yield consumer
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -6,7 +6,6 @@ group, is `rmq.client.trio.lite_member`. Both use this.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, NamedTuple, final
 
 import trio
@@ -18,6 +17,7 @@ from rmq.client.core.consuming.offsets import commit_offset, fetch_offset, first
 from rmq.client.trio.offset_keeping import LocalOffsetKeeper, RemoteOffsetKeeper
 from rmq.client.trio.pull_tasks import PullTasks
 from rmq.errors import BrokersFailedError, ClientError
+from rmq.model.clock import system_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -61,7 +61,7 @@ class LiteReader:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
-        self._start_ms = config.start_ms(time.time_ns() // 1_000_000)
+        self._start_ms = config.start_ms(system_ms())
         self.buffer: PullBuffer[ReceivedMessage] = PullBuffer(
             BufferLimits(
                 config.messages_max,

@@ -14,7 +14,6 @@ other members of the group and keeps places itself.
 
 from __future__ import annotations
 
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
@@ -34,6 +33,7 @@ from rmq.errors import (
     ConnectionLostError,
     RefusedError,
 )
+from rmq.model.clock import system_ms
 from rmq.remoting.bodies import SUBSCRIBE_ALL, MessageModel
 from rmq.remoting.codes import ResponseCode
 
@@ -73,7 +73,7 @@ class PullConsumer:
         self.group = group
         self._client = client
         self._topics: set[str] = set()
-        self._started_at_ms = _now_ms()
+        self._started_at_ms = system_ms()
         self._is_closed = False
 
     # --- pulling -----------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class PullConsumer:
                 group=self.group,
                 delay_level=delay_level,
                 reconsume_max=reconsume_max,
-                now_ms=_now_ms(),
+                now_ms=system_ms(),
             ),
         )
 
@@ -291,7 +291,3 @@ async def open_pull_consumer(
     check_group(group)
     async with open_client(nameservers, is_stream=True) as client, pulling(client, group) as it:
         yield it
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -19,7 +19,6 @@ offsets are stored and the group is told.
 from __future__ import annotations
 
 import logging
-import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, final
 
@@ -42,6 +41,7 @@ from rmq.client.trio.services import Returning, consume_service
 from rmq.client.trio.status import SAMPLE_S, ConsumeStatistics
 from rmq.client.trio.tracing import TraceRole, traced
 from rmq.errors import ClientClosedError, ClientError, ConfigError, NoRouteError
+from rmq.model.clock import system_ms
 from rmq.model.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class PushConsumer:
     ) -> None:
         if not callable(listener):
             raise ConfigError("listener", f"{listener!r} cannot be called")
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = system_ms()
         self.config = config
         self.client = client
         self._listener = listener
@@ -179,7 +179,7 @@ class PushConsumer:
         """
         self._check_open()
         before = self._subscriptions.get(topic)
-        data = self._subscriptions.put(topic, expression, time.time_ns() // 1_000_000)
+        data = self._subscriptions.put(topic, expression, system_ms())
         self._statistics.watch(topic, trio.current_time())
         try:
             await self.client.route(topic)
@@ -350,7 +350,7 @@ class PushConsumer:
             nameservers=self.client.nameservers.addresses,
             started_at_ms=self._started_at_ms,
             now=trio.current_time(),
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=system_ms(),
         )
 
     async def consume_directly(

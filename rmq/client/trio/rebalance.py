@@ -10,13 +10,13 @@ its own any longer and takes over what is. At most one such round runs at a time
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
 from rmq.client.core.consuming.group import group_members
 from rmq.errors import ClientError, NoNameserverError, NoRouteError, ResponseError
+from rmq.model.clock import system_ms
 from rmq.model.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Rebalancer:
 
     async def _tell(self, topics: Sequence[str]) -> None:
         """Send the subscriptions to brokers again, before the first pull."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = system_ms()
         for topic in topics:
             self._subscriptions.bump(topic, now_ms)
         with trio.move_on_after(BEAT_S_MAX) as scope:

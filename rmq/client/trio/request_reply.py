@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from typing import TYPE_CHECKING, final
 
@@ -11,6 +10,7 @@ import trio
 from rmq.client.core.producing.requests import Replies, reply_to, request_properties
 from rmq.client.trio.pending import Pending
 from rmq.errors import RequestTimeoutError, RmqError
+from rmq.model.clock import system_ms
 from rmq.remoting.awaited import Waiter
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Requester:
                 outbound,
                 sent,
                 now=(now := trio.current_time()),
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=system_ms(),
                 timeout_s=max(0.0, deadline - now),
                 queue=queue,
                 message=message,
@@ -93,7 +93,7 @@ class Requester:
             request,
             body,
             unique_keys=unique_keys,
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=system_ms(),
             compress_above=config.compress_above,
             compress_level=config.compress_level,
             bytes_max=config.message_bytes_max,
@@ -130,9 +130,5 @@ def replies_of(client: Client) -> Replies:
     """Return the table of requests that wait for replies; producers of a client share it."""
     replies = client.broker_requests.on_reply
     if not isinstance(replies, Replies):
-        replies = client.broker_requests.on_reply = Replies(now_ms=_now_ms)
+        replies = client.broker_requests.on_reply = Replies(now_ms=system_ms)
     return replies
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -22,11 +22,11 @@ locked at its broker:
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.client.core.consuming.send_back import BROKER_DECIDES, resend, send_back
 from rmq.errors import ClientError
+from rmq.model.clock import system_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -272,7 +272,7 @@ class Returning:
                 group=self._group,
                 delay_level=delay_level,
                 reconsume_max=self._rounds_max,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=system_ms(),
             )
         )
 
@@ -286,6 +286,6 @@ class Returning:
                 delay_level=BROKER_DECIDES,
                 reconsume_times=max(message.reconsume_times, self._rounds_max),
                 reconsume_max=self._rounds_max,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=system_ms(),
             )
         )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -38,6 +37,7 @@ from rmq.client.trio.client import open_client
 from rmq.client.trio.producer import Producer
 from rmq.client.trio.tracing import TraceRole, traced
 from rmq.errors import ClientError
+from rmq.model.clock import system_ms
 from rmq.model.names import MASTER_ID
 from rmq.remoting.codes import RequestCode
 
@@ -177,7 +177,7 @@ class TransactionProducer:
         One that is not stored as well as it should be is rolled back at once: look at
         `result.is_ok`.
         """
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = system_ms()
         outbound = self.producer.prepared_half(message, now_ms)
         result = await self.producer.send_outbound(
             outbound, now_ms, timeout_s=timeout_s, message=message
@@ -327,7 +327,7 @@ class TransactionProducer:
                     transaction_id=transaction_id or message_id,
                     state=state,
                     is_from_check=is_from_check,
-                    ended_at_ms=time.time_ns() // 1_000_000,
+                    ended_at_ms=system_ms(),
                 )
             )
 
