@@ -248,7 +248,7 @@ class StatisticsHandlers:
             # A client can commit any offset, and many of them make more than a long holds.
             total_diff=max(-_LONG_MAX, min(behind, _LONG_MAX)),
         )
-        request.reply(body=await self._encoded(body, count))
+        request.reply(body=await self._encoded(body, count + len(found)))
 
     async def times(self, request: Request[QueryConsumeTimeSpanRequest]) -> None:
         """303 QUERY_CONSUME_TIME_SPAN."""

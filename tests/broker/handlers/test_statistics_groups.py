@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.broker.handlers.statistics import ANSWERED_QUEUES_MAX, QUEUES_AT_ONCE
+from rmq.broker.handlers import statistics
+from rmq.broker.handlers.statistics import QUEUES_AT_ONCE
 from rmq.model.offsets import ConsumerOffset
 from rmq.remoting.bodies import (
     ConsumeStats,
@@ -359,9 +360,13 @@ async def test_offsets_beyond_all_bounds_do_not_spoil_the_sum(tmp_path: Path) ->
     assert stats.total_diff == -(2**63 - 1)
 
 
-async def test_more_queues_than_an_answer_can_hold_are_not_gone_through(tmp_path: Path) -> None:
+async def test_more_queues_than_an_answer_can_hold_are_not_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert statistics.ANSWERED_QUEUES_MAX > 100_000
+    monkeypatch.setattr(statistics, "ANSWERED_QUEUES_MAX", 10_000)
     async with statistics_broker(tmp_path) as broker:
-        wide = ANSWERED_QUEUES_MAX // 2
+        wide = statistics.ANSWERED_QUEUES_MAX // 2
         for number in range(3):
             broker.topic(f"wide-{number}", write=wide)
             broker.offsets.commit("", GROUP, f"wide-{number}", 0, ConsumerOffset(1))
