@@ -9,7 +9,7 @@ the caller.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from rmq.remoting.codes import RequestCode
 
@@ -40,6 +40,14 @@ LINE_INTERVAL_S: Final = 10.0
 _NAMES: Final = {int(code): code.name for code in RequestCode}
 
 
+class HeldUp(NamedTuple):
+    """That the loop was held up, for the log."""
+
+    line: str
+    is_own: bool
+    """Whether this process worked most of that time: else it waited for the machine."""
+
+
 @final
 class LoopLag:
     """How late the tasks of one event loop were."""
@@ -53,11 +61,13 @@ class LoopLag:
         self._unsaid = 0
         self._unsaid_max_s = 0.0
 
-    def note(self, lag_s: float, now_s: float, recent_codes: Sequence[int] = ()) -> str | None:
-        """Count one observation; return a line for the log if one is due.
+    def note(
+        self, lag_s: float, now_s: float, recent_codes: Sequence[int] = (), worked_s: float = 0.0
+    ) -> HeldUp | None:
+        """Count one observation; return what to log if a line is due.
 
         `recent_codes` are the requests served last, the newest at the end: one of them most likely
-        took long.
+        took long. `worked_s` is the processor time that the loop has had meanwhile.
         """
         lag_s = max(0.0, lag_s)
         self._counts[bisect_left(BOUNDS_S, lag_s)] += 1
@@ -77,10 +87,17 @@ class LoopLag:
                 f" for up to {self._unsaid_max_s:.2f} s"
             )
         self._unsaid, self._unsaid_max_s = 0, 0.0
-        return (
-            f"all connections had to wait for {lag_s:.2f} s: a step of the event loop took that"
-            f" long, or the machine was busy; served last: {_named(recent_codes)}{earlier}"
+        is_own = 2 * worked_s >= lag_s
+        why = (
+            "a step of the event loop took long"
+            if is_own
+            else "the machine was busy, or a call of the event loop waited for it"
         )
+        line = (
+            f"all connections had to wait for {lag_s:.2f} s, with {worked_s:.2f} s of processor"
+            f" time: {why}; served last: {_named(recent_codes)}{earlier}"
+        )
+        return HeldUp(line, is_own)
 
     @property
     def count(self) -> int:

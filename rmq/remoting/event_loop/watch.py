@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -18,12 +19,19 @@ INTERVAL_S: Final = 0.1
 """Ten wakings a second cost less than a thousandth of a core."""
 
 
-async def watch_loop(lag: LoopLag, recent_codes: Callable[[], Sequence[int]]) -> None:
-    """Note how late this task wakes, until cancelled; `recent_codes` as in `LoopLag.note`."""
+async def watch_loop(
+    lag: LoopLag,
+    recent_codes: Callable[[], Sequence[int]],
+    processor_s: Callable[[], float] = time.thread_time,
+) -> None:
+    """Note how late this task wakes, until cancelled; `recent_codes` as in `LoopLag.note`.
+
+    A warning is logged for long steps of this process; that the machine was busy is information.
+    """
     while True:
-        due = trio.current_time() + INTERVAL_S
+        due, worked_since = trio.current_time() + INTERVAL_S, processor_s()
         await trio.sleep_until(due)
         now = trio.current_time()
-        line = lag.note(now - due, now, recent_codes())
-        if line is not None:
-            logger.warning("%s", line)
+        held_up = lag.note(now - due, now, recent_codes(), processor_s() - worked_since)
+        if held_up is not None:
+            logger.log(logging.WARNING if held_up.is_own else logging.INFO, "%s", held_up.line)
