@@ -23,7 +23,10 @@ _failures: Final = count(1)
 
 
 async def run_in_thread(
-    call: Callable[..., T], *args: object, limiter: trio.CapacityLimiter | None = None
+    call: Callable[..., T],
+    *args: object,
+    limiter: trio.CapacityLimiter | None = None,
+    abandon_on_cancel: bool = False,
 ) -> T:
     """Do what `trio.to_thread.run_sync` does, without a thread if none can be started."""
     has_begun = False
@@ -34,7 +37,9 @@ async def run_in_thread(
         return call(*args)
 
     try:
-        return await trio.to_thread.run_sync(run, limiter=limiter)
+        return await trio.to_thread.run_sync(
+            run, limiter=limiter, abandon_on_cancel=abandon_on_cancel
+        )
     except RuntimeError as exc:
         if has_begun:
             raise
