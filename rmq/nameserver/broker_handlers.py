@@ -1,6 +1,6 @@
 """What brokers say of themselves: registrations, goodbyes, and whether anything has changed.
 
-Requests of one connection are carried out in their order. Those with long bodies have a lane of
+Requests of one connection are carried out in their order. Those with long bodies have a queue of
 their own, so that a broker with 60,000 topics does not delay others, and how many bytes of them
 wait is bounded.
 """
@@ -15,7 +15,7 @@ from rmq.log_limits import host_of
 from rmq.nameserver.kv import ORDER_TOPIC_NAMESPACE
 from rmq.nameserver.names import shown
 from rmq.nameserver.registration import LeapError, Registration, StaleEpochError
-from rmq.nameserver.slices import Lane
+from rmq.nameserver.slices import JobQueue
 from rmq.remoting.bodies.registration_steps import crc32_in_steps, read_registration
 from rmq.remoting.bodies.topics import DataVersion
 from rmq.remoting.codes import ResponseCode
@@ -47,7 +47,7 @@ VERSION_WITH_FILTER_SERVERS: Final = 37
 """3.0.11: from here on a registration has a body of its own class."""
 
 LONG_BYTES: Final = 32 * 1024
-"""A longer registration goes to the lane of long ones."""
+"""A longer registration goes to the queue of long ones."""
 WAITING_BYTES_MAX: Final = 256 * 1024 * 1024
 """How many bytes of long registrations may wait, in all and on one connection."""
 WAITING_BYTES_PER_CONNECTION: Final = 32 * 1024 * 1024
@@ -76,7 +76,7 @@ class BrokerHandlers:
         self._clean = clean
         self._now = now
         self._waiting: dict[Channel, list[int]] = {}
-        """Sizes of the bodies in the lane of long ones, by connection."""
+        """Sizes of the bodies in the queue of long ones, by connection."""
         self._waiting_bytes = 0
 
     def add_to(self, table: HandlerTable) -> None:
@@ -90,7 +90,7 @@ class BrokerHandlers:
         size = len(request.body or b"")
         cost = size * _COMPRESSED_FACTOR if request.header.compressed else size
         if cost <= LONG_BYTES and request.channel not in self._waiting:
-            self._serving.serve(Lane.CHANGES, request, self._registering(request))
+            self._serving.serve(JobQueue.CHANGES, request, self._registering(request))
             return
         waiting = self._waiting.get(request.channel, [])
         if (
@@ -110,7 +110,7 @@ class BrokerHandlers:
         work: Generator[None, None, None],
         size: int,
     ) -> None:
-        """Serve a request in the lane of long ones."""
+        """Serve a request in the queue of long ones."""
         channel = request.channel
 
         def counted() -> Generator[None, None, None]:
@@ -125,7 +125,7 @@ class BrokerHandlers:
 
         self._waiting.setdefault(channel, []).append(size)
         self._waiting_bytes += size
-        self._serving.serve(Lane.LONG_CHANGES, request, counted())
+        self._serving.serve(JobQueue.LONG_CHANGES, request, counted())
 
     def _registering(self, request: Request[RegisterBrokerRequest]) -> Generator[None, None, None]:
         header = request.header
@@ -228,7 +228,7 @@ class BrokerHandlers:
             # It came after a registration that is being read.
             self._wait_in_line(request, self._unregistering(request), 0)
         else:
-            self._serving.serve(Lane.CHANGES, request, self._unregistering(request))
+            self._serving.serve(JobQueue.CHANGES, request, self._unregistering(request))
 
     def _unregistering(
         self, request: Request[UnregisterBrokerRequest]

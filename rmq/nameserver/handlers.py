@@ -20,7 +20,7 @@ from rmq.nameserver.config import SCHEMA
 from rmq.nameserver.kv import ORDER_TOPIC_NAMESPACE
 from rmq.nameserver.kv_keeper import Delete, Put
 from rmq.nameserver.names import shown
-from rmq.nameserver.slices import Lane
+from rmq.nameserver.slices import JobQueue
 from rmq.remoting.bodies.properties_text import format_properties, parse_properties
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import (
@@ -128,7 +128,7 @@ class RouteHandlers:
             else:
                 request.reply(body=body)
 
-        self._serving.serve(Lane.ANSWERS, request, answering())
+        self._serving.serve(JobQueue.ANSWERS, request, answering())
 
     def _wipe_write_perm(self, request: Request[WipeWritePermOfBrokerRequest]) -> None:
         name = request.header.broker_name
@@ -138,7 +138,7 @@ class RouteHandlers:
             _log_admin(request, "write permission wiped", broker=shown(name), topics=count)
             request.reply(WipeWritePermOfBrokerResponse(wipe_topic_count=count))
 
-        self._serving.serve(Lane.CHANGES, request, wiping(), to_the_end=True)
+        self._serving.serve(JobQueue.CHANGES, request, wiping(), to_the_end=True)
 
     def _add_write_perm(self, request: Request[AddWritePermOfBrokerRequest]) -> None:
         name = request.header.broker_name
@@ -148,7 +148,7 @@ class RouteHandlers:
             _log_admin(request, "write permission added", broker=shown(name), topics=count)
             request.reply(AddWritePermOfBrokerResponse(add_topic_count=count))
 
-        self._serving.serve(Lane.CHANGES, request, adding(), to_the_end=True)
+        self._serving.serve(JobQueue.CHANGES, request, adding(), to_the_end=True)
 
     def _delete_topic(self, request: Request[DeleteTopicFromNamesrvRequest]) -> None:
         topic, cluster = request.header.topic, request.header.cluster_name
@@ -158,17 +158,17 @@ class RouteHandlers:
                 _log_admin(request, "topic deleted", topic=topic, cluster=cluster)
             request.reply()
 
-        self._serving.serve(Lane.CHANGES, request, deleting(), to_the_end=True)
+        self._serving.serve(JobQueue.CHANGES, request, deleting(), to_the_end=True)
 
     def _topics_of_cluster(self, request: Request[GetTopicsByClusterRequest]) -> None:
         body = self._answers.topics_of_cluster(request.header.cluster)
-        self._serving.serve(Lane.ANSWERS, request, _reply_with(request, body))
+        self._serving.serve(JobQueue.ANSWERS, request, _reply_with(request, body))
 
     def _answering_with(
         self, make: Callable[[], Generator[None, None, bytes]]
     ) -> Callable[[Request[EmptyHeader]], None]:
         def answer(request: Request[EmptyHeader]) -> None:
-            self._serving.serve(Lane.ANSWERS, request, _reply_with(request, make()))
+            self._serving.serve(JobQueue.ANSWERS, request, _reply_with(request, make()))
 
         return answer
 
@@ -266,7 +266,7 @@ class KvHandlers:
             else:
                 request.reply(body=body)
 
-        self._serving.serve(Lane.ANSWERS, request, listing())
+        self._serving.serve(JobQueue.ANSWERS, request, listing())
 
 
 @final

@@ -26,7 +26,7 @@ from rmq.nameserver.record_guard import RecordGuard, recorded_epoch
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
 from rmq.nameserver.serving import Serving
-from rmq.nameserver.slices import Lane, Slices
+from rmq.nameserver.slices import JobQueue, Slices
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.event_loop.lag import LoopLag
 from rmq.remoting.event_loop.watch import watch_loop
@@ -164,8 +164,8 @@ class Nameserver:
 
     def _clean(self) -> None:
         """Have removed what brokers that are gone have left behind."""
-        if self.routes.needs_cleaning and not self.slices.waiting(Lane.CLEANING):
-            self.slices.submit(Lane.CLEANING, self.routes.clean())
+        if self.routes.needs_cleaning and not self.slices.waiting(JobQueue.CLEANING):
+            self.slices.submit(JobQueue.CLEANING, self.routes.clean())
 
     async def _scan(self) -> None:
         while True:

@@ -18,7 +18,7 @@ from rmq.remoting.request import name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from rmq.nameserver.slices import Lane, Slices
+    from rmq.nameserver.slices import JobQueue, Slices
     from rmq.remoting.request import Request
 
 logger = logging.getLogger(__name__)
@@ -35,14 +35,14 @@ class Serving:
 
     def serve(
         self,
-        lane: Lane,
+        queue: JobQueue,
         request: Request[Any],
         work: Generator[None, None, None],
         *,
         to_the_end: bool = False,
     ) -> None:
         """Do the work of a request, which answers it; now if it takes no time, else in slices."""
-        if not self._slices.submit(lane, self._guarded(request, work, to_the_end=to_the_end)):
+        if not self._slices.submit(queue, self._guarded(request, work, to_the_end=to_the_end)):
             request.defer()
 
     def warn(self, kind: str, request: Request[Any], message: str, *args: object) -> None:

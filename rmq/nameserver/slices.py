@@ -1,11 +1,12 @@
 """Work that takes long, done in slices between which the loop serves other requests.
 
-A job is a generator; each of its steps takes about a millisecond at most. Jobs wait in lanes. Those
-of one lane are done one after the other, lanes take turns, and `BUDGET_S` is spent on all of them
-together before other tasks run. So it makes no difference to others how many jobs there are.
+A job is a generator; each of its steps takes about a millisecond at most. Jobs wait in queues:
+those of one queue are done one after the other, queues take turns, and `BUDGET_S` is spent on all
+of them together before other tasks run. So it makes no difference to others how many jobs there
+are.
 
-A job that is submitted while nothing waits in its lane begins at once, within the same budget. Most
-are complete then: an answer that takes no time waits for none.
+A job that is submitted while nothing waits in its queue begins at once, within the same budget.
+Most are complete then: an answer that takes no time waits for none.
 
 Pure but for the clock, which is passed in. Its owner calls `work` in each pass of the loop for as
 long as it `is_waiting`.
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 BUDGET_S: Final = 0.003
 
 
-class Lane(Enum):
+class JobQueue(Enum):
     """Where a job waits."""
 
     CHANGES = auto()
@@ -44,11 +45,11 @@ class Slices:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._lanes: dict[Lane, deque[Generator[None, None, None]]] = {
-            lane: deque() for lane in Lane
+        self._queues: dict[JobQueue, deque[Generator[None, None, None]]] = {
+            queue: deque() for queue in JobQueue
         }
-        self._turns: deque[Lane] = deque()
-        """Lanes in which jobs wait."""
+        self._turns: deque[JobQueue] = deque()
+        """Queues in which jobs wait."""
         self._spent_s = 0.0
         self.on_work: Callable[[], object] = lambda: None
         """Called when `work` has to be called."""
@@ -60,20 +61,20 @@ class Slices:
         """Whether `work` has anything to do."""
         return bool(self._turns) or self._spent_s >= BUDGET_S / 2
 
-    def waiting(self, lane: Lane) -> int:
-        """How many jobs of a lane are not complete."""
-        return len(self._lanes[lane])
+    def waiting(self, queue: JobQueue) -> int:
+        """How many jobs of a queue are not complete."""
+        return len(self._queues[queue])
 
-    def submit(self, lane: Lane, job: Generator[None, None, None]) -> bool:
+    def submit(self, queue: JobQueue, job: Generator[None, None, None]) -> bool:
         """Do a job, now or later; return whether it is complete already."""
-        waiting = self._lanes[lane]
+        waiting = self._queues[queue]
         if not waiting and self._run(job):
             if self.is_waiting:
                 self.on_work()
             return True
         waiting.append(job)
         if len(waiting) == 1:
-            self._turns.append(lane)
+            self._turns.append(queue)
         self.on_work()
         return False
 
@@ -81,12 +82,12 @@ class Slices:
         """Do what the budget of one pass of the loop allows."""
         self._spent_s = 0.0
         while self._turns and self._spent_s < BUDGET_S:
-            lane = self._turns.popleft()
-            waiting = self._lanes[lane]
+            queue = self._turns.popleft()
+            waiting = self._queues[queue]
             if self._step(waiting[0]):
                 waiting.popleft()
             if waiting:
-                self._turns.append(lane)
+                self._turns.append(queue)
 
     def _run(self, job: Generator[None, None, None]) -> bool:
         """Go on with a job as long as the budget allows; return whether it is complete."""

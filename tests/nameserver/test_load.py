@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from rmq.nameserver import broker_handlers
-from rmq.nameserver.slices import BUDGET_S, Lane
+from rmq.nameserver.slices import BUDGET_S, JobQueue
 from rmq.nameserver.table_entries import ENTRIES_PER_STEP
 from rmq.remoting.bodies.topics import DataVersion
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -81,28 +81,28 @@ def crowd(nameserver: Running, peer: Peer, brokers: int) -> None:
         finish(routes.register(said, peer.channel, 0.0))
 
 
-async def begun(nameserver: Running, lane: Lane) -> None:
-    """Wait until a job of the lane is under way."""
-    while not nameserver.nameserver.slices.waiting(lane):
+async def begun(nameserver: Running, queue: JobQueue) -> None:
+    """Wait until a job of the queue is under way."""
+    while not nameserver.nameserver.slices.waiting(queue):
         await trio.lowlevel.checkpoint()
 
 
 # ---- nobody waits for long -----------------------------------------------------------------------
 
 HEAVY = {
-    "206": (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, Lane.ANSWERS),
+    "206": (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, JobQueue.ANSWERS),
     "224": (
         RequestCode.GET_TOPICS_BY_CLUSTER,
         GetTopicsByClusterRequest(cluster=CLUSTER),
-        Lane.ANSWERS,
+        JobQueue.ANSWERS,
     ),
-    "311": (RequestCode.GET_UNIT_TOPIC_LIST, None, Lane.ANSWERS),
-    "312": (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, None, Lane.ANSWERS),
-    "313": (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, None, Lane.ANSWERS),
+    "311": (RequestCode.GET_UNIT_TOPIC_LIST, None, JobQueue.ANSWERS),
+    "312": (RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, None, JobQueue.ANSWERS),
+    "313": (RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, None, JobQueue.ANSWERS),
     "205": (
         RequestCode.WIPE_WRITE_PERM_OF_BROKER,
         WipeWritePermOfBrokerRequest(broker_name="big"),
-        Lane.CHANGES,
+        JobQueue.CHANGES,
     ),
 }
 
@@ -111,34 +111,34 @@ HEAVY = {
 async def test_a_request_about_many_topics_does_not_delay_others(
     nameserver: Running, name: str
 ) -> None:
-    code, header, lane = HEAVY[name]
+    code, header, queue = HEAVY[name]
     await put_topics(
         nameserver, saying("big", topics=MANY), saying(address="y:1", topics=["probe"])
     )
-    await ask_others_meanwhile(nameserver, code, header, lane)
+    await ask_others_meanwhile(nameserver, code, header, queue)
 
 
 @pytest.mark.parametrize(
-    ("code", "lane"),
+    ("code", "queue"),
     [
-        (RequestCode.GET_BROKER_CLUSTER_INFO, Lane.ANSWERS),
-        (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, Lane.ANSWERS),
-        (RequestCode.GET_ROUTEINFO_BY_TOPIC, Lane.ANSWERS),
-        (RequestCode.DELETE_TOPIC_IN_NAMESRV, Lane.CHANGES),
+        (RequestCode.GET_BROKER_CLUSTER_INFO, JobQueue.ANSWERS),
+        (RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, JobQueue.ANSWERS),
+        (RequestCode.GET_ROUTEINFO_BY_TOPIC, JobQueue.ANSWERS),
+        (RequestCode.DELETE_TOPIC_IN_NAMESRV, JobQueue.CHANGES),
     ],
     ids=lambda value: value.name,
 )
 async def test_a_request_about_many_brokers_does_not_delay_others(
-    nameserver: Running, code: RequestCode, lane: Lane
+    nameserver: Running, code: RequestCode, queue: JobQueue
 ) -> None:
     crowd(nameserver, nameserver.attach(), 5_000)
     await put_topics(nameserver, saying(address="y:1", topics=["probe"]))
     header = DeleteTopicFromNamesrvRequest(topic="shared")
-    await ask_others_meanwhile(nameserver, code, header, lane)
+    await ask_others_meanwhile(nameserver, code, header, queue)
 
 
 async def ask_others_meanwhile(
-    nameserver: Running, code: RequestCode, header: Header | None, lane: Lane
+    nameserver: Running, code: RequestCode, header: Header | None, queue: JobQueue
 ) -> None:
     """Ask something heavy, and see that another peer is answered between its slices."""
     slices = nameserver.nameserver.slices
@@ -146,11 +146,11 @@ async def ask_others_meanwhile(
     await ask_route(other, "probe")
     before = slices.steps
     await heavy.send(frame(code, header))
-    await begun(nameserver, lane)
+    await begun(nameserver, queue)
     # A few passes of the loop lie between a question and its answer, over a memory stream.
     assert (await ask_route(other, "probe")).code == ResponseCode.SUCCESS
     assert 1 < slices.steps - before <= 20
-    assert slices.waiting(lane)
+    assert slices.waiting(queue)
     assert (await heavy.read()).code == ResponseCode.SUCCESS
 
 
@@ -160,11 +160,11 @@ async def test_a_registration_of_many_topics_delays_neither_questions_nor_short_
     slices = nameserver.nameserver.slices
     big, other = nameserver.attach(), nameserver.attach()
     await big.send(registration(saying("big", topics=MANY)))
-    await begun(nameserver, Lane.LONG_CHANGES)
+    await begun(nameserver, JobQueue.LONG_CHANGES)
     answer = await register(other, saying("small", address="y:1", topics=["S"]))
     assert answer.code == ResponseCode.SUCCESS
     assert (await ask_route(other, "S")).code == ResponseCode.SUCCESS
-    assert slices.waiting(Lane.LONG_CHANGES)
+    assert slices.waiting(JobQueue.LONG_CHANGES)
     assert (await big.read()).code == ResponseCode.SUCCESS
     topics = await other.request(frame(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
     assert set(json.loads(topics.body)["topicList"]) == {*MANY, "S"}
@@ -178,12 +178,12 @@ async def test_a_hang_up_of_many_brokers_is_in_no_answer_and_is_cleaned_up_in_sl
     crowd(nameserver, many, 5_000)
     await register(other, saying("stays", address="y:1", topics=["S"]))
     many.channel.close("gone")
-    await begun(nameserver, Lane.CLEANING)
+    await begun(nameserver, JobQueue.CLEANING)
     assert (await ask_route(other, "t4999")).code == ResponseCode.TOPIC_NOT_EXIST
-    assert slices.waiting(Lane.CLEANING)
+    assert slices.waiting(JobQueue.CLEANING)
     answer = await other.request(frame(RequestCode.GET_BROKER_CLUSTER_INFO))
     assert set(json.loads(answer.body.replace(b"{0:", b'{"0":'))["brokerAddrTable"]) == {"stays"}
-    while slices.waiting(Lane.CLEANING):
+    while slices.waiting(JobQueue.CLEANING):
         await trio.lowlevel.checkpoint()
     assert slices.steps > 5_000 * 4 / ENTRIES_PER_STEP
     assert nameserver.nameserver.statistics().topics == 1
@@ -199,7 +199,9 @@ async def test_a_long_kv_list_does_not_delay_others(nameserver: Running) -> None
         assert (await peer.request(frame(RequestCode.PUT_KV_CONFIG, header))).code == 0
     await put_topics(nameserver, saying(address="y:1", topics=["probe"]))
     asked = GetKvListByNamespaceRequest(namespace="n")
-    await ask_others_meanwhile(nameserver, RequestCode.GET_KVLIST_BY_NAMESPACE, asked, Lane.ANSWERS)
+    await ask_others_meanwhile(
+        nameserver, RequestCode.GET_KVLIST_BY_NAMESPACE, asked, JobQueue.ANSWERS
+    )
 
 
 async def test_requests_that_wait_for_one_answer_share_it(nameserver: Running) -> None:
@@ -259,7 +261,7 @@ async def test_long_registrations_that_wait_are_bounded(
     monkeypatch.setattr(broker_handlers, "WAITING_BYTES_MAX", len(data) * 2)
     first, second = nameserver.attach(), nameserver.attach()
     await first.send(data + data)
-    await begun(nameserver, Lane.LONG_CHANGES)
+    await begun(nameserver, JobQueue.LONG_CHANGES)
     answer = await second.request(data)
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert "of registrations are waiting" in str(answer.remark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmq.nameserver.slices import BUDGET_S, Lane, Slices
+from rmq.nameserver.slices import BUDGET_S, JobQueue, Slices
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -44,7 +44,7 @@ class Work:
 
 def test_a_short_job_is_done_when_it_is_submitted() -> None:
     work = Work()
-    assert work.slices.submit(Lane.ANSWERS, work.job("a", 1))
+    assert work.slices.submit(JobQueue.ANSWERS, work.job("a", 1))
     assert work.done == ["a0"]
     assert not work.slices.is_waiting
     assert not work.woken
@@ -52,7 +52,7 @@ def test_a_short_job_is_done_when_it_is_submitted() -> None:
 
 def test_a_long_job_begins_at_once_and_goes_on_in_later_passes() -> None:
     work = Work()
-    assert not work.slices.submit(Lane.ANSWERS, work.job("a", 8))
+    assert not work.slices.submit(JobQueue.ANSWERS, work.job("a", 8))
     assert work.done == ["a0", "a1", "a2"]
     assert work.woken
     assert work.passes() == [["a3", "a4", "a5"], ["a6", "a7"], []]
@@ -60,25 +60,25 @@ def test_a_long_job_begins_at_once_and_goes_on_in_later_passes() -> None:
 
 def test_many_short_jobs_do_not_take_more_than_the_budget_of_a_pass() -> None:
     work = Work()
-    complete = [work.slices.submit(Lane.ANSWERS, work.job(name, 1)) for name in "abcdefgh"]
+    complete = [work.slices.submit(JobQueue.ANSWERS, work.job(name, 1)) for name in "abcdefgh"]
     assert complete == [True] * 3 + [False] * 5
     assert work.passes() == [["d0", "e0", "f0"], ["g0", "h0"], []]
 
 
-def test_the_budget_is_one_for_all_lanes() -> None:
+def test_the_budget_is_one_for_all_queues() -> None:
     work = Work()
-    for lane in Lane:
-        work.slices.submit(lane, work.job(lane.name, 4))
+    for queue in JobQueue:
+        work.slices.submit(queue, work.job(queue.name, 4))
     for done in work.passes():
         assert len(done) * 0.001 <= BUDGET_S + 0.0005
 
 
-def test_jobs_of_a_lane_wait_for_each_other_and_lanes_take_turns() -> None:
+def test_jobs_of_a_queue_wait_for_each_other_and_queues_take_turns() -> None:
     work = Work()
-    work.slices.submit(Lane.LONG_CHANGES, work.job("long", 9))
-    work.slices.submit(Lane.LONG_CHANGES, work.job("next", 1))
-    work.slices.submit(Lane.CHANGES, work.job("short", 1))
-    assert work.slices.waiting(Lane.LONG_CHANGES) == 2
+    work.slices.submit(JobQueue.LONG_CHANGES, work.job("long", 9))
+    work.slices.submit(JobQueue.LONG_CHANGES, work.job("next", 1))
+    work.slices.submit(JobQueue.CHANGES, work.job("short", 1))
+    assert work.slices.waiting(JobQueue.LONG_CHANGES) == 2
     assert work.passes() == [
         ["long3", "short0", "long4"],
         ["long5", "long6", "long7"],
@@ -89,8 +89,8 @@ def test_jobs_of_a_lane_wait_for_each_other_and_lanes_take_turns() -> None:
 
 def test_a_step_that_takes_long_is_the_only_one_of_its_pass() -> None:
     work = Work()
-    work.slices.submit(Lane.ANSWERS, work.job("slow", 3, step_s=0.05))
-    work.slices.submit(Lane.CHANGES, work.job("a", 1))
+    work.slices.submit(JobQueue.ANSWERS, work.job("slow", 3, step_s=0.05))
+    work.slices.submit(JobQueue.CHANGES, work.job("a", 1))
     assert work.passes() == [["slow1"], ["a0", "slow2"], []]
 
 
@@ -100,9 +100,9 @@ def test_a_job_that_fails_ends_and_the_others_go_on(caplog: pytest.LogCaptureFix
         raise RuntimeError("this one")
 
     work = Work()
-    work.slices.submit(Lane.ANSWERS, work.job("first", 4))
-    work.slices.submit(Lane.ANSWERS, fails())
-    work.slices.submit(Lane.ANSWERS, work.job("last", 1))
+    work.slices.submit(JobQueue.ANSWERS, work.job("first", 4))
+    work.slices.submit(JobQueue.ANSWERS, fails())
+    work.slices.submit(JobQueue.ANSWERS, work.job("last", 1))
     assert work.passes() == [["first3", "last0"], []]
     assert "this one" in caplog.text
 
@@ -112,8 +112,8 @@ def test_jobs_may_submit_jobs() -> None:
 
     def submits() -> Generator[None, None, None]:
         yield
-        work.slices.submit(Lane.CLEANING, work.job("c", 2))
+        work.slices.submit(JobQueue.CLEANING, work.job("c", 2))
 
-    assert work.slices.submit(Lane.CHANGES, submits())
+    assert work.slices.submit(JobQueue.CHANGES, submits())
     assert work.done == ["c0", "c1"]
-    assert not any(work.slices.waiting(lane) for lane in Lane)
+    assert not any(work.slices.waiting(queue) for queue in JobQueue)

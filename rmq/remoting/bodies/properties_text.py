@@ -21,14 +21,21 @@ from rmq.settings.properties_file import read_members
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-BYTES_MAX: Final = 256 * 1024
-"""How long a text may be; all settings of a broker together need some 12 KiB."""
+BYTES_MAX: Final = 64 * 1024
+"""How long a text may be; all settings of a broker together need some 12 KiB. It is read at once,
+by servers in their loop.
+"""
+LINES_MAX: Final = 1_000
+"""How many lines it may have, which is what reading it takes time for: 8 us each."""
 
 
 def parse_properties(data: bytes | None) -> dict[str, str]:
     """Read settings, in the order they are given; raise `BodyError` with the number of the line."""
     if data is not None and len(data) > BYTES_MAX:
         raise BodyError(f"{len(data)} bytes, above {BYTES_MAX}", body="properties", path="$")
+    lines = 0 if data is None else data.count(b"\n") + data.count(b"\r")
+    if lines > LINES_MAX:
+        raise BodyError(f"{lines} lines, above {LINES_MAX}", body="properties", path="$")
     try:
         text = (data or b"").decode()
     except UnicodeDecodeError as exc:

@@ -1,6 +1,6 @@
 """Reads registrations of any size in steps of about a millisecond.
 
-Brokers with many topics send megabytes, and whoever reaches a nameserver may send what he likes.
+Brokers with many topics send megabytes, and every host that reaches a nameserver may send anything.
 Decoded at once, 60,000 topics stop the loop for a third of a second, and a few kilobytes that
 inflate to 32 MiB for a tenth.
 

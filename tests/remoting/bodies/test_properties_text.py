@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmq.errors import LocalProtocolError
 from rmq.remoting.bodies import BodyError, format_properties, parse_properties
-from rmq.remoting.bodies.properties_text import BYTES_MAX
+from rmq.remoting.bodies.properties_text import BYTES_MAX, LINES_MAX
 
 PLAIN_TEXT = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\\ \t\f=:#!"), max_size=8
@@ -114,7 +114,14 @@ def test_a_line_break_cannot_smuggle_in_another_setting(settings: dict[str, str]
 
 
 def test_a_text_that_is_too_long_is_refused_unread() -> None:
-    line = b"a=b\n"
-    assert parse_properties(line * (BYTES_MAX // len(line))) == {"a": "b"}
+    text = b"a=" + b"b" * (BYTES_MAX - 2)
+    assert parse_properties(text) == {"a": "b" * (BYTES_MAX - 2)}
     with pytest.raises(BodyError, match=f"above {BYTES_MAX}"):
-        parse_properties(line * (BYTES_MAX // len(line)) + b"c")
+        parse_properties(text + b"c")
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+def test_a_text_of_too_many_lines_is_refused_unread(end: bytes) -> None:
+    assert parse_properties((b"a=b" + end) * LINES_MAX) == {"a": "b"}
+    with pytest.raises(BodyError, match=f"{LINES_MAX + 1} lines, above {LINES_MAX}"):
+        parse_properties((b"a=b" + end) * LINES_MAX + end)
