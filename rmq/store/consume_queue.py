@@ -196,12 +196,14 @@ class ConsumeQueue:
 
     def _reserve_or_delete(self, segment: Segment, position: int) -> None:
         """Make sure a new segment has room; if not, it is made again, and must not be there."""
+        is_new = segment.reserved == 0
         try:
             segment.reserve(position, RESERVE_STEP_BYTES)
         except StorageError:
             segment.delete()
             raise
-        segment.file.advise_random()
+        if is_new:
+            segment.file.advise_random()
 
     # --- flushing --------------------------------------------------------------------------
 

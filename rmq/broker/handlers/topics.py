@@ -46,8 +46,8 @@ logger = logging.getLogger(__name__)
 
 QUEUES_MAX: Final = 65_536
 """Queues a topic may have: each is a directory and some memory."""
-ENTRIES_MAX: Final = 1_000
-"""Entries of a queue that one request gets: about 8 ms."""
+ENTRIES_MAX: Final = 500
+"""Entries of a queue that one request gets: about 5 ms."""
 TOPICS_AT_ONCE: Final = 64
 """Topics whose queues are deleted in one step."""
 _PERM_MAX: Final = 7

@@ -473,11 +473,8 @@ async def test_one_request_gets_a_bounded_number_of_entries(tmp_path: Path) -> N
     async with part_broker(tmp_path) as broker:
         broker.put_many(1_100)
         answer = await show(broker, 0, 2**31 - 1)
-        assert (
-            len(QueryConsumeQueueResponseBody.decode(answer.body).queue_data)
-            == ENTRIES_MAX
-            == 1_000
-        )
+        shown = QueryConsumeQueueResponseBody.decode(answer.body).queue_data
+        assert len(shown) == ENTRIES_MAX == 500
 
 
 @pytest.mark.parametrize(("topic", "queue_id"), [("unknown", 0), (TOPIC, 9), (TOPIC, -1)])
