@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from interop.support.results import Operations
 
 PART: Final = "files"
+SEND_MS: Final = 20_000
+"""The first send of a client that has just started takes seconds on a busy machine."""
 WRITTEN: Final = Credentials(access_key="writtenByTool", secret_key="012345678")
 """Its secret would be another number in a file that forgets the zero."""
 DENIED: Final = Credentials(access_key="deniedByTool", secret_key="true-or-false")
@@ -93,7 +95,7 @@ async def _start(
 async def _check(session: AccessSession) -> None:
     """The accounts may do what mqadmin was told."""
     async with session.kit.driver(session.cluster.nameserver) as driver:
-        async with driver.producer("written", **keys(WRITTEN)) as producer:
+        async with driver.producer("written", sendTimeoutMs=SEND_MS, **keys(WRITTEN)) as producer:
             expect_sent(await producer.send(Outgoing(OPEN, b"written")))
-        async with driver.producer("denied", **keys(DENIED)) as producer:
+        async with driver.producer("denied", sendTimeoutMs=SEND_MS, **keys(DENIED)) as producer:
             await refusal(producer.send(Outgoing(OPEN, b"no")))
