@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.fairness import store_requests, table_requests
+from benchmarks.fairness import client_requests, store_requests, table_requests
 from benchmarks.fairness.scenario import Scenario, Target
 
 if TYPE_CHECKING:
@@ -23,7 +23,12 @@ IDLE: Final = (
 )
 """What a probe sees while nothing happens, for comparison."""
 
-SCENARIOS: Final = (*IDLE, *store_requests.SCENARIOS, *table_requests.SCENARIOS)
+SCENARIOS: Final = (
+    *IDLE,
+    *client_requests.SCENARIOS,
+    *store_requests.SCENARIOS,
+    *table_requests.SCENARIOS,
+)
 
 
 def scenarios_matching(texts: Sequence[str]) -> list[Scenario]:
