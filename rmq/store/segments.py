@@ -305,6 +305,10 @@ class Segments:
             # Its directory may be new, too.
             self.unsynced_directories.update(dict.fromkeys(self._parents))
 
+    def note_directories(self) -> None:
+        """Note that it is not known which of the names of files and directories are on disk."""
+        self.unsynced_directories.update(dict.fromkeys((*self.directories, *(self._parents or ()))))
+
     def add(self, segment: Segment) -> None:
         assert not self._segments or segment.first == self.end, (segment.first, self.end)
         self._segments.append(segment)
