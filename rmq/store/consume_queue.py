@@ -337,7 +337,7 @@ class ConsumeQueue:
                 break
         self._set_end(QueueOffset(end // QUEUE_ENTRY_BYTES))
         if segments:
-            self.segments.doubt_names()
+            self.segments.note_directories()
 
     def recover_to(self, physical: PhysicalOffset) -> None:
         """Find the end by a recovery point: entries of records below `physical` are on disk.
@@ -357,7 +357,7 @@ class ConsumeQueue:
         self._set_end(QueueOffset(segment.first // QUEUE_ENTRY_BYTES + count))
         if count == 0:
             # The file came after the point, and its name may not be on disk.
-            self.segments.doubt_names()
+            self.segments.note_directories()
         self.mark_synced(self.next_offset)
 
     def end_below(self, physical: PhysicalOffset) -> QueueOffset:

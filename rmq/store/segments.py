@@ -298,16 +298,16 @@ class Segments:
         file = self._storage.create(path, self.segment_bytes)
         return Segment(self._storage, path, first, self.segment_bytes, file)
 
-    def doubt_names(self) -> None:
-        """Note that it is not known whether the directory, and those it is in, were synced."""
-        self.unsynced_directories.update(dict.fromkeys((*self.directories, *(self._parents or ()))))
-
     def note(self, segment: Segment) -> None:
         """Note what has to be synced for a new segment to stay."""
         self.unsynced_directories[segment.path.parent] = None
         if not self._segments and self._parents is not None:
             # Its directory may be new, too.
             self.unsynced_directories.update(dict.fromkeys(self._parents))
+
+    def note_directories(self) -> None:
+        """Note that it is not known which of the names of files and directories are on disk."""
+        self.unsynced_directories.update(dict.fromkeys((*self.directories, *(self._parents or ()))))
 
     def add(self, segment: Segment) -> None:
         assert not self._segments or segment.first == self.end, (segment.first, self.end)
