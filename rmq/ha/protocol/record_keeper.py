@@ -276,7 +276,11 @@ class RecordKeeper:
         acknowledged: PhysicalOffset,
         held: Callable[[str], PhysicalOffset],
     ) -> bool:
-        """Return whether `needed` members hold all that was answered."""
+        """Return whether `needed` members hold all that was answered.
+
+        By a record with fewer members nothing is answered SEND_OK, and any of them is promoted:
+        all of them have to hold it.
+        """
         last = self._chain[-1] if self._chain else None
         if not wanted.members:
             # It names no member, so no slave is promoted by it.
@@ -293,7 +297,7 @@ class RecordKeeper:
             # record with fewer of them than it needs says nothing about that.
             return all(record.is_sync for record in self._chain)
         ends = sorted((held(member) for member in wanted.members), reverse=True)
-        return len(ends) >= wanted.needed and ends[wanted.needed - 1] >= acknowledged
+        return ends[min(wanted.needed, len(ends)) - 1] >= acknowledged
 
     @property
     def to_save(self) -> InSyncRecord | None:
