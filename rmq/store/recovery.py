@@ -315,17 +315,31 @@ class Recovery:
         start = PhysicalOffset(segments[max(len(segments) - _NORMAL_SEGMENTS, 0)].first)
         scan = self._scan(start, dispatch=False)
         if self._rebuild_queues:
-            for queue in self._queues:
-                queue.clear()
-            self._recover_crashed()
+            self._build_all_again()
             return
         self._end_log(scan)
+        if self._queues.max_physical > scan.offset:
+            _log.error(
+                "a ConsumeQueue has an entry of a record up to physical offset %d, the log ends at"
+                " %d: the queues are built again from the log",
+                self._queues.max_physical,
+                scan.offset,
+            )
+            self._build_all_again()
+            return
         for queue in self._queues:
             queue.mark_synced(queue.next_offset)
         # What the queues lack is added from where the last of them ends, as on any start.
         self._dispatcher.dispatched = PhysicalOffset(
             max(self._log.min_offset, self._queues.max_physical)
         )
+
+    def _build_all_again(self) -> None:
+        """Build the queues from the whole log."""
+        self._rebuild_queues = True
+        for queue in self._queues:
+            queue.clear()
+        self._recover_crashed()
 
     def _is_missing_from_its_queue(self, head: RecordHead) -> bool:
         """Tell whether a record has no entry although records behind it have theirs."""

@@ -449,6 +449,19 @@ def test_a_hole_found_on_the_way_makes_all_queues_be_built_again(whole: bool) ->
         assert read_bodies(core, topic, queue_id) == bodies
 
 
+@pytest.mark.parametrize("size", [3000, 1 << 30])
+def test_a_last_entry_that_goes_beyond_the_log_makes_all_queues_be_built_again(size: int) -> None:
+    storage = three_records(stock_stop)
+    before = read_bodies(open_core(storage.kill()))
+    assert len(before) == 3
+    overwrite(storage, queue_path(), 2 * 20 + 8, size.to_bytes(4))
+    core = open_core(storage)
+    assert core.recovery.rebuilt_queues
+    assert read_bodies(core) == before
+    put(core, [message(b"next")])
+    assert read_bodies(core) == [*before, b"next"]
+
+
 def test_queues_and_index_of_a_log_that_never_was_are_removed() -> None:
     storage, _ = four_segments(stock_stop)
     remove_tree(storage, ROOT / "commitlog")
