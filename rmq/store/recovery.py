@@ -276,11 +276,22 @@ class Recovery:
                 index.drop(file)
         current = index.current
         name = current.path.name if current is not None else ""
-        if name != point.index_name or not all(file.is_sound for file in index.files[:-1]):
+        # After a crash the last file returns to the state of the point, whatever its header says.
+        kept = index.files if self.report.was_clean else index.files[:-1]
+        if name != point.index_name or not all(file.is_sound for file in kept):
             _log.error("the index does not end with %s: it is built again", point.index_name)
             return False
         if current is None and point.physical_offset > self._log.min_offset:
             _log.warning("there was no index at the recovery point: it is built now")
+            return False
+        if current is not None and not 0 <= point.index_state.entry_count <= current.capacity:
+            _log.error(
+                "the recovery point tells of %d entries of %s, which has room for %d: the index is"
+                " built again",
+                point.index_state.entry_count,
+                point.index_name,
+                current.capacity,
+            )
             return False
         # The header does not tell whether something was added: it is written now and then only.
         if current is not None and not self.report.was_clean:
