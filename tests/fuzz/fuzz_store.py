@@ -119,7 +119,13 @@ def _examine_store(image: _Image, damage: dict[Path, bytes | None]) -> str:
     status = core.append([message(b"one more", topic="TopicC")])[0].status
     assert status.name == "PUT_OK", status
     core.close()
-    again = open_core(storage)
+    try:
+        again = open_core(storage)
+    except CorruptStoreError:
+        # Damage before the recovery point is seen when something has to be built again.
+        if any("commitlog" in path.parts for path in damage):
+            return "store: refused later"
+        raise
     assert again.log.written > ended_at, "what was appended is lost"
     for each in kept:
         assert _body_at(again, each) == each.body, f"{each} is lost when it is opened again"
