@@ -89,8 +89,8 @@ bench-java: install ## measure the broker beside the stock Java one, in one run
 bench-fairness: install ## measure how long one heavy request delays the others
 	$(BIN)/python benchmarks/bench_fairness.py $(ARGS)
 
-fuzz: install ## feed mutated frames to the remoting layer
-	$(BIN)/python -m tests.fuzz.fuzz_remoting $(ARGS)
+fuzz: install ## feed damaged frames, replication, files and filters to all that reads them
+	$(BIN)/python -m tests.fuzz.run $(ARGS)
 
 interop: install ## run the checks against stock RocketMQ parts (interop/README.md)
 	RMQ_PYTHON='$(CURDIR)/$(BIN)/python' interop/run $(ARGS)

@@ -108,7 +108,7 @@ def read_record(data: bytes | str) -> InSyncRecord:
         raise RemoteProtocolError(f"an in-sync record of {len(data)} bytes")
     try:
         return msgspec.json.decode(data, type=InSyncRecord)
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise RemoteProtocolError(f"an in-sync record cannot be read: {exc}") from None
 
 

@@ -276,11 +276,22 @@ class Recovery:
                 index.drop(file)
         current = index.current
         name = current.path.name if current is not None else ""
-        if name != point.index_name or not all(file.is_sound for file in index.files[:-1]):
+        # After a crash the last file returns to the state of the point, whatever its header says.
+        kept = index.files if self.report.was_clean else index.files[:-1]
+        if name != point.index_name or not all(file.is_sound for file in kept):
             _log.error("the index does not end with %s: it is built again", point.index_name)
             return False
         if current is None and point.physical_offset > self._log.min_offset:
             _log.warning("there was no index at the recovery point: it is built now")
+            return False
+        if current is not None and not 0 <= point.index_state.entry_count <= current.capacity:
+            _log.error(
+                "the recovery point tells of %d entries of %s, which has room for %d: the index is"
+                " built again",
+                point.index_state.entry_count,
+                point.index_name,
+                current.capacity,
+            )
             return False
         # The header does not tell whether something was added: it is written now and then only.
         if current is not None and not self.report.was_clean:
@@ -315,17 +326,31 @@ class Recovery:
         start = PhysicalOffset(segments[max(len(segments) - _NORMAL_SEGMENTS, 0)].first)
         scan = self._scan(start, dispatch=False)
         if self._rebuild_queues:
-            for queue in self._queues:
-                queue.clear()
-            self._recover_crashed()
+            self._build_all_again()
             return
         self._end_log(scan)
+        if self._queues.max_physical > scan.offset:
+            _log.error(
+                "a ConsumeQueue has an entry of a record up to physical offset %d, the log ends at"
+                " %d: the queues are built again from the log",
+                self._queues.max_physical,
+                scan.offset,
+            )
+            self._build_all_again()
+            return
         for queue in self._queues:
             queue.mark_synced(queue.next_offset)
         # What the queues lack is added from where the last of them ends, as on any start.
         self._dispatcher.dispatched = PhysicalOffset(
             max(self._log.min_offset, self._queues.max_physical)
         )
+
+    def _build_all_again(self) -> None:
+        """Build the queues from the whole log."""
+        self._rebuild_queues = True
+        for queue in self._queues:
+            queue.clear()
+        self._recover_crashed()
 
     def _is_missing_from_its_queue(self, head: RecordHead) -> bool:
         """Tell whether a record has no entry although records behind it have theirs."""

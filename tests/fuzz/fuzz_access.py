@@ -56,10 +56,7 @@ class Report:
 def fuzz(files: int = FILES, *, seed: int = SEED, start: int = 0) -> Report:
     report = Report()
     for number in range(start, start + files):
-        chance = random.Random(f"{seed}/{number}")
-        data = chance.choice(_SEEDS)
-        for _ in range(chance.randint(1, 3)):
-            data = mutated_text(data, chance)
+        data = _damaged_file(random.Random(f"{seed}/{number}"))
         try:
             is_read = examine(data)
         except Exception:  # noqa: BLE001 - that is what is sought
@@ -69,6 +66,18 @@ def fuzz(files: int = FILES, *, seed: int = SEED, start: int = 0) -> Report:
             report.read += is_read
             report.refused += not is_read
     return report
+
+
+def examine_one(chance: random.Random) -> str:
+    """Examine one damaged file; say what became of it."""
+    return "read" if examine(_damaged_file(chance)) else "refused"
+
+
+def _damaged_file(chance: random.Random) -> bytes:
+    data = chance.choice(_SEEDS)
+    for _ in range(chance.randint(1, 3)):
+        data = mutated_text(data, chance)
+    return data
 
 
 def examine(data: bytes) -> bool:

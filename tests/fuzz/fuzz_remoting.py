@@ -12,24 +12,20 @@ from __future__ import annotations
 import argparse
 import random
 import resource
-import signal
 import sys
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.fuzz.inputs import TooLong, kind_of, stopwatch
 from tests.fuzz.mutations import mutated
 from tests.fuzz.oracle import Outcome, examine
 from tests.fuzz.seeds import Seed, all_seeds
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from rmq.remoting.codes import RequestCode
 
 FRAMES: Final = 1_000_000
@@ -145,7 +141,7 @@ def fuzz(
     report = Report(seed)
     memory = memory or Memory()
     began = time.monotonic()
-    with _stopwatch() as limit:
+    with stopwatch() as limit:
         for number in range(start, start + frames):
             chance.seed(seed << 40 | number)
             stream, answers = _stream(seeds, chance)
@@ -153,10 +149,10 @@ def fuzz(
             limit(frame_cpu_seconds_max)
             try:
                 outcome = examine(chunks, chance.choice((1, 2, 3, 1000)), answers)
-            except _TooLong:
+            except TooLong:
                 report.note("a frame takes too long", "", number, chunks)
             except Exception as exc:  # noqa: BLE001 - any kind is what is looked for
-                report.note(_kind_of(exc), str(exc), number, chunks)
+                report.note(kind_of(exc), str(exc), number, chunks)
             else:
                 report.decoded += outcome.decoded
                 report.refused += outcome.refused
@@ -198,34 +194,6 @@ def _split(stream: bytes, chance: random.Random) -> Iterator[bytes]:
         size = chance.randint(1, chunk_max)
         yield stream[position : position + size]
         position += size
-
-
-def _kind_of(exc: Exception) -> str:
-    """Say what was raised and where, the same for all inputs that lead there."""
-    place = traceback.extract_tb(exc.__traceback__)[-1]
-    return f"{type(exc).__name__} in {place.name} ({Path(place.filename).name}:{place.lineno})"
-
-
-class _TooLong(BaseException):
-    """Time is up. No code under test catches one of this kind."""
-
-
-@contextmanager
-def _stopwatch() -> Iterator[Callable[[float], None]]:
-    """Give a function that sets (or with 0 ends) a limit on processor time from now on."""
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        raise _TooLong
-
-    def limit(seconds: float) -> None:
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-
-    previous = signal.signal(signal.SIGPROF, stop)
-    try:
-        yield limit
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, previous)
 
 
 def main() -> int:

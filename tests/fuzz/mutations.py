@@ -96,6 +96,11 @@ def mutated_text(data: bytes, chance: random.Random) -> bytes:
     return _applied(_ON_TEXTS, data, chance)
 
 
+def mutated_bytes(data: bytes, chance: random.Random) -> bytes:
+    """Return bytes of any kind with something wrong."""
+    return _applied(_ON_BYTES, data, chance)
+
+
 def _applied(mutations: Sequence[_Mutation], data: bytes, chance: random.Random) -> bytes:
     for _ in range(chance.choice((1, 1, 1, 1, 2, 4))):
         data = chance.choice(mutations)(data, chance)

@@ -13,9 +13,9 @@ import pytest
 
 from rmq.model.offsets import PhysicalOffset
 from rmq.store import recovery
-from rmq.store.checkpoint import CheckpointTimes
+from rmq.store.checkpoint import CheckpointTimes, decode_point, encode_point
 from rmq.store.core import StoreCore
-from rmq.store.layout import QUEUE_ENTRY
+from rmq.store.layout import QUEUE_ENTRY, RECOVERY_POINT_SLOT_BYTES, RecoveryPoint
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
     ROOT,
@@ -447,6 +447,44 @@ def test_a_hole_found_on_the_way_makes_all_queues_be_built_again(whole: bool) ->
     assert core.recovery.rebuilt_queues
     for (topic, queue_id), bodies in filled.expected.items():
         assert read_bodies(core, topic, queue_id) == bodies
+
+
+@pytest.mark.parametrize("size", [3000, 1 << 30])
+def test_a_last_entry_that_goes_beyond_the_log_makes_all_queues_be_built_again(size: int) -> None:
+    storage = three_records(stock_stop)
+    before = read_bodies(open_core(storage.kill()))
+    assert len(before) == 3
+    overwrite(storage, queue_path(), 2 * 20 + 8, size.to_bytes(4))
+    core = open_core(storage)
+    assert core.recovery.rebuilt_queues
+    assert read_bodies(core) == before
+    put(core, [message(b"next")])
+    assert read_bodies(core) == [*before, b"next"]
+
+
+def test_a_point_that_tells_of_more_index_entries_than_fit_makes_the_index_be_built_again() -> None:
+    storage, _ = four_segments(kill)
+    for start in (0, RECOVERY_POINT_SLOT_BYTES):
+        slot = storage.read(POINT)[start : start + RecoveryPoint.sizeof()]
+        decoded = decode_point(slot)
+        if decoded is not None:
+            sequence, point = decoded
+            state = point.index_state._replace(entry_count=1 << 20)
+            forged = encode_point(sequence, point._replace(index_state=state))
+            overwrite(storage, POINT, start, forged)
+    core = open_core(storage)
+    assert query_bodies(core, "key3") == [b"body 3"]
+    assert core.index is not None
+    assert all(file.count <= file.capacity for file in core.index.files)
+
+
+def test_a_last_index_file_with_an_impossible_header_is_built_again_after_a_clean_stop() -> None:
+    storage, _ = four_segments(lambda core: core.close())
+    overwrite(storage, index_paths(storage)[-1], 36, (1 << 20).to_bytes(4))
+    core = open_core(storage)
+    assert query_bodies(core, "key3") == [b"body 3"]
+    assert core.index is not None
+    assert all(file.is_sound for file in core.index.files)
 
 
 def test_queues_and_index_of_a_log_that_never_was_are_removed() -> None:

@@ -416,8 +416,12 @@ class SlaveLink:
     # --- to the master -----------------------------------------------------------------------
 
     def report(self, now: float) -> None:
-        """Report what the log holds, if that has changed since the last report."""
-        if self.is_streaming and self._reported != self._held():
+        """Report what the log holds, if that has changed since the last report.
+
+        Nothing is reported once the connection has ended: damaged bytes are in the log until the
+        owner cuts it.
+        """
+        if self.ending is None and self.is_streaming and self._reported != self._held():
             if not self.is_native and self._reported[0] == self._log.end:
                 return
             self._send_report(now)

@@ -254,13 +254,15 @@ class LogFiles:
 
     def _decode_at(self, segment: SegmentFile, offset: PhysicalOffset, data: bytes) -> StoredRecord:
         room = segment.first + self.segment_bytes - offset
-        try:
-            record = _take_record(data, 0, len(data), room, True)
-        except NeedMoreDataError as need:
-            data = self._read_in(segment, offset, need.size)
-            if len(data) < need.size:
-                raise BadRecordError(f"the file ends after {segment.size} bytes") from None
-            record = _take_record(data, 0, len(data), room, True)
+        while True:
+            try:
+                record = _take_record(data, 0, len(data), room, True)
+                break
+            except NeedMoreDataError as need:
+                # Twice at most: for the prefix, if very little was asked for, and for the record.
+                data = self._read_in(segment, offset, need.size)
+                if len(data) < need.size:
+                    raise BadRecordError(f"the file ends after {segment.size} bytes") from None
         if record is None:
             raise BadRecordError("no record begins here: the rest of the segment is blank")
         if record.physical_offset != offset:

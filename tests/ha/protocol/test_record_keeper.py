@@ -320,6 +320,11 @@ def test_a_record_comes_back_and_its_proof_is_checked() -> None:
     assert newest() is None
 
 
+def test_a_record_with_bytes_that_are_no_text_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="cannot be read"):
+        read_record(b'{"epoch":1,"version":1,"is_sync":true,"members":["\xe1x"]}')
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -384,6 +384,9 @@ def test_what_was_changed_on_its_way_is_not_acknowledged_and_ends_the_link() -> 
     feed(link, log, bytes(bad[-5:]))
     assert link.ending is not None
     assert (link.ending.kind, link.ending.offset) == (EndKind.DAMAGED, 50)
+    # They are in the log until it is cut, and must not be acknowledged in the meantime.
+    link.report(0.0)
+    assert link.take_output() == b""
 
 
 @pytest.mark.parametrize("where", [-1, -20])

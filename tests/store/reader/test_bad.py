@@ -179,6 +179,7 @@ def queue_entry(root: Path, queue_offset: int) -> tuple[Path, int]:
         pytest.param((410, 411, 0), "has 411 bytes with offset 0 of queue 0", id="another message"),
         pytest.param((821, 411, 0), "of queue 1 of GoldenFill", id="another queue"),
         pytest.param((10**9, 411, 0), "has no record", id="beyond the log"),
+        pytest.param((410, 3, 0), "has 411 bytes", id="less than a prefix"),
     ],
 )
 def test_an_entry_of_another_record_is_an_error(

@@ -56,26 +56,29 @@ RESERVED_WORDS: Final = frozenset(
 
 # The order matters: a number with a fraction begins with a whole one, and two dashes may be a
 # comment. Otherwise the alternatives begin with different characters.
-_TOKEN: Final = re.compile(
-    r"""
-      (?P<SKIPPED> [ \t\n\r\f]+ | --[^\n\r]*(?:\r\n|\n|\r) | /\*(?s:.*?)\*/ )
-    | (?P<FLOAT> [0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?
+_BLANK: Final = r"[ \t\n\r\f]+ | /\*(?s:.*?)\*/"
+_LINE_COMMENT: Final = r"--[^\n\r]*+(?:\r\n|\n|\r)"
+_OTHERS: Final = r"""
+      (?P<FLOAT> [0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?
                | \.[0-9]+(?:[eE][+-]?[0-9]+)?
                | [0-9]+[eE][+-]?[0-9]+ )
     | (?P<DECIMAL> 0 | [1-9][0-9]*[lL]? )
     | (?P<STRING> '[^']*(?:''[^']*)*' )
     | (?P<NAME> [A-Za-z_$][A-Za-z0-9_$]* )
     | (?P<SIGN> <> | <= | >= | [<>=(),+-] )
-    """,
-    re.VERBOSE,
-)
+    """
+_TOKEN: Final = re.compile(rf"(?P<SKIPPED> {_BLANK} | {_LINE_COMMENT} ) | {_OTHERS}", re.VERBOSE)
+_TOKEN_OF_LAST_LINE: Final = re.compile(rf"(?P<SKIPPED> {_BLANK} ) | {_OTHERS}", re.VERBOSE)
+"""Two dashes are two signs here; trying a comment at each would read to the end each time."""
 
 
 def read_tokens(text: str) -> Iterator[Token]:
     """Give the tokens of `text` and then `END`; raise `SqlSyntaxError` where there is none."""
+    last_line = max(text.rfind("\n"), text.rfind("\r"))
     position = 0
     while position < len(text):
-        found = _TOKEN.match(text, position)
+        pattern = _TOKEN if position < last_line else _TOKEN_OF_LAST_LINE
+        found = pattern.match(text, position)
         if found is None:
             raise SqlSyntaxError(_complaint(text, position), position)
         kind = found.lastgroup
