@@ -19,11 +19,12 @@ from rmq.access.document import (
     with_white_lists,
     without_account,
 )
-from rmq.access.files import is_readable_for_others, read_one
+from rmq.access.files import read_one
 from rmq.access.rules import AccessRefusedError, Rules
 from rmq.errors import ConfigError
 from rmq.files import replace_file
 from rmq.remoting.request import name_of
+from rmq.settings.exposure import exposed_file_warnings
 from rmq.settings.yaml_file import parse_yaml
 
 if TYPE_CHECKING:
@@ -176,9 +177,7 @@ class AccessControl:
 
     def _warnings(self) -> list[str]:
         lines = [
-            f"{path} is readable for others than its owner, and holds secrets: chmod 600 {path}"
-            for path in self._files.paths()
-            if is_readable_for_others(path)
+            line for path in self._files.paths() for line in exposed_file_warnings(path, "accounts")
         ]
         homes: dict[str, str] = {}
         for document in self._loaded.documents:

@@ -7,7 +7,6 @@ the folder `acl` beside it. All calls block.
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -109,11 +108,3 @@ def _in_folder(folder: Path) -> Iterator[Path]:
         for name in names:
             if name.endswith(_SUFFIXES):
                 yield Path(root) / name
-
-
-def is_readable_for_others(path: Path) -> bool:
-    """Return whether users other than its owner may read a file."""
-    try:
-        return bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
-    except OSError:
-        return False

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, TypeAlias, final
 
-from rmq.access.files import is_readable_for_others
 from rmq.client.core.credentials import read_credentials
 from rmq.errors import ConfigError
+from rmq.settings.exposure import exposed_file_warnings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,12 +42,6 @@ class OwnCredentials:
         # First, so that a change in between is noticed by the next check.
         self._stamp = _stamp_of(path)
         credentials = read_credentials(path)
-        if is_readable_for_others(path):
-            logger.warning(
-                "%s is readable for others than its owner, and holds a secret: chmod 600 %s",
-                path,
-                path,
-            )
         if credentials != self._client.credentials:
             self._client.credentials = credentials
             logger.info("own calls are signed as account %s, by %s", credentials.access_key, path)
@@ -60,6 +54,9 @@ class OwnCredentials:
             self.load()
         except ConfigError as exc:
             logger.warning("this broker goes on signing as before: %s", exc.with_hint)
+        # Of the file that was there at the start, the settings have told.
+        for line in exposed_file_warnings(self._path, "credentialsFile"):
+            logger.warning("%s", line)
 
 
 def _stamp_of(path: Path) -> _Stamp:

@@ -198,7 +198,7 @@ class BrokerHandlers:
                 outcome.left_out,
                 said.broker_name,
             )
-        if outcome.deposed is not None and self._serving.may_tell("new master", request):
+        if outcome.deposed is not None and self._serving.may_tell("new master", request.channel):
             logger.warning(
                 "a new master",
                 extra={
@@ -209,7 +209,7 @@ class BrokerHandlers:
                 },
             )
         is_news = outcome.is_new or outcome.topics_changed
-        if is_news and self._serving.may_tell("registered", request):
+        if is_news and self._serving.may_tell("registered", request.channel):
             logger.info(
                 "broker registered",
                 extra={
@@ -251,7 +251,7 @@ class BrokerHandlers:
             )
         if self._routes.unregister(address):
             self._clean()
-            if self._serving.may_tell("unregistered", request):
+            if self._serving.may_tell("unregistered", request.channel):
                 logger.info("broker unregistered", extra={"address": address})
         request.reply()
         return

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, final
 from rmq.errors import ConfigError, RefusedError
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
+from rmq.remoting.layout import REQUEST_HEADER_BYTES_MAX
 from rmq.remoting.server import ServerConfig
 from rmq.remoting.tls_settings import (
     tls_server_config,
@@ -251,7 +252,11 @@ class NameserverConfig:
             port=self.listen_port,
             backlog=self.backlog,
             connections_max=self.connections_max,
-            channel=ChannelConfig(idle_timeout_s=self.idle_timeout_s, calls_max=10_000),
+            channel=ChannelConfig(
+                idle_timeout_s=self.idle_timeout_s,
+                calls_max=10_000,
+                header_bytes_max=REQUEST_HEADER_BYTES_MAX,
+            ),
         )
 
     def as_properties(self) -> dict[str, str]:

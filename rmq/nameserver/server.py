@@ -90,7 +90,7 @@ class Nameserver:
             self.table,
             config.server,
             tls=TlsServer(config.tls),
-            listeners=[_Housekeeper(self.routes, records, self._clean)],
+            listeners=[_Housekeeper(self.routes, records, self._clean, self._serving)],
             guard=self._check,
             # As the original: a request with an unknown code is not answered.
             answer_unknown=False,
@@ -214,10 +214,12 @@ class _Housekeeper:
         routes: RouteTable[Channel],
         records: RecordGuard[Channel],
         clean: Callable[[], None],
+        serving: Serving,
     ) -> None:
         self._routes = routes
         self._records = records
         self._clean = clean
+        self._serving = serving
 
     def connection_opened(self, channel: Channel) -> None:
         pass
@@ -226,6 +228,8 @@ class _Housekeeper:
         self._records.connection_lost(channel)
         lost = self._routes.connection_lost(channel)
         self._clean()
+        if not lost or not self._serving.may_tell("removed", channel):
+            return
         for address in lost[:_LINES_MAX]:
             logger.warning(
                 "broker removed: its connection ended",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from rmq.nameserver.slices import JobQueue, Slices
+    from rmq.remoting.channel import Channel
     from rmq.remoting.request import Request
 
 logger = logging.getLogger(__name__)
@@ -51,9 +52,9 @@ class Serving:
         message += " (from %s)"
         self._lines.warning(kind, host_of(peer), self._now(), message, *args, peer)
 
-    def may_tell(self, kind: str, request: Request[Any]) -> bool:
+    def may_tell(self, kind: str, channel: Channel) -> bool:
         """Whether a line that an honest peer causes, too, is within the limits."""
-        host = host_of(request.channel.peer)
+        host = host_of(channel.peer)
         return self._lines.limits.take(kind, host, self._now()) is not None
 
     def summarize(self) -> None:

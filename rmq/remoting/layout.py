@@ -40,6 +40,13 @@ FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 HEADER_BYTES_MAX: Final = 0xFFFFFF
 """What 24 bits of header length can say."""
 
+REQUEST_HEADER_BYTES_MAX: Final = 1024 * 1024
+"""Of requests to a broker or nameserver. The longest that are served carry properties of 32,767
+bytes, an expression of 32,768 characters or a KV value of 65,536, each of which JSON may write with
+six; what is a little longer is refused with an answer, what is longer than this with the end of the
+connection.
+"""
+
 Mark = BitStruct("serialization" / BitsInteger(8), "header_length" / BitsInteger(24))
 """The packed word: how the header is written, and its length."""
 

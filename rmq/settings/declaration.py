@@ -55,6 +55,7 @@ def setting(
     effect_between: Callable[[Value, Value], Effect] | None = None,
     secret: bool = False,
     guarded: bool = False,
+    names_secret: bool = False,
 ) -> T:
     """Declare an attribute of a dataclass; `unread` is what `read` made the default of.
 
@@ -75,6 +76,7 @@ def setting(
         effect_between=effect_between,
         secret=secret,
         guarded=guarded,
+        names_secret=names_secret,
     )
     # To the type checker `field` gives the default it describes.
     return field(default=default, repr=not secret, metadata={_METADATA_KEY: (declared, read)})

@@ -115,7 +115,8 @@ def test_a_file_that_others_may_read_is_warned_about(
     path.chmod(0o644)
     AccessControl(AccessFiles(path))
     assert lines_of(caplog) == [
-        f"{path} is readable for others than its owner, and holds secrets: chmod 600 {path}"
+        f"{path} (accounts) is secret, and other users of this machine may read or change it (mode"
+        f" 644): chmod 600 {path}"
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -209,3 +211,38 @@ async def test_refusals_are_logged_without_secrets_and_not_without_end(
     assert 1 < len(lines) < 50
     assert max(map(len, lines)) < 600
     assert all("secret" not in line for line in lines)
+
+
+async def test_a_signed_request_may_be_sent_again_as_in_4_9_8(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    # A signature covers fields and body: no time, no connection, and not the code. So who reads a
+    # request on its way may repeat it, and use its signature for a request with the same fields.
+    seen = Seen()
+    listed, runtime = RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO
+    read = signed_frame(ADMIN, listed)
+    assert b"admin-secret" not in read
+    async with serving(seen.table, guard=access_in(tmp_path).guard) as served:
+        for port in (1, 2):
+            peer = served.attach(f"192.0.2.{port}:40000")
+            assert (await peer.request(read)).code == ResponseCode.SUCCESS
+        other = signed_frame(ADMIN, runtime)
+        assert signature_in(read) == signature_in(other)
+        assert (await peer.request(other)).code == ResponseCode.SUCCESS
+        changed = read.replace(b'"extFields":{', b'"extFields":{"topic":"Orders",')
+        changed = resized(changed, len(changed) - len(read))
+        answer = await peer.request(changed)
+        assert "Check signature failed" in (answer.remark or "")
+    assert seen.codes == [listed, listed, runtime]
+
+
+def signature_in(frame: bytes) -> bytes:
+    match = re.search(rb'"Signature":"([^"]+)"', frame)
+    assert match is not None
+    return match[1]
+
+
+def resized(frame: bytes, by: int) -> bytes:
+    """Return a frame whose lengths fit a header that has become longer."""
+    length, header_length = struct.unpack_from(">ii", frame)
+    return struct.pack(">ii", length + by, header_length + by) + frame[8:]

@@ -13,6 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.remoting.bodies import ConsumerData
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import QueryConsumerOffsetRequest
+from rmq.remoting.layout import REQUEST_HEADER_BYTES_MAX
 from rmq.testing.storage import MemoryStorage
 from tests.broker.broker_frames import (
     GROUP,
@@ -27,6 +28,7 @@ from tests.broker.broker_frames import (
     subscription,
 )
 from tests.broker.broker_kit import live_broker, live_config, part_broker
+from tests.remoting.frames import raw_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,6 +173,17 @@ async def test_a_frame_above_16_mib_ends_its_connection_and_no_other(tmp_path: P
     async with live_broker(live_config(tmp_path)) as broker:
         good, bad = await broker.dial(), await broker.dial()
         await bad.send((16 * MIB + 1).to_bytes(4, "big") + b"\0" * 64)
+        assert await bad.read_to_end() == []
+        assert (await good.request(send(b"message"))).code == ResponseCode.SUCCESS
+
+
+async def test_a_header_above_its_limit_ends_its_connection_before_it_has_come(
+    tmp_path: Path,
+) -> None:
+    # As 310 with 7 MB of properties would have.
+    async with live_broker(live_config(tmp_path)) as broker:
+        good, bad = await broker.dial(), await broker.dial()
+        await bad.send(raw_frame(b"{" * (REQUEST_HEADER_BYTES_MAX + 1))[:64])
         assert await bad.read_to_end() == []
         assert (await good.request(send(b"message"))).code == ResponseCode.SUCCESS
 

@@ -65,14 +65,27 @@ def test_without_a_file_nothing_is_signed() -> None:
 def test_a_file_that_others_may_read_is_warned_about(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "tools.yml"
+    path, conf = tmp_path / "tools.yml", tmp_path / "broker.conf"
+    (tmp_path / "store").mkdir(0o700)
+    conf.write_text(f"credentialsFile={path}\nstorePathRootDir={tmp_path / 'store'}\n")
     write(path, "accessKey: a\nsecretKey: b\n")
     path.chmod(0o600)
-    OwnCredentials(RemotingClient(), path).load()
-    assert "chmod" not in caplog.text
+    assert load_broker_config(conf, {}, {}).warnings == ()
+    own = OwnCredentials(RemotingClient(), path)
+    own.load()
     path.chmod(0o640)
-    OwnCredentials(RemotingClient(), path).load()
-    assert f"chmod 600 {path}" in caplog.text
+    warning = (
+        f"{path} (credentialsFile) is secret, and other users of this machine may read or change it"
+        f" (mode 640): chmod 600 {path}"
+    )
+    assert load_broker_config(conf, {}, {}).warnings == (warning,)
+    assert "chmod" not in caplog.text
+    # A file that takes its place while the broker runs is looked at, too, and once.
+    write(path, "accessKey: a\nsecretKey: c\n")
+    path.chmod(0o640)
+    own.poll()
+    own.poll()
+    assert caplog.text.count(warning) == 1
 
 
 async def test_a_running_broker_reads_its_file_again(
@@ -125,4 +138,5 @@ def test_access_control_without_credentials_is_warned_about(tmp_path: Path) -> N
     (warning,) = load_broker_config(conf, {}, {}).warnings
     assert "aclEnable=true without credentialsFile" in warning
     write(tmp_path / "tools.yml", "")
+    (tmp_path / "tools.yml").chmod(0o600)
     assert load_broker_config(conf, {}, {}).warnings == ()

@@ -15,6 +15,7 @@ from rmq.remoting.bodies.topics import DataVersion
 from rmq.remoting.client import open_client
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import GetRouteInfoRequest, PutKvConfigRequest, QueryDataVersionRequest
+from rmq.remoting.layout import REQUEST_HEADER_BYTES_MAX
 from tests.nameserver.kit import (
     MASTER,
     SLAVE,
@@ -28,6 +29,7 @@ from tests.nameserver.kit import (
     running,
     saying,
 )
+from tests.remoting.frames import raw_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,6 +141,19 @@ async def test_an_idle_connection_is_closed_and_its_broker_removed(
         and vars(record)["reason"] == "idle for 60 s"
         for record in caplog.records
     )
+
+
+async def test_a_header_above_its_limit_ends_its_connection_before_it_has_come(
+    tmp_path: Path,
+) -> None:
+    async with running(config_for(tmp_path)) as nameserver:
+        good, bad = nameserver.attach(), nameserver.attach()
+        await bad.send(raw_frame(b"{" * (REQUEST_HEADER_BYTES_MAX + 1))[:64])
+        assert await bad.read_to_end() == []
+        # The longest value that is taken, each character of which takes six bytes.
+        header = PutKvConfigRequest(namespace="n", key="k", value="\x01" * 65_536)
+        answer = await good.request(frame(RequestCode.PUT_KV_CONFIG, header))
+        assert answer.code == ResponseCode.SUCCESS
 
 
 # ---- lost connections ----------------------------------------------------------------------------

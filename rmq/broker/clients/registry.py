@@ -107,7 +107,14 @@ class ClientRegistry:
         self._remember(member, now)
         connections = self._producers_by_id.setdefault(client.client_id, {})
         connections[channel] = connections.get(channel, 0) + 1
-        logger.info("new producer %s %s in group %s", client.client_id, channel.peer, group)
+        channel.log(
+            logging.INFO,
+            "new producer",
+            "new producer %s %s in group %s",
+            client.client_id,
+            channel.peer,
+            group,
+        )
         return True
 
     def unregister_producer(self, group: str, channel: Channel) -> bool:
@@ -117,7 +124,14 @@ class ClientRegistry:
         if member is None:
             return False
         self._forget(member)
-        logger.info("producer %s %s left group %s", member.client_id, channel.peer, group)
+        channel.log(
+            logging.INFO,
+            "producer left",
+            "producer %s %s left group %s",
+            member.client_id,
+            channel.peer,
+            group,
+        )
         return True
 
     def producer_group(self, group: str) -> ProducerGroup | None:
@@ -165,11 +179,19 @@ class ClientRegistry:
         is_new = member is None
         if member is None or member.client_id != client.client_id:
             if member is None:
-                logger.info("new consumer %s %s in group %s", client.client_id, channel.peer, group)
+                channel.log(
+                    logging.INFO,
+                    "new consumer",
+                    "new consumer %s %s in group %s",
+                    client.client_id,
+                    channel.peer,
+                    group,
+                )
             else:
                 # Two clients that share a connection would undo each other at every heartbeat:
                 # like a stock broker we do not let that keep a whole group rebalancing.
-                logger.warning(
+                channel.warn(
+                    "another id",
                     "%s in group %s was %s, now calls itself %s",
                     channel.peer,
                     group,
@@ -194,7 +216,14 @@ class ClientRegistry:
         if consumers is None or member is None:
             return False
         self._forget(member)
-        logger.info("consumer %s %s left group %s", member.client_id, channel.peer, group)
+        channel.log(
+            logging.INFO,
+            "consumer left",
+            "consumer %s %s left group %s",
+            member.client_id,
+            channel.peer,
+            group,
+        )
         if notify and consumers.members:
             self._on_members_changed(consumers, None)
         return True

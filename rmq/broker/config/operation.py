@@ -201,6 +201,8 @@ class RunningSettings:
         "calls to nameservers, its master and its peers; read again when it changes.",
         RESTART,
         section="rmq",
+        guarded=True,
+        names_secret=True,
         read=lambda text: Path(text) if text else None,
         default_text="`tools.yml` beside the settings file or in `$ROCKETMQ_HOME/conf`, if there",
     )

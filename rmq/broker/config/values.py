@@ -7,13 +7,14 @@ and `replication`, and the keys that describe the store in `store`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmq.broker.config.operation import RunningSettings
 from rmq.broker.config.replication import ReplicationSettings
 from rmq.broker.config.service import ServiceSettings
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.client import ClientConfig
+from rmq.remoting.layout import REQUEST_HEADER_BYTES_MAX
 from rmq.remoting.server import ServerConfig
 
 if TYPE_CHECKING:
@@ -21,13 +22,6 @@ if TYPE_CHECKING:
 
     from rmq.remoting.tls_config import TlsClientConfig, TlsServerConfig
     from rmq.store.config import StoreConfig
-
-
-REQUEST_HEADER_BYTES_MAX: Final = 1024 * 1024
-"""Of requests to a broker. The longest that are served carry properties of 32,767 bytes or an
-expression of 32,768 characters, each of which JSON may write with six; what is a little longer is
-refused with an answer, what is longer than this with the end of the connection.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)

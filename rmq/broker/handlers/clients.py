@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from rmq.remoting.headers import GetConsumerListByGroupRequest, UnregisterClientRequest
     from rmq.remoting.request import Request
 
-logger = logging.getLogger(__name__)
 
 CLIENT_GROUPS_MAX: Final = 2_000
 """Groups of one connection, producers and consumers together."""
@@ -262,7 +261,8 @@ class ClientHandlers:
         try:
             self._compile_filter(kind, subscription.sub_string or "")
         except (ValueError, RmqError) as exc:
-            logger.warning(
+            request.channel.warn(
+                "filter",
                 "%s in group %s: cannot filter by %r: %s",
                 body.client_id,
                 body.group,
@@ -289,7 +289,9 @@ class ClientHandlers:
             if len(queues) == _QUEUES_PER_STEP:
                 yield
         if tally.text:
-            logger.info("group %s: %s locked %s", group, client_id, tally.text)
+            request.channel.log(
+                logging.INFO, "locked", "group %s: %s locked %s", group, client_id, tally.text
+            )
         listed = yield from list_in_steps(held)
         request.reply(body=b'{"lockOKMQSet":' + listed + b"}")
 
@@ -303,7 +305,9 @@ class ClientHandlers:
             if len(queues) == _QUEUES_PER_STEP:
                 yield
         if tally.text:
-            logger.info("group %s: %s unlocked %s", group, client_id, tally.text)
+            request.channel.log(
+                logging.INFO, "unlocked", "group %s: %s unlocked %s", group, client_id, tally.text
+            )
         request.reply()
 
     def _check_names(self, group: str, client_id: str) -> None:
@@ -338,7 +342,8 @@ class _Said:
             if self._may_be(producer.group_name, groups)
         ]
         if self.refusal is not None:
-            logger.warning(
+            request.channel.warn(
+                "names",
                 "%s of %s: not all groups taken: %.400s",
                 request.channel.peer,
                 data.client_id,

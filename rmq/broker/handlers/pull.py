@@ -277,7 +277,7 @@ class PullHandlers:
                 return
         if code is ResponseCode.PULL_OFFSET_MOVED:
             if not is_slave:
-                self._report_moved(header, result)
+                self._report_moved(request, result)
                 # The consumer is sent there, and slaves are to know that it was not by mistake.
                 self._offsets.order_reset(
                     header.consumer_group,
@@ -492,9 +492,11 @@ class PullHandlers:
         else:
             request.drop()
 
-    def _report_moved(self, header: PullMessageRequest, result: GetResult) -> None:
+    def _report_moved(self, request: Request[PullMessageRequest], result: GetResult) -> None:
         """Log that a consumer asked for what is not there, and say so in a topic of its own."""
-        logger.warning(
+        header = request.header
+        request.channel.warn(
+            "moved offset",
             "group %s asked for offset %d of queue %d of %s, which has %d to %d%s; it is sent to"
             " %d",
             header.consumer_group,

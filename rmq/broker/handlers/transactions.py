@@ -70,11 +70,15 @@ class TransactionHandlers:
         header = request.header
         decision = header.commit_or_rollback
         if self._live.current.role is BrokerRole.SLAVE:
-            logger.warning("%s ends a transaction at a slave", request.channel.peer)
+            request.channel.warn(
+                "transaction", "%s ends a transaction at a slave", request.channel.peer
+            )
             request.reply(code=ResponseCode.SLAVE_NOT_AVAILABLE)
             return
         if decision == flags.TRANSACTION_NONE:
-            logger.info(
+            request.channel.log(
+                logging.INFO,
+                "unknown outcome",
                 "%s does not know the outcome of half message %d yet: %s",
                 request.channel.peer,
                 header.tran_state_table_offset,
@@ -89,7 +93,8 @@ class TransactionHandlers:
             else:
                 return
         except RefusedError as exc:
-            logger.warning(
+            request.channel.warn(
+                "transaction",
                 "%s of group %s cannot end half message %d at physical offset %d: %s",
                 request.channel.peer,
                 header.producer_group,

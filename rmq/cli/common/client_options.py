@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmq.remoting.signing import Credentials
+
+logger = logging.getLogger(__name__)
 
 NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 
@@ -79,8 +82,8 @@ def add_account_arguments(group: _ArgumentGroup) -> None:
     group.add_argument(
         "--secret-key",
         metavar="KEY",
-        help="its secret key; other users see a command line, so better use a file or"
-        f" ${SECRET_KEY_VARIABLE}",
+        help="its secret key; deprecated, because other users of the machine see a command line:"
+        f" use --credentials or ${SECRET_KEY_VARIABLE}",
     )
 
 
@@ -100,6 +103,13 @@ def client_config(args: Namespace, environ: Mapping[str, str]) -> ClientConfig:
 
 def credentials(args: Namespace, environ: Mapping[str, str]) -> Credentials | None:
     """Return what requests are signed with, None if no account is named; raise `ConfigError`."""
+    if args.secret_key is not None:
+        logger.warning(
+            "--secret-key is deprecated: other users of this machine see it in the list of"
+            " processes; put accessKey and secretKey into a file of mode 600 and name it with"
+            " --credentials, or set $%s",
+            SECRET_KEY_VARIABLE,
+        )
     return find_credentials(
         environ,
         file=args.credentials,

@@ -15,6 +15,7 @@ from rmq.broker.handlers.clients import (
     HEARTBEAT_BYTES_MAX,
     LOCK_BYTES_MAX,
 )
+from rmq.log_limits import LINES_PER_SOURCE
 from rmq.model.name_rules import CLIENT_ID_CHARS_MAX
 from rmq.model.names import retry_topic
 from rmq.model.queues import MessageQueue
@@ -233,7 +234,7 @@ def queues(count: int) -> tuple[MessageQueue, ...]:
 async def test_many_queues_are_locked_some_in_each_pass_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "rmq.broker")
+    caplog.set_level("INFO", "rmq")
     async with client_broker() as broker:
         peer, other = broker.attach("a"), broker.attach("b")
         body = LockBatchRequestBody(consumer_group="group", client_id="a", mq_set=queues(10_000))
@@ -261,3 +262,24 @@ async def test_many_queues_are_locked_some_in_each_pass_and_logged_once(
         "group group: b locked not 10000 others, queue 0 of T for one: it is locked by a",
         "group group: a unlocked 10000 queues",
     ]
+
+
+async def test_what_one_host_says_in_heartbeats_and_locks_is_logged_a_few_times_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "rmq")
+    async with client_broker() as broker:
+        peer = broker.attach("10.0.0.9:40000")
+        await answer_of(peer, heartbeat("a", producers=tuple(f"p-{n}" for n in range(100))))
+        for number in range(100):
+            await answer_of(peer, heartbeat("a", consumer("a b")))
+            body = LockBatchRequestBody(
+                consumer_group=f"g-{number}", client_id="a", mq_set=queues(1)
+            )
+            await peer.request(frame(RequestCode.LOCK_BATCH_MQ, body=body.encode()))
+        other = broker.attach("10.0.0.8:40000")
+        await answer_of(other, heartbeat("b", producers=("p-0",)))
+    lines = [record.getMessage() for record in caplog.records]
+    for words in ("new producer a ", "not all groups taken", "a locked"):
+        assert len([line for line in lines if words in line]) == LINES_PER_SOURCE, words
+    assert len([line for line in lines if "new producer b " in line]) == 1

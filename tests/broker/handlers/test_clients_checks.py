@@ -59,6 +59,17 @@ async def test_queues_are_locked_for_one_client_and_given_back() -> None:
         assert locked(await peer.request(lock("b", 1, 1, 0))) == queues(1)
 
 
+async def test_who_knows_the_id_of_a_client_has_its_queues_as_in_4_9_8() -> None:
+    # A lock belongs to an id, not to a connection: a client may come again over another one.
+    async with client_broker() as broker:
+        owner, other = broker.attach("owner"), broker.attach("other")
+        assert locked(await owner.request(lock("10.0.0.7@41", 0, 1))) == queues(0, 1)
+        assert locked(await other.request(lock("a guess", 0, 1))) == ()
+        assert locked(await other.request(lock("10.0.0.7@41", 0))) == queues(0)
+        await other.request(unlock("10.0.0.7@41", 1))
+        assert locked(await other.request(lock("a guess", 0, 1))) == queues(1)
+
+
 async def test_a_oneway_unlock_counts_and_is_not_answered() -> None:
     async with client_broker() as broker:
         peer = broker.attach()

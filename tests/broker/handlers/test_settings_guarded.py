@@ -63,6 +63,7 @@ async def update(broker: PartBroker, text: str) -> Frame:
         "metricsPort=9999",
         "namesrvAddr=10.9.9.9:9876",
         "storeFileAccess=umask",
+        "credentialsFile=/data/other.yml",
     ],
 )
 async def test_a_request_does_not_change_what_would_give_the_broker_away(
@@ -83,7 +84,7 @@ async def test_a_request_does_not_change_what_would_give_the_broker_away(
 
 def test_what_is_guarded_are_paths_addresses_ports_secrets_and_encryption() -> None:
     """A new key of one of these kinds is guarded, or is named here with the reason why not."""
-    words = ("path", "addr", "port", "secret", "password", "tls", "brokerip")
+    words = ("path", "addr", "port", "secret", "password", "tls", "brokerip", "credential", "acl")
     not_guarded = {
         setting.key
         for setting in SCHEMA

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rmq.log_limits import LINES_PER_SOURCE
 from rmq.model import flags
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.model.record import NewMessage, message_id, unpack_host
@@ -233,6 +234,16 @@ async def test_a_decision_must_name_its_message_rightly(
         assert (broker.records(queue_id=2), ops(broker)) == ([], [])
         # Producers do not wait for the answer, so it is for whoever reads the log.
         assert remark in caplog.text
+
+
+async def test_decisions_that_are_refused_are_logged_a_few_times_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with send_broker(tmp_path) as broker:
+        header = end_header(await send_half(broker), COMMIT, group="another")
+        for _ in range(50):
+            assert (await end(broker, header)).code == ResponseCode.SYSTEM_ERROR
+        assert caplog.text.count("cannot end half message") == LINES_PER_SOURCE
 
 
 async def test_a_message_without_a_producer_group_belongs_to_nobody(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Options of encryption that all commands share."""
+"""Options of accounts and encryption that all commands share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 import trustme
 
-from rmq.cli.common.client_options import add_tls_arguments, tls_config
+from rmq.cli.common.client_options import (
+    add_account_arguments,
+    add_tls_arguments,
+    credentials,
+    tls_config,
+)
 from rmq.cli.common.usage import UsageError
 from rmq.cli.ha.client import open_ha_client
 from rmq.errors import ConnectFailedError
+from rmq.remoting.signing import Credentials
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import TlsClientConfig, TlsMode, TlsServerConfig
 from tests.remoting.client_kit import ECHO, address_of, echo_table, serving
@@ -55,3 +61,19 @@ async def test_hosts_are_checked_where_that_is_asked_for(tmp_path: Path) -> None
         async with open_ha_client(9.0, tls=checking) as client:
             with pytest.raises(ConnectFailedError, match=r"not valid for '127\.0\.0\.1'"):
                 await client.status(address)
+
+
+def test_a_secret_on_the_command_line_is_taken_and_warned_about(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parser = argparse.ArgumentParser()
+    add_account_arguments(parser.add_argument_group("account"))
+    wanted = Credentials(access_key="the-user", secret_key="visible-to-all")
+    args = parser.parse_args(["--access-key", "the-user", "--secret-key", "visible-to-all"])
+    assert credentials(args, {}) == wanted
+    assert "--secret-key is deprecated" in caplog.text
+    assert "visible-to-all" not in caplog.text
+    caplog.clear()
+    args = parser.parse_args(["--access-key", "the-user"])
+    assert credentials(args, {"RMQ_SECRET_KEY": "visible-to-all"}) == wanted
+    assert caplog.text == ""
