@@ -171,7 +171,7 @@ EXPECTED: Final = (
         "GET_BROKER_CLUSTER_ACL_INFO",
         "answer",
         "the captured broker, which has no access control either, failed and did not answer",
-        _is(3),
+        _is(1),
     ),
     Expected(
         _INFO,
