@@ -196,7 +196,9 @@ async def test_a_master_that_does_not_read_gets_the_newest_report_later(
 ) -> None:
     made: list[PlainConnection] = []
 
-    async def dial(address: str, tls_context: object, timeout_s: float) -> PlainConnection:
+    async def dial(
+        address: str, tls_context: object, timeout_s: float, *, master_name: str | None
+    ) -> PlainConnection:
         host, _, port = address.rpartition(":")
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1024)

@@ -335,8 +335,8 @@ async def test_a_wall_clock_that_jumps_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_orderly: bool
 ) -> None:
     clock = JumpingTime()
-    for module in ("push_consumer", "rebalance", "listener_pool", "services", "status"):
-        monkeypatch.setattr(f"rmq.client.trio.{module}.time", clock)
+    for module in ("rmq.model.clock", "rmq.client.trio.status"):
+        monkeypatch.setattr(f"{module}.time", clock)
     async with cluster(tmp_path) as it:
         await it.create_topic("Orders", queues=4)
         seen = Collector()
