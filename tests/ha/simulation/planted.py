@@ -293,10 +293,6 @@ def _goes_on_by_the_past(self: RecordKeeper, record: InSyncRecord) -> bool:
     return record.epoch == self.epoch
 
 
-def _no_rivals(self: RecordKeeper, record: InSyncRecord) -> list[str]:
-    return []
-
-
 def _always_last(*_: object) -> bool:
     """Who was master once was the last one."""
     return True
@@ -542,13 +538,6 @@ BUGS: tuple[Planted, ...] = (
         _KEPT,
         40000,
         27319,
-    ),
-    Planted(
-        "a new master forgets who may decide by an earlier record than the last",
-        ((RecordKeeper, "_unheard_rivals", _no_rivals),),
-        _KEPT,
-        60000,
-        48904,
     ),
     Planted(
         "a hand-over counts although the slave has followed another master since",
