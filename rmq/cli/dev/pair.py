@@ -39,6 +39,8 @@ storePathRootDir={store}
 mappedFileSizeCommitLog=134217728
 maxHashSlotNum=500000
 maxIndexNum=2000000
+# No send is refused because this machine has other things to do (200 ms are the default).
+waitTimeMillsInSendQueue=10000
 """
 
 
