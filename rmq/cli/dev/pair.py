@@ -39,8 +39,9 @@ storePathRootDir={store}
 mappedFileSizeCommitLog=134217728
 maxHashSlotNum=500000
 maxIndexNum=2000000
-# No send is refused because this machine has other things to do (200 ms are the default).
+# No send is refused because this machine has other things to do (200 and 1000 ms are the default).
 waitTimeMillsInSendQueue=10000
+osPageCacheBusyTimeOutMills=10000
 """
 
 
