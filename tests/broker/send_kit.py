@@ -263,11 +263,11 @@ class SendBroker:
         await settle(self.limiter, held=held)
 
     async def settle_topics(self) -> None:
-        """Wait until new topics are in their file, and what waited for them is done."""
-        await wait_all_tasks_blocked()
+        """Wait until new topics and queues have their files, and what waited for them is done."""
+        await self.settle()
         while self.tables.topics_writer.is_unsaved:
             await self.tables.topics_writer.save_now()
-            await wait_all_tasks_blocked()
+            await self.settle()
 
     def topic(self, name: str = TOPIC) -> TopicConfig:
         topic = self.topics.get(name)
