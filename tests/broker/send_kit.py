@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
-from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.broker import Broker
 from rmq.broker.config import LiveConfig, load_broker_config
