@@ -103,7 +103,7 @@ def fire(site: RunningSite, scenario: Scenario, probe: Probe) -> Outcome:
 
 
 def _await(sock: socket.socket, count: int) -> dict[str, int]:
-    """Wait for so many answers; return those that were no success, by what they say."""
+    """Wait for this number of answers; return the remarks of those that were no success."""
     cutter = AnswerCutter()
     deadline_s = time.perf_counter() + PATIENCE_S
     while count > 0:

@@ -80,7 +80,7 @@ class Scenario:
     prepare: Callable[[Site], None] | None = None
     """Makes what the request needs; called once, before the first round."""
     awaits_answers: bool = True
-    """False for one-way requests, and for those that nobody answers."""
+    """False for requests without an answer, one-way ones among them."""
     hangs_up: bool = False
     """The connection is closed after the answers, and that is what is heavy."""
 

@@ -152,7 +152,7 @@ class RunningSite:
 
 
 def _group(name: str) -> bytes:
-    # Nobody reads what the broker would tell the members of each other.
+    # These clients do not read the notices that the broker sends to members of a group.
     config = SubscriptionGroupConfig(group_name=name, notify_consumer_ids_changed_enable=False)
     return config.encode()
 

@@ -133,7 +133,7 @@ class AccessSession:
 
 
 def place_of_accounts(against: Against, folder: Path, broker: Broker) -> Path:
-    """Return where a broker looks for its accounts: ours also beside its settings."""
+    """Return where a broker reads its accounts: one of ours, beside its settings."""
     conf = folder / "conf" if against is Against.STOCK else broker.folder
     conf.mkdir(exist_ok=True)
     # A stock broker watches this folder, and fails if it is not there.
