@@ -446,7 +446,7 @@ class Broker:
         # A master that counted on this log must not count on what is left of it.
         await self.replication.count_as_another()
         await trio.to_thread.run_sync(request_truncation, root, truncation)
-        logger.warning("reopening the store to truncate its log: %s", reason)
+        logger.info("reopening the store to truncate its log: %s", reason)
         self._truncation = truncation
         self._stop.set()
 

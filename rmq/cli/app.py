@@ -82,7 +82,7 @@ def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
         action="version",
         version=f"rmq {rmq.__version__} (RocketMQ protocol {rmq.PROTOCOL_VERSION})",
     )
-    _add_global_options(parser, log_level="info", debug=False)
+    _add_global_options(parser, log_level=None, debug=False)
     if commands:
         subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
         for command in commands:
@@ -109,14 +109,14 @@ def _add_command(
 
 
 def _add_global_options(
-    parser: argparse.ArgumentParser, *, log_level: str, debug: bool | str
+    parser: argparse.ArgumentParser, *, log_level: str | None, debug: bool | str
 ) -> None:
     group = parser.add_argument_group("global options")
     group.add_argument(
         "--log-level",
         choices=LEVELS,
         default=log_level,
-        help="lowest level that is logged to standard error (default: info)",
+        help="lowest level that is logged (default: info, or logLevel of the settings)",
     )
     group.add_argument(
         "--debug", action="store_true", default=debug, help="show the traceback of an error"
@@ -142,11 +142,12 @@ def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
     if command is None:
         parser.print_help(sys.stderr)
         return ExitCode.USAGE
-    with logging_to_stderr(args.log_level, in_background=command.is_service) as say:
+    with logging_to_stderr(args.log_level, in_background=command.is_service) as logs:
+        args.logs = logs
         try:
             return command.run(args)
         except BaseException as error:  # noqa: BLE001 - nothing above us could report it better
-            return _report(error, say, debug=args.debug)
+            return _report(error, logs.say, debug=args.debug)
 
 
 def _report(error: BaseException, say: Callable[[str], None], *, debug: bool) -> ExitCode:

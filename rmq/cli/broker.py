@@ -16,13 +16,18 @@ from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.service_log import log_reload, log_version, process_name
 from rmq.cli.common.stopping import serving, use_all_open_files
+from rmq.errors import ConfigError
 from rmq.settings.exposure import take_umask
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from rmq.store.recovery import Progress
+    from rmq.broker.broker import Broker
+    from rmq.broker.config import BrokerConfig
+    from rmq.broker.config.loading import LoadedConfig
+    from rmq.store.recovery import Progress, RecoveryReport
 
 logger = logging.getLogger(__name__)
 
@@ -37,23 +42,42 @@ rare.
 
 
 def run(args: Namespace) -> int:
-    overrides = {"namesrvAddr": args.nameservers} if args.nameservers is not None else {}
-    loaded = load_broker_config(args.config, overrides, os.environ)
+    loaded = _load(args)
+    is_printing = args.print_config or args.print_important
+    if not is_printing:
+        config = loaded.config
+        args.logs.configure(config, process_name(config.broker_name, config.listen_port))
     for warning in loaded.warnings:
         logger.warning("%s", warning)
-    if args.print_config or args.print_important:
+    if is_printing:
         print("\n".join(loaded.format_lines(important_only=args.print_important)))
         return ExitCode.OK
     take_umask(loaded.config.store_file_access)
     use_all_open_files()
-    trio.run(_serve, LiveConfig(loaded, now_ms=time.time_ns() // 1_000_000))
+    trio.run(_serve, args, LiveConfig(loaded, now_ms=_now_ms()))
     return ExitCode.OK
 
 
-async def _serve(live: LiveConfig) -> None:
-    config = live.current
+def _load(args: Namespace) -> LoadedConfig:
+    overrides = {"namesrvAddr": args.nameservers} if args.nameservers is not None else {}
+    return load_broker_config(args.config, overrides, os.environ)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def _serve(args: Namespace, live: LiveConfig) -> None:
+    config, logs = live.current, args.logs
+    live.subscribe(lambda _, new: logs.set_level(new.log_level), is_lasting=True)
     async with serving() as (nursery, stopping):
-        broker = await nursery.start(partial(serve_broker, live, on_progress=_show_progress))
+        log_version()
+        broker: Broker = await nursery.start(
+            partial(serve_broker, live, on_progress=_show_progress)
+        )
+        stopping.on_hangup(partial(_reload, args, live))
+        for line in _opening_lines(config, broker):
+            logger.info("%s", line)
         tune_garbage_collector()
         nameservers = ";".join(config.namesrv_addrs)
         told = f" and name server is {nameservers}" if nameservers else ""
@@ -65,6 +89,50 @@ async def _serve(live: LiveConfig) -> None:
         await stopping.wait()
         _say("stopping")
         broker.stop()
+
+
+async def _reload(args: Namespace, live: LiveConfig) -> None:
+    """Apply the settings file as it is now, as far as that is possible without a restart."""
+    args.logs.reopen()
+    try:
+        loaded = await trio.to_thread.run_sync(_load, args)
+        outcome = live.reload(loaded.values, now_ms=_now_ms())
+    except ConfigError as exc:
+        logger.error("the settings were not reloaded, nothing has changed: %s", exc)
+        return
+    log_reload(outcome.applied, outcome.needs_restart)
+
+
+def _opening_lines(config: BrokerConfig, broker: Broker) -> list[str]:
+    """Say what was started: its role, its ports, its store, and what recovery did."""
+    metrics = f", metrics {config.metrics_port}" if config.metrics_port else ""
+    nameservers = ", ".join(config.namesrv_addrs) or "none: only clients that know it find it"
+    log = broker.store.log
+    return [
+        f"{config.role.value} {config.broker_name}, brokerId {config.broker_id}, of cluster"
+        f" {config.cluster_name}, epoch {broker.replication.identity.epoch}; nameservers:"
+        f" {nameservers}",
+        f"ports on {config.bind_address}: clients {broker.server.port} and"
+        f" {broker.vip_server.port}, slaves {config.ha_port}{metrics}; announced as"
+        f" {config.address}",
+        f"store {config.store.root}: log from {log.min_offset} to {log.written};"
+        f" {_what_recovery_did(broker.store.recovery)}",
+    ]
+
+
+def _what_recovery_did(report: RecoveryReport) -> str:
+    stop = "an orderly stop" if report.was_clean else "a stop without saving"
+    did = [
+        f"opened in {report.elapsed_s:.1f} s after {stop}: {report.records_read} messages of the"
+        f" log read from {report.started_at} on, {report.records_dispatched} put into their queues"
+    ]
+    if report.rebuilt_queues:
+        did.append("queues built again")
+    if report.cut_bytes:
+        did.append(f"{report.cut_bytes} bytes cut at {report.ended_at}: {report.reason_of_end}")
+    if report.truncated_bytes:
+        did.append(f"{report.truncated_bytes} bytes cut as ordered")
+    return ", ".join(did)
 
 
 def tune_garbage_collector() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, final
 
@@ -15,6 +14,7 @@ from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.line_input import LINE_BYTES_MAX, read_lines
 from rmq.cli.common.message_lines import decode_line
 from rmq.cli.common.progress import Progress
+from rmq.cli.common.stopping import STOP_SIGNALS
 from rmq.cli.common.usage import UsageError
 from rmq.client.core.messages import DELAY_LEVEL_MAX, Message
 from rmq.client.trio.producer import open_producer
@@ -154,7 +154,7 @@ async def produce(
     signals_seen = 0
     sending: Sending | None = None
     working, reading = trio.CancelScope(), trio.CancelScope()
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
 
             async def stop_on_signal() -> None:

@@ -487,7 +487,7 @@ class SlaveRunner:
             )
         if self._failure_told is not None and self.counters.received_bytes > self._received_before:
             self._failure_told = None
-            logger.warning("replication resumed, the store accepts writes again")
+            logger.info("replication resumed, the store accepts writes again")
         if end >= master.end:
             self._caught_up_at = now
             if self._state is SlaveState.CATCHING_UP:

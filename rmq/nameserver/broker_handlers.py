@@ -199,7 +199,7 @@ class BrokerHandlers:
                 said.broker_name,
             )
         if outcome.deposed is not None and self._serving.may_tell("new master", request.channel):
-            logger.warning(
+            logger.info(
                 "a new master",
                 extra={
                     "broker": said.broker_name,

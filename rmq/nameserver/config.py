@@ -35,14 +35,24 @@ from rmq.settings.declaration import (
 )
 from rmq.settings.exposure import secret_file_warnings
 from rmq.settings.guard import guarded_changes, guarded_remark
+from rmq.settings.log_settings import LogSettings
 from rmq.settings.networks import Network, check_networks, read_networks
-from rmq.settings.schema import Change, Effect, Rule, Schema, Setting, Values, decode_settings
+from rmq.settings.schema import (
+    Change,
+    Effect,
+    Rule,
+    Schema,
+    Setting,
+    Values,
+    decode_settings,
+    format_value,
+)
 from rmq.settings.schema import change as change_settings
 from rmq.settings.schema import load as load_settings
 from rmq.settings.settings_file import change_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rmq.remoting.tls_config import TlsServerConfig
     from rmq.settings.schema import Value
@@ -57,6 +67,11 @@ OWN_KEYS: Final = frozenset(
         "rocketmq.acl.plain.file",
         "registrationAllowedAddresses",
         "adminAllowedAddresses",
+        "logLevel",
+        "logFormat",
+        "logFile",
+        "logFileSize",
+        "logFilesKept",
     )
 )
 """Keys that RocketMQ 4.9.8 does not have."""
@@ -94,7 +109,7 @@ def _seconds(milliseconds: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NameserverConfig:
+class NameserverConfig(LogSettings):
     """A nameserver's settings, checked. Made by `load_nameserver_config`."""
 
     values: Values
@@ -354,6 +369,11 @@ class LiveConfig:
     def __init__(self, config: NameserverConfig) -> None:
         self.current = config
         """The settings in force; those that need a restart are read at the start only."""
+        self._subscribers: list[Callable[[NameserverConfig], object]] = []
+
+    def subscribe(self, callback: Callable[[NameserverConfig], object]) -> None:
+        """Have `callback(new)` called after each change of `current`."""
+        self._subscribers.append(callback)
 
     def plan(self, changes: Mapping[str, str], *, by_admin: bool = False) -> Change:
         """Check an update; raise `RefusedError` for a forbidden or invalid one."""
@@ -367,6 +387,16 @@ class LiveConfig:
         except ConfigError as exc:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"nothing was updated: {exc}") from None
 
+    def plan_reload(self, config: NameserverConfig) -> Change:
+        """Work out what changes with settings that were just read from the file."""
+        values = config.values
+        changes = {
+            each.key: format_value(values[each.key])
+            for each in SCHEMA
+            if values[each.key] != self.current.values[each.key]
+        }
+        return change_settings(SCHEMA, self.current.values, changes)
+
     def write(self, changes: Mapping[str, str]) -> None:
         """Write an update to the file; blocks. Raise `StorageError`."""
         change_file(self.current.file_path, changes, SCHEMA)
@@ -374,6 +404,8 @@ class LiveConfig:
     def apply(self, change: Change) -> None:
         """Apply an update, as far as it needs no restart."""
         self.current = NameserverConfig.from_values(change.values)
+        for callback in self._subscribers:
+            callback(self.current)
 
 
 def _read(path: Path) -> str:

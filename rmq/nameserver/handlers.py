@@ -307,7 +307,7 @@ class ConfigHandlers:
         remark = None
         if change.restart:
             remark = f"effective after a restart: {', '.join(change.restart)}"
-            logger.warning("settings %s", remark)
+            logger.info("settings %s", remark)
         request.reply(remark=remark)
 
 

@@ -174,7 +174,7 @@ def test_a_command_gets_its_arguments_and_its_exit_code_is_returned(
 @pytest.mark.parametrize(
     ("argv", "log_level", "debug"),
     [
-        pytest.param(["greet"], "info", False, id="defaults"),
+        pytest.param(["greet"], None, False, id="defaults"),
         pytest.param(["--log-level=error", "--debug", "greet"], "error", True, id="before"),
         pytest.param(["greet", "--log-level=error", "--debug"], "error", True, id="after"),
         pytest.param(["--debug", "greet", "--log-level=debug"], "debug", True, id="split"),
@@ -184,7 +184,7 @@ def test_a_command_gets_its_arguments_and_its_exit_code_is_returned(
     ],
 )
 def test_global_options_may_stand_before_and_after_the_command(
-    argv: list[str], log_level: str, debug: bool
+    argv: list[str], log_level: str | None, debug: bool
 ) -> None:
     seen: list[Namespace] = []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -33,6 +35,7 @@ DEADLINE_S = 60
 def start(home: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "rmq", "namesrv", *arguments],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -99,6 +102,28 @@ def test_it_serves_until_a_signal_and_then_ends_with_success(
         assert process.returncode == ExitCode.OK
         assert output == "stopping\n"
         assert all(" INFO " in line for line in errors.splitlines())
+
+
+def test_hangup_reloads_settings_and_opens_the_log_file_again(tmp_path: Path) -> None:
+    conf, log, moved = (tmp_path / name for name in ("namesrv.conf", "ns.log", "moved.log"))
+    conf.write_text(f"logFile={log}\nlogFormat=json\n")
+    with up(tmp_path, "-c", str(conf)) as (process, port):
+        log.rename(moved)
+        conf.write_text(f"logFile={log}\nlogFormat=json\norderMessageEnable=true\nlogLevel=debug\n")
+        process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + DEADLINE_S
+        while not (log.exists() and "reloaded" in log.read_text()):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert ask(port, frame(RequestCode.GET_BROKER_CLUSTER_INFO)).code == ResponseCode.SUCCESS
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == ExitCode.OK
+    lines = [json.loads(line) for path in (moved, log) for line in path.read_text().splitlines()]
+    assert "rmq " in lines[0]["message"]
+    assert {line["process"] for line in lines} == {f"nameserver@process-{process.pid}"}
+    reloaded = next(line["message"] for line in lines if "reloaded" in line["message"])
+    assert reloaded == "settings reloaded, in force: logLevel, orderMessageEnable"
 
 
 def test_the_kv_config_survives_a_kill(tmp_path: Path) -> None:

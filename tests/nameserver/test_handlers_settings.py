@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -183,6 +184,7 @@ async def test_an_update_counts_and_is_written(nameserver: Running, tmp_path: Pa
 async def test_an_update_that_needs_a_restart_says_so(
     nameserver: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     answer = await update(nameserver.attach(), "serverSocketBacklog=1\n")
     assert (answer.code, answer.remark) == (
         ResponseCode.SUCCESS,

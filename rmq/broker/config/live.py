@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmq.broker.config.loading import LoadedConfig
     from rmq.broker.config.service import BrokerRole
     from rmq.broker.config.values import BrokerConfig
-    from rmq.settings.schema import Value, Values
+    from rmq.settings.schema import Change, Value, Values
 
 BLACK_LIST_REMARK: Final = "Can not update config in black list."
 POOL_REASON: Final = (
@@ -58,6 +58,7 @@ class LiveConfig:
         self._configured = loaded.values
         """What `current` would be made of after a restart."""
         self._subscribers: list[Callable[[BrokerConfig, BrokerConfig], object]] = []
+        self._lasting: list[Callable[[BrokerConfig, BrokerConfig], object]] = []
         self._unsaved: dict[str, str] = {}
         self._unsaved_lock = threading.Lock()
         self._file_lock = threading.Lock()
@@ -73,12 +74,17 @@ class LiveConfig:
             and self._configured[setting.key] != self._running[setting.key]
         )
 
-    def subscribe(self, callback: Callable[[BrokerConfig, BrokerConfig], object]) -> None:
-        """Have `callback(old, new)` called after each change of `current`, in order."""
-        self._subscribers.append(callback)
+    def subscribe(
+        self, callback: Callable[[BrokerConfig, BrokerConfig], object], *, is_lasting: bool = False
+    ) -> None:
+        """Have `callback(old, new)` called after each change of `current`, in order.
+
+        A lasting one is of the process and not of a part of the broker.
+        """
+        (self._lasting if is_lasting else self._subscribers).append(callback)
 
     def forget_subscribers(self) -> None:
-        """Remove all callbacks: the parts that subscribed are gone."""
+        """Remove the callbacks of parts of the broker, which are gone."""
         self._subscribers.clear()
 
     def as_properties(self) -> dict[str, str]:
@@ -98,6 +104,28 @@ class LiveConfig:
         if not self.current.config_black_list.isdisjoint(changes):
             raise RefusedError(ResponseCode.NO_PERMISSION, BLACK_LIST_REMARK)
         wanted = change(SCHEMA, self._configured, changes, running=self._running)
+        outcome = self._take(wanted, now_ms)
+        with self._unsaved_lock:
+            self._unsaved.update({key: format_value(wanted.values[key]) for key in changes})
+        return outcome
+
+    def reload(self, values: Values, *, now_ms: int) -> UpdateOutcome:
+        """Take the values that were just read from the file; raise `ConfigError` like `update`.
+
+        What an update changed and could not be written is lost: the file counts.
+        """
+        changes = {
+            each.key: format_value(values[each.key])
+            for each in SCHEMA
+            if values[each.key] != self._configured[each.key]
+        }
+        wanted = change(SCHEMA, self._configured, changes, running=self._running)
+        outcome = self._take(wanted, now_ms)
+        with self._unsaved_lock:
+            self._unsaved.clear()
+        return outcome
+
+    def _take(self, wanted: Change, now_ms: int) -> UpdateOutcome:
         configured = adjusted(wanted.values)
         for key in (*wanted.now, *wanted.restart):
             if configured[key] != wanted.values[key]:
@@ -109,8 +137,6 @@ class LiveConfig:
             raise ConfigError("flushDiskType", POOL_REASON)
         self._configured, self._running = configured, running
         self.version = DataVersion(timestamp=now_ms, counter=self.version.counter + 1)
-        with self._unsaved_lock:
-            self._unsaved.update({key: format_value(wanted.values[key]) for key in changes})
         self._replace(new)
         pending = self.pending_restart
         return UpdateOutcome(
@@ -144,7 +170,7 @@ class LiveConfig:
     def _replace(self, new: BrokerConfig) -> None:
         if new != self.current:
             old, self.current = self.current, new
-            for callback in self._subscribers:
+            for callback in (*self._subscribers, *self._lasting):
                 callback(old, new)
 
     def persist(self) -> None:

@@ -1,7 +1,8 @@
 """The settings of a broker as its parts read them: one attribute for every key with a meaning here.
 
 The attributes are declared in `service` (what peers notice), `operation` (how it runs)
-and `replication`, and the keys that describe the store in `store`.
+and `replication`, those of its log in `rmq.settings.log_settings`, and the keys that describe the
+store in `store`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.client import ClientConfig
 from rmq.remoting.layout import REQUEST_HEADER_BYTES_MAX
 from rmq.remoting.server import ServerConfig
+from rmq.settings.log_settings import LogSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BrokerConfig(ReplicationSettings, RunningSettings, ServiceSettings):
+class BrokerConfig(LogSettings, ReplicationSettings, RunningSettings, ServiceSettings):
     """All settings of a broker. `LiveConfig.current` is the one in force."""
 
     store: StoreConfig

@@ -84,7 +84,7 @@ class SettingHandlers:
         if outcome.ignored:
             remarks.append(f"has no meaning here: {', '.join(sorted(outcome.ignored))}")
         for remark in remarks:
-            logger.warning("%s", remark)
+            logger.info("%s", remark)
         request.reply(remark="; ".join(remarks) or None)
 
     def show(self, request: Request[EmptyHeader]) -> None:

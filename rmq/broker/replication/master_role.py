@@ -244,7 +244,7 @@ class MasterRole:
         assert self.master is not None
         switch = self.master.pending_acks.in_force
         if self._mode is not None and switch.mode is not self._mode:
-            logger.warning("replication is %s from offset %d on", switch.mode.value, switch.offset)
+            logger.info("replication is %s from offset %d on", switch.mode.value, switch.offset)
             self._mode = switch.mode
         self._acknowledger.wait_for_slaves(
             self._server if self.master.pending_acks.is_sync else None
@@ -261,7 +261,7 @@ class MasterRole:
         self._has_lease = has_lease
         store.set_refused(Refusal.NO_LEASE, not has_lease)
         if has_lease:
-            logger.warning("this master has its lease again and takes messages")
+            logger.info("this master has its lease again and takes messages")
         else:
             logger.critical("this master takes no more messages: %s", Refusal.NO_LEASE.value)
 
@@ -296,7 +296,7 @@ class MasterRole:
                 reason,
             )
         elif reason is None and self.fenced is not None and is_master:
-            logger.warning("the fence is lifted, this broker is master again")
+            logger.info("the fence is lifted, this broker is master again")
         self.fenced = reason
         if is_master:
             self._parts.store.set_refused(Refusal.FENCED, reason is not None)

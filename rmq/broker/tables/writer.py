@@ -160,7 +160,7 @@ class TableWriter:
 
     def _note_success(self) -> None:
         if self.error is not None:
-            logger.warning("%s saved after %d failed attempts", self._name, self._failures)
+            logger.info("%s saved after %d failed attempts", self._name, self._failures)
         self.error = None
         self._failures = 0
 

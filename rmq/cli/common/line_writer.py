@@ -22,9 +22,7 @@ _WRITE_CHARS: Final = 16 * 1024
 
 
 class Stream(Protocol):
-    """What a writer needs of a text stream."""
-
-    def fileno(self) -> int: ...
+    """What a writer needs of a text stream; its descriptor is used if it has one."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -128,7 +126,7 @@ def _writer_to(stream: Stream) -> Callable[[str], None]:
     stream has that locked, and the interpreter, which flushes it when it ends, would not end.
     """
     try:
-        descriptor = stream.fileno()
+        descriptor: int = stream.fileno()  # type: ignore[attr-defined] # AttributeError is expected
     except (OSError, ValueError, AttributeError):
 
         def write_text(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Logging of the command line: to standard error, one line per event, times in UTC.
+"""Logging of the command line: one line per event, times in UTC.
 
     2025-01-31T08:15:00.042Z WARNING rmq.remoting.server: connection closed peer=10.0.0.7:51034
 
@@ -6,28 +6,40 @@ Modules log with the standard library and pass facts through `extra`; they appea
 behind the message, in the order given. A line stays a line: control characters, which may come from
 a peer, are escaped. Only a traceback adds lines of its own.
 
-A service (a broker, a nameserver) never waits for standard error: see `line_writer`.
+A service (a broker, a nameserver) never waits for standard error: see `line_writer`. Its settings
+(`rmq.settings.log_settings`) choose the level, JSON instead of text, and a file instead of standard
+error; and its lines say which process they are of:
+
+    2025-01-31T08:15:00.042Z WARNING broker-a@10911 rmq.remoting.server: connection closed ...
+    {"time":"2025-01-31T08:15:00.042Z","level":"WARNING","process":"broker-a@10911",
+     "logger":"rmq.remoting.server","message":"connection closed","facts":{"peer":"..."}}
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from rmq.cli.common.line_writer import LineWriter
+from rmq.cli.common.log_file import LogFile
 from rmq.log_limits import LineLimits
+from rmq.settings.log_settings import LEVELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from rmq.settings.log_settings import LogSettings
+
+__all__ = ["FLUSH_S", "LEVELS", "JsonFormatter", "LineFormatter", "Logs", "logging_to_stderr"]
 
 FLUSH_S: Final = 2.0
 """How long the last lines may take to be written, when a service ends."""
-LEVELS = ("debug", "info", "warning", "error")
 
 # Whatever a record carries beyond these came in through `extra`.
 _RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -37,33 +49,95 @@ _NEEDS_QUOTES = re.compile(r"[\s=\"\x00-\x1f\x7f-\x9f]|^$")
 
 
 @contextmanager
-def logging_to_stderr(
-    level: str, *, in_background: bool = False
-) -> Iterator[Callable[[str], None]]:
+def logging_to_stderr(level: str | None, *, in_background: bool = False) -> Iterator[Logs]:
     """Send records of at least `level` (one of `LEVELS`) to standard error while the block runs.
 
-    Give a function that writes other lines there, behind those that were logged. With
-    `in_background` neither waits for standard error to take them, and on leaving that is waited for
-    `FLUSH_S` at most: whatever the block ended with, the last lines say why.
+    Without a level it is "info", or what the settings of a service say. With `in_background`
+    nothing waits for standard error to take lines, and on leaving that is waited for `FLUSH_S` at
+    most: whatever the block ended with, the last lines say why.
 
     The logging state of before is restored at the end, so that a program or a test that calls
     `rmq.cli.main` keeps its own.
     """
     root = logging.getLogger()
-    writer = _start_writer() if in_background else None
-    handler = logging.StreamHandler() if writer is None else _BackgroundHandler(writer)
-    handler.setFormatter(LineFormatter())
-    handler.addFilter(_ForeignLimit())
     level_before = root.level
-    root.addHandler(handler)
-    root.setLevel(level.upper())
+    logs = Logs(root, level, _start_writer() if in_background else None)
     try:
-        yield _print_line if writer is None else lambda line: writer.put(f"{line}\n")
+        yield logs
     finally:
         root.setLevel(level_before)
-        root.removeHandler(handler)
-        if writer is not None:
-            writer.close(FLUSH_S)
+        logs.close()
+
+
+@final
+class Logs:
+    """The log of this process: where its lines go, and in what form."""
+
+    def __init__(self, root: logging.Logger, level: str | None, writer: LineWriter | None) -> None:
+        self._root = root
+        self._level = level
+        self._stderr = writer
+        self._file: LogFile | None = None
+        self._file_writer: LineWriter | None = None
+        self._handler = self._add_handler(writer, LineFormatter())
+        root.setLevel((level or "info").upper())
+
+    def say(self, line: str) -> None:
+        """Write a line that is no record, behind those that were logged."""
+        if self._stderr is None:
+            print(line, file=sys.stderr)
+        else:
+            self._stderr.put(f"{line}\n")
+        if self._file_writer is not None:
+            self._file_writer.put(f"{line}\n")
+
+    def configure(self, config: LogSettings, process: str) -> None:
+        """Apply the settings of a service; raise `ConfigError` if its file cannot be opened.
+
+        `process` is how its lines name it.
+        """
+        is_json = config.log_format == "json"
+        formatter = JsonFormatter(process) if is_json else LineFormatter(process)
+        if config.log_file is None:
+            self._handler.setFormatter(formatter)
+        else:
+            self._file = LogFile(
+                config.log_file,
+                bytes_max=config.log_file_bytes_max,
+                kept=config.log_files_kept,
+            )
+            self._file_writer = LineWriter(self._file, _dropped_line)
+            self._file_writer.start()
+            self._root.removeHandler(self._handler)
+            self._handler = self._add_handler(self._file_writer, formatter)
+        self.set_level(config.log_level)
+
+    def set_level(self, level: str) -> None:
+        """Change the level, unless the command line has chosen it."""
+        self._root.setLevel((self._level or level).upper())
+
+    def reopen(self) -> None:
+        """Open the log file again, which another program has moved away."""
+        if self._file is not None:
+            self._file.reopen()
+
+    def close(self) -> None:
+        """Write what is left, within `FLUSH_S`, and leave the logging of the process alone."""
+        self._root.removeHandler(self._handler)
+        for writer in (self._file_writer, self._stderr):
+            if writer is not None:
+                writer.close(FLUSH_S)
+        if self._file is not None:
+            self._file.close()
+
+    def _add_handler(
+        self, writer: LineWriter | None, formatter: logging.Formatter
+    ) -> logging.Handler:
+        handler = logging.StreamHandler() if writer is None else _BackgroundHandler(writer)
+        handler.setFormatter(formatter)
+        handler.addFilter(_ForeignLimit())
+        self._root.addHandler(handler)
+        return handler
 
 
 class _ForeignLimit(logging.Filter):
@@ -77,10 +151,6 @@ class _ForeignLimit(logging.Filter):
         if record.name.partition(".")[0] == "rmq":
             return True
         return self._limits.take(record.name, "", record.created) is not None
-
-
-def _print_line(line: str) -> None:
-    print(line, file=sys.stderr)
 
 
 def _start_writer() -> LineWriter | None:
@@ -125,17 +195,58 @@ class _BackgroundHandler(logging.Handler):
 
 
 class LineFormatter(logging.Formatter):
-    """`TIME LEVEL logger: message key=value ...`."""
+    """`TIME LEVEL logger: message key=value ...`, with the process before the logger."""
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = f"{_one_line(process)} " if process else ""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        moment = datetime.fromtimestamp(record.created, UTC)
-        time = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        facts = "".join(
-            f" {key}={_fact(value)}"
-            for key, value in vars(record).items()
-            if key not in _RECORD_ATTRIBUTES
+        facts = "".join(f" {key}={_fact(value)}" for key, value in _facts(record).items())
+        return (
+            f"{_time(record)} {record.levelname} {self._process}{record.name}:"
+            f" {_one_line(record.message)}{facts}"
         )
-        return f"{time} {record.levelname} {record.name}: {_one_line(record.message)}{facts}"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; the facts are texts, numbers, booleans or null."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record),
+            "level": record.levelname,
+            "process": self._process,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        facts = _facts(record)
+        if facts:
+            line["facts"] = {
+                key: value if _is_json(value) else str(value) for key, value in facts.items()
+            }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True, separators=(",", ":"))
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, int)
+
+
+def _time(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _facts(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _RECORD_ATTRIBUTES}
 
 
 def _fact(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from rmq.cli.common.client_options import add_client_arguments, client_config, r
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.message_lines import encode_line
+from rmq.cli.common.stopping import STOP_SIGNALS
 from rmq.cli.common.usage import UsageError
 from rmq.cli.consume.places import Place, Start
 from rmq.cli.consume.reading import Reading, Stop, Wanted
@@ -46,7 +46,7 @@ async def consume(
     """Write messages until there are no more, and return the exit code."""
     stop = Stop()
     unreadable = 0
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop.watch_signals, signals)
             nursery.start_soon(stop.watch_reader, wait_gone)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.stopping import STOP_SIGNALS
 from rmq.cli.dev.pair import METRICS_ABOVE, SLAVE_ABOVE, write_pair
 from rmq.cli.dev.processes import Child, ChildFailedError, free_port
 
@@ -48,7 +48,7 @@ async def run_pair(
     ]
     # Signals are taken over before anything starts: from then on none of them kills. Ctrl-C reaches
     # the children, too, as they are of the same process group.
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             working = trio.CancelScope()
             nursery.start_soon(_stop_on_signal, signals, children, working, say)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.broker.config import BrokerRole, LiveConfig, load_broker_config
+from rmq.broker.config.live import UpdateOutcome
 from rmq.broker.config.schema import SCHEMA
 from rmq.broker.config.store import STORE_KEYS
 from rmq.errors import ConfigError, RefusedError, StorageError
@@ -87,6 +88,37 @@ def test_a_later_update_does_not_bring_in_what_waits_for_a_restart(tmp_path: Pat
     live.update({"listenPort": "30911"}, now_ms=START_MS)
     live.update({"traceOn": "false"}, now_ms=START_MS)
     assert (live.current.listen_port, live.current.trace_on) == (10_911, False)
+
+
+def test_a_file_that_was_edited_is_reloaded_as_far_as_possible(tmp_path: Path) -> None:
+    live = live_of(tmp_path)
+    live.update({"listenPort": "30911"}, now_ms=START_MS)
+    path = live.current.config_path
+    assert path is not None
+    text = "traceOn=false\nserverSocketBacklog=7\n"
+    path.write_text(text)
+    loaded = load_broker_config(path, {}, {"HOME": str(tmp_path)})
+    outcome = live.reload(loaded.values, now_ms=START_MS)
+    assert outcome.applied == ("traceOn", "listenPort")
+    assert outcome.needs_restart == ("serverSocketBacklog",)
+    assert not live.current.trace_on
+    assert live.current.server_backlog == 1024
+    # Nothing is left to be saved: the file is as it was written.
+    live.persist()
+    assert path.read_text() == text
+    assert live.reload(loaded.values, now_ms=START_MS) == UpdateOutcome(
+        applied=(), needs_restart=(), ignored=()
+    )
+
+
+def test_a_subscription_of_the_process_outlives_the_parts_of_a_broker(tmp_path: Path) -> None:
+    live = live_of(tmp_path)
+    seen: list[str] = []
+    live.subscribe(lambda _, new: seen.append(new.log_level), is_lasting=True)
+    live.subscribe(lambda _, new: seen.append("a part that is gone"))
+    live.forget_subscribers()
+    live.update({"logLevel": "debug"}, now_ms=START_MS)
+    assert seen == ["debug"]
 
 
 def test_what_is_set_back_no_longer_waits(tmp_path: Path) -> None:

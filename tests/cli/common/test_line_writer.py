@@ -173,9 +173,9 @@ def test_without_a_thread_lines_are_written_at_once(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    with logging_to_stderr("info", in_background=True) as say:
+    with logging_to_stderr("info", in_background=True) as logs:
         logging.getLogger("rmq.test").warning("first")
-        say("second")
+        logs.say("second")
     first, second = capfd.readouterr().err.splitlines()
     assert first.endswith(": first")
     assert second == "second"

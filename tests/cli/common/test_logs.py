@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.cli.common.logs import LEVELS, LineFormatter, logging_to_stderr
+from rmq.cli.common.logs import LEVELS, JsonFormatter, LineFormatter, logging_to_stderr
+from rmq.errors import ConfigError
 from rmq.log_limits import LINES_PER_SOURCE
+from rmq.settings.log_settings import LogSettings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def line(message: str, /, *args: object, **extra: object) -> str:
@@ -94,3 +101,98 @@ def test_lines_of_libraries_are_limited(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().err.splitlines()
     assert len([line for line in lines if "accept failed" in line]) == LINES_PER_SOURCE
     assert len([line for line in lines if "ours" in line]) == 100
+
+
+def json_line(message: str, /, *args: object, **extra: object) -> dict[str, object]:
+    record = logging.makeLogRecord(
+        {
+            "name": "rmq.test",
+            "levelname": "INFO",
+            "msg": message,
+            "args": args,
+            "created": 1_700_000_000.042,
+            **extra,
+        }
+    )
+    text = JsonFormatter("broker-a@10911").format(record)
+    assert "\n" not in text
+    decoded: dict[str, object] = json.loads(text)
+    return decoded
+
+
+def test_a_json_line_has_the_same_facts_with_their_types() -> None:
+    assert json_line("closed after %d s", 3, peer="10.0.0.7:51034", opaque=7, why=None) == {
+        "time": "2023-11-14T22:13:20.042Z",
+        "level": "INFO",
+        "process": "broker-a@10911",
+        "logger": "rmq.test",
+        "message": "closed after 3 s",
+        "facts": {"peer": "10.0.0.7:51034", "opaque": 7, "why": None},
+    }
+
+
+@given(message=st.text(), fact=st.text() | st.floats() | st.integers() | st.binary())
+def test_every_text_and_fact_makes_one_json_line(message: str, fact: object) -> None:
+    # Strict JSON: a fact that has no form in it is written as text.
+    line = json_line("%s", message, fact=fact)
+    assert line["message"] == message
+
+
+def test_a_traceback_is_a_member_of_the_json_line() -> None:
+    try:
+        raise ValueError("odd")
+    except ValueError:
+        line = json_line("failed", exc_info=sys.exc_info())
+    assert str(line["traceback"]).endswith("ValueError: odd")
+
+
+def test_a_service_says_which_process_a_line_is_of(capfd: pytest.CaptureFixture[str]) -> None:
+    with logging_to_stderr(None, in_background=True) as logs:
+        logs.configure(LogSettings(), "broker-a@10911")
+        logging.getLogger("rmq.test").warning("a line")
+    assert capfd.readouterr().err.endswith(" WARNING broker-a@10911 rmq.test: a line\n")
+
+
+@pytest.mark.parametrize(
+    ("on_line", "expected"),
+    [
+        pytest.param(None, ["second", "third"], id="the file chooses"),
+        pytest.param("info", ["first", "second", "third"], id="the command line counts before it"),
+    ],
+)
+def test_the_level_can_change_while_the_service_runs(
+    on_line: str | None, expected: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = logging.getLogger("rmq.test")
+    with logging_to_stderr(on_line, in_background=True) as logs:
+        logs.configure(LogSettings(log_level="warning"), "nameserver@9876")
+        log.info("first")
+        log.warning("second")
+        logs.set_level("info")
+        log.info("third")
+    lines = capfd.readouterr().err.splitlines()
+    assert [line.rpartition(": ")[2] for line in lines] == expected
+
+
+def test_lines_go_to_a_file_and_the_last_words_to_both(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log" / "broker.log"
+    with logging_to_stderr(None, in_background=True) as logs:
+        logs.configure(LogSettings(log_file=path, log_format="json"), "broker-a@10911")
+        logging.getLogger("rmq.test").warning("a line")
+        logs.say("rmq: error: no more")
+    assert capfd.readouterr().err == "rmq: error: no more\n"
+    first, second = path.read_text().splitlines()
+    assert json.loads(first)["message"] == "a line"
+    assert second == "rmq: error: no more"
+
+
+def test_a_log_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.mkdir()
+    with (
+        logging_to_stderr(None, in_background=True) as logs,
+        pytest.raises(ConfigError, match=f"logFile: {path} cannot be opened: Is a directory"),
+    ):
+        logs.configure(LogSettings(log_file=path), "broker-a@10911")

@@ -36,7 +36,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 def told_at_the_end(errors: str) -> list[str]:
     """What was logged, but for the master's word that its slave, stopped first, is gone."""
-    goodbye = re.compile(r"WARNING rmq\.ha\.link_status: slave broker-a:1 .* is gone: it closed")
+    goodbye = re.compile(r"WARNING \S+ rmq\.ha\.link_status: slave broker-a:1 .* is gone: it")
     return [line for line in errors.splitlines() if not goodbye.search(line)]
 
 

@@ -227,7 +227,7 @@ class Promotion:
                 " one when that is repaired"
             )
         start = replication.log.end
-        logger.warning(
+        logger.info(
             "this broker is %s of %s now: epoch %d, from offset %d on, %s",
             "to be master" if replication.is_pending else "master",
             self._live.current.broker_name,

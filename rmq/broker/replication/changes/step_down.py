@@ -187,7 +187,7 @@ class StepDown:
             store.set_refused(Refusal.HANDING_OVER, False)
         replication.set_fenced(None)
         replication.note_stepped_down(end)
-        logger.warning(
+        logger.info(
             "this broker is a slave of %s now, with brokerId %d; its log ends at %d",
             self._live.current.broker_name,
             broker_id,

@@ -158,7 +158,7 @@ class TakeOver:
                 epoch,
             )
         else:
-            logger.warning("the former master at %s takes no more messages", previous)
+            logger.info("the former master at %s takes no more messages", previous)
 
 
 def _master_but(own: str | None, members: list[Member], epoch: int) -> Member | None:
