@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rmq.broker.registration import registration
 from rmq.broker.replication import master_role
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -32,11 +33,12 @@ def _hang(monkeypatch: pytest.MonkeyPatch, slave: Broker, master: Broker) -> Non
         found = await members()
         return [m._replace(status=None) if m.address == master.address else m for m in found]
 
-    async def no_answer(*_: object, **__: object) -> None:
-        return None
-
     monkeypatch.setattr(peers, "members", silent)
-    monkeypatch.setattr(take_over, "have_step_down", no_answer)
+    monkeypatch.setattr(take_over, "have_step_down", _no_answer)
+
+
+async def _no_answer(*_: object, **__: object) -> None:
+    return None
 
 
 def _before_epoch(
@@ -210,3 +212,36 @@ async def test_a_master_that_waits_to_be_recorded_goes_on_after_a_restart(
         await it.until(lambda: not slave.replication.is_pending, "its epoch has begun")
         await it.in_sync(slave)
         assert await it.send(slave, 5) == [OK] * 5
+
+
+async def test_a_broker_that_is_forced_into_an_epoch_that_another_has_begun_is_no_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulated seed 243039: the other one is promoted between the question and the new epoch."""
+    async with pair(tmp_path) as it:
+        master = await it.start("one", "ASYNC_MASTER")
+        await it.create_topic(master)
+        slave = await it.start("two", "SLAVE")
+        third = await it.start("three", "SLAVE")
+        await it.in_sync(master, 2)
+        await it.equal(master, third)
+        with monkeypatch.context() as patched:
+            _hang(patched, slave, master)
+
+            async def promote_the_other() -> None:
+                answer = await it.promote(third)
+                assert answer.code == OK, answer.remark
+
+            _before_epoch(patched, slave, promote_the_other)
+            # It must not find out from the broker that is listed.
+            patched.setattr(registration, "ask_listed", _no_answer)
+            answer = await it.promote(slave, accept_loss=True)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "it has begun epoch 2, but is no master" in (answer.remark or "")
+        assert "must not be master of a name in one epoch" in (answer.remark or "")
+        assert OK not in await it.send(slave, 2)
+        status = await it.status(third)
+        assert (status.role, status.epoch, status.state) == ("MASTER", 2, "writable")
+        answer = await it.promote(slave, accept_loss=True)
+        assert answer.code == OK, answer.remark
+        assert HaPromoteBody.decode(answer.body).epoch == 3

@@ -105,6 +105,7 @@ def test_no_rule_is_broken(first: int) -> None:
         158611,
         171428,
         231168,
+        243039,
     ],
 )
 def test_what_was_found_once_stays_mended(seed: int) -> None:

@@ -433,7 +433,7 @@ class Registration:
                 except RmqError as exc:
                     logger.info("nameserver %s does not say what is recorded: %s", address, exc)
         if found is not None:
-            self._fenced_by(found)
+            self.fenced_by(found)
 
     async def _check_refusal(
         self, nameserver: NameserverState, channel: Channel, remark: str, deadline: float
@@ -500,10 +500,10 @@ class Registration:
         config = self._live.current
         found = await ask_listed(self._client, address, config, self._epoch(), timeout_s=PROBE_S)
         if found is not None:
-            self._fenced_by(found)
+            self.fenced_by(found)
         return self.fence is not None
 
-    def _fenced_by(self, fence: Fence) -> None:
+    def fenced_by(self, fence: Fence) -> None:
         """Another broker is master, unless this one was promoted or made a slave meanwhile."""
         before, self._fence = self.fence, fence
         if self.fence is None or (before is not None and before.epoch >= fence.epoch):

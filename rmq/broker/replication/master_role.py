@@ -13,6 +13,7 @@ import trio
 
 from rmq.broker.config import BrokerRole
 from rmq.broker.replication.ha_settings import master_settings, mode_of
+from rmq.broker.replication.leader_check import Fence
 from rmq.broker.replication.record_keeping import RecordKeeping
 from rmq.errors import StoreError
 from rmq.ha.identity import begun, with_role
@@ -141,6 +142,7 @@ class MasterRole:
             on_change=self._record_changed,
             on_brought=parts.registration.retry,
             on_overtaken=self._overtaken,
+            on_taken=self._taken,
         )
         hides = config.hide_unreplicated
         server.listen(
@@ -223,6 +225,10 @@ class MasterRole:
         self.overtaken = self.records.overtaken
         logger.critical("this broker is a slave again: %s", self.overtaken)
         self._on_overtaken()
+
+    def _taken(self, reason: str) -> None:
+        """Be fenced: an operator forced this broker into an epoch that another one has begun."""
+        self._parts.registration.fenced_by(Fence(self._parts.saved.identity.epoch, reason))
 
     def _in_sync_changed(self) -> None:
         self._update_refusal()

@@ -110,11 +110,13 @@ class RecordKeeping:
         on_change: Callable[[], None],
         on_brought: Callable[[str], None],
         on_overtaken: Callable[[], None],
+        on_taken: Callable[[str], None],
     ) -> None:
         """`save` writes records to disk; `on_change` is called when another record counts.
 
         `on_brought` is called with a nameserver that has taken a new record, `on_overtaken` when
-        this master has to withdraw its epoch.
+        this master has to withdraw its epoch, `on_taken` with the reason when it was forced into an
+        epoch that another one has begun.
         """
         self._master = master
         self._keeper = master.keeper
@@ -124,6 +126,7 @@ class RecordKeeping:
         self._on_change = on_change
         self._on_brought = on_brought
         self._on_overtaken = on_overtaken
+        self._on_taken = on_taken
         self._woken = trio.Event()
         self._changed = trio.Event()
         self._told: dict[str, tuple[tuple[int, int], float]] = {}
@@ -160,6 +163,7 @@ class RecordKeeping:
                 self._keeper.is_confirmed
                 or self._keeper.is_renewing
                 or self._keeper.overtaken_by is not None
+                or self._keeper.is_fenced
             ):
                 await self._changed.wait()
         return self._keeper.is_confirmed
@@ -171,7 +175,7 @@ class RecordKeeping:
         if keeper.is_confirmed:
             return ""
         if keeper.is_fenced:
-            return "this broker is fenced: another one has a later epoch"
+            return "this broker is fenced: another one has this epoch or a later one"
         if not keeper.is_known:
             return "the nameservers do not say what was recorded before"
         if keeper.overtaken_by is not None:
@@ -302,7 +306,11 @@ class RecordKeeping:
         try:
             there = await kept_record(self._peers, nameserver, config.broker_name, secret)
             self._lease.heard(nameserver, trio.current_time())
+            was_fenced = keeper.is_fenced
             if not keeper.met(there):
+                if keeper.is_fenced and not was_fenced:
+                    self._on_taken(f"nameserver {nameserver}: {self._why_not_instead(there)}")
+                    self._apply()
                 raise ClientError(nameserver, self._why_not_instead(there))
             if keeper.is_fenced:
                 raise ClientError(nameserver, "this master was fenced meanwhile")
@@ -331,9 +339,13 @@ class RecordKeeping:
             if keeper.overtaken_by is not None:
                 self._apply()
                 self._on_overtaken()
+            elif keeper.asked(nameserver):
+                self._apply()
             return
         finally:
             self._busy.discard(nameserver)
+        if keeper.asked(nameserver):
+            self._apply()
         if keeper.stored(nameserver, record.order):
             self._apply()
         if not self._lacking():
@@ -343,9 +355,17 @@ class RecordKeeping:
         self._woken.set()
 
     def _why_not_instead(self, there: InSyncRecord | None) -> str:
-        return self.overtaken or (
-            f"it keeps record {number_of(there)}, which is earlier than what this promotion was"
-            " decided by: it was emptied meanwhile, and may have known more"
+        if self._keeper.overtaken_by is not None:
+            return self.overtaken
+        kept = f"it keeps record {number_of(there)}"
+        if there is not None and there.epoch == self._keeper.epoch:
+            return (
+                f"{kept} of {there.master}: two brokers must not be master of a name in one epoch;"
+                " promote the one that is to stay again"
+            )
+        return (
+            f"{kept}, which is earlier than what this promotion was decided by: it was emptied"
+            " meanwhile, and may have known more"
         )
 
     def _note(self, problem: str) -> None:

@@ -14,7 +14,9 @@ and with nameservers. A slave may take over if
 Messages that a master acknowledged after another had taken its place are lost in any case; fencing
 is for that. A stock master records nothing, so its slave is refused. Where the master is alive, a
 hand-over (it steps down first) needs none of this, if the slave has followed no other master since;
-nor does a broker that was master last.
+nor does a broker that was master last. Both rest on the word of one master, which knows what it has
+acknowledged itself. Promotions with `--accept-loss` can make two brokers master in one epoch. So
+its word counts only if every record of that epoch that is known was written by this master.
 
 Time passes between a question and the decision, and a master that hung may come back meanwhile. So
 the slave follows no master from before it asks. The others renounce: what they hold when they
@@ -45,6 +47,8 @@ class HandOver(NamedTuple):
     epoch: int
     end: PhysicalOffset
     """Where its log ended when it stopped writing."""
+    master: str
+    """Names its store; empty if it did not say that, and then the hand-over counts for nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,8 @@ class Candidate:
 
     members: frozenset[str]
     """Its names in in-sync records: it still holds what it confirmed by each of them."""
+    store: str
+    """Names its store: so it is called as the master of a record."""
     epoch: int
     end: PhysicalOffset
     record: InSyncRecord | None
@@ -69,7 +75,12 @@ class Candidate:
         That can happen until the slave is suspended: the former master may be promoted again
         meanwhile, and goes on in a later epoch.
         """
-        return self.hand_over == (self.epoch, self.end)
+        hand_over = self.hand_over
+        return (
+            hand_over is not None
+            and bool(hand_over.master)
+            and (hand_over.epoch, hand_over.end) == (self.epoch, self.end)
+        )
 
 
 class OtherSlave(NamedTuple):
@@ -90,6 +101,8 @@ class OtherSlave(NamedTuple):
     gave_way: bool = False
     """It was the master of its epoch, has stepped down, and its whole log is in this slave's log.
     """
+    store: str = ""
+    """Names its store: so it is called as the master of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +129,21 @@ def latest_record(
     candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
 ) -> InSyncRecord | None:
     """Return the latest record known to the candidate, a nameserver or another slave."""
-    return newest(candidate.record, *kept.answers.values(), *(other.record for other in others))
+    return newest(*_all_records(candidate, kept, others))
+
+
+def masters_of(
+    epoch: int, candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
+) -> frozenset[str]:
+    """Return the stores of all masters of an epoch of whom a record is known."""
+    records = _all_records(candidate, kept, others)
+    return frozenset(record.master for record in records if record and record.epoch == epoch)
+
+
+def _all_records(
+    candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]
+) -> list[InSyncRecord | None]:
+    return [candidate.record, *kept.answers.values(), *(other.record for other in others)]
 
 
 def decide(
@@ -135,10 +162,16 @@ def decide(
                 f" only one of {epoch}"
             )
     record = latest_record(candidate, kept, others)
-    if candidate.is_handed_over and (record is None or record.epoch <= epoch):
-        return PromotionVerdict(True, EVERYTHING)
-    has_all = candidate.was_last or any(o.gave_way and o.epoch == epoch for o in others)
-    if has_all and _is_last_epoch(candidate, kept, others):
+    masters = masters_of(epoch, candidate, kept, others)
+    hand_over = candidate.hand_over
+    if hand_over is not None and candidate.is_handed_over:
+        if record is None or record.epoch <= epoch:
+            if masters <= {hand_over.master}:
+                return PromotionVerdict(True, EVERYTHING)
+            return _no(two_masters(epoch))
+    elif any(masters <= {one} for one in _former_masters(candidate, others)) and _is_last_epoch(
+        candidate, kept, others
+    ):
         return PromotionVerdict(True, EVERYTHING)
     if not candidate.end:
         return _no("this slave holds nothing")
@@ -166,13 +199,28 @@ def decide(
     return _compare(candidate, record, others)
 
 
+def two_masters(epoch: int) -> str:
+    """Return why the word of one master of an epoch is not enough."""
+    return (
+        f"another broker was master in epoch {epoch}, too, and what that one acknowledged may not"
+        " be here"
+    )
+
+
+def _former_masters(candidate: Candidate, others: Sequence[OtherSlave]) -> frozenset[str]:
+    """Return the stores that were master in the candidate's epoch and whose whole log it has."""
+    stores = {other.store for other in others if other.gave_way and other.epoch == candidate.epoch}
+    if candidate.was_last:
+        stores.add(candidate.store)
+    return frozenset(stores)
+
+
 def _is_last_epoch(candidate: Candidate, kept: KeptRecords, others: Sequence[OtherSlave]) -> bool:
     """Return whether no broker can have been master in a later epoch than the candidate knows."""
     own, latest = candidate.record, latest_record(candidate, kept, others)
     if own is None or latest is None:
         return latest is None
-    if latest.epoch > candidate.epoch or latest.master != own.master:
-        # There was another master, later or in the same epoch.
+    if latest.epoch > candidate.epoch:
         return False
     if own.nameservers:
         # The first record of a later epoch would be with most of them.

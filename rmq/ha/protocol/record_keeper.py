@@ -22,6 +22,13 @@ the first one of the new epoch both need a majority of nameservers, so one of th
 new master that finds a record unknown to its decision has to withdraw (`met`). Nothing has been
 acknowledged in its epoch by then.
 
+A record of the same epoch by another master is never replaced: the next decision has to find
+it (`promotion`). A promotion that an operator forces relies on no earlier record, and so on no
+majority of nameservers, and another broker may have begun the same epoch. So nothing counts before
+each nameserver was asked to keep the first record, whether or not it answered. If one of them keeps
+a record of the same epoch by another master, that one was first: the forced one is fenced, and its
+operator has to promote it again, by a later epoch.
+
 A master that is fenced records nothing and relies on no slave: on a nameserver that was emptied,
 its record would take the place of the one that fenced it.
 """
@@ -94,6 +101,10 @@ class RecordKeeper:
         self.overtaken_by: InSyncRecord | None = None
         """A record that was unknown when this epoch began: the epoch has to be withdrawn."""
         self._is_fenced = False
+        self._is_claiming = is_forced
+        """Not all nameservers were asked yet whether another master has this epoch."""
+        self._asked: set[str] = set()
+        """Nameservers that were, while that matters."""
         if self._saved is not None:
             self.stored(member, self._saved.order)
         self._note_change()
@@ -108,7 +119,7 @@ class RecordKeeper:
     @property
     def confirmed(self) -> InSyncRecord | None:
         """The record that counts; None while there is none of this epoch."""
-        first = self._chain[0] if self._chain else None
+        first = self._chain[0] if self._chain and not self._is_claiming else None
         return first if first is not None and self._is_of_today(first) else None
 
     @property
@@ -130,6 +141,7 @@ class RecordKeeper:
         return (
             self.overtaken_by is not None
             or self._is_fenced
+            or self._is_claiming
             or not self.is_known
             or not all(self._is_of_today(record) for record in self._chain)
         )
@@ -205,18 +217,42 @@ class RecordKeeper:
         Only an epoch that has not begun can be overtaken. A nameserver with an older record than
         the one that was decided by has lost data, and may have known a later one.
         """
+        is_taken = (
+            record is not None and record.epoch == self.epoch and record.master != self._master
+        )
         if not self.is_pending:
-            return True
+            if is_taken and self._is_claiming:
+                self.is_fenced = True
+            return not is_taken
         if record is None or record.order < self._decided_by:
             return False
         if record.epoch < self.epoch:
             is_unknown = record.order > self._decided_by
         else:
-            is_unknown = record.epoch > self.epoch or record.master != self._master
+            is_unknown = record.epoch > self.epoch or is_taken
         if is_unknown:
             self.overtaken_by = record
             self._note_change()
         return not is_unknown
+
+    def asked(self, nameserver: str) -> bool:
+        """Note that a nameserver was asked to keep a record, whatever came of it.
+
+        Return whether a forced epoch begins by that.
+        """
+        if self._is_claiming:
+            self._asked.add(nameserver)
+        return self._end_claim()
+
+    def _end_claim(self) -> bool:
+        saved = self._saved
+        if not self._is_claiming or self._is_fenced:
+            return False
+        if saved is None or not self._asked.issuperset(saved.nameservers):
+            return False
+        self._is_claiming = False
+        self._note_change()
+        return True
 
     def want(
         self,
@@ -312,6 +348,7 @@ class RecordKeeper:
         self._version = record.version
         self._chain.append(record)
         self._note_change()
+        self._end_claim()
         self.stored(self._member, record.order)
 
     def stored(self, place: str, order: tuple[int, int]) -> bool:

@@ -182,3 +182,5 @@ class HaStepDownBody(Body, frozen=True, kw_only=True):
     end: Int64
     mode: str = ""
     """ASYNC_MASTER or SYNC_MASTER: what its operator wanted it to be."""
+    master: str = ""
+    """Its store id, as in its in-sync records; empty: an older version does not tell."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.ha.protocol.promotion import Candidate, HandOver, KeptRecords, OtherSlave, decide
-from rmq.model.in_sync_record import InSyncRecord, member_name
+from rmq.model.in_sync_record import InSyncRecord, member_name, store_of
 from rmq.model.offsets import PhysicalOffset
 
 # ruff: noqa: ANN401 - fields are put in by name
@@ -24,7 +24,13 @@ RECORD: Final = InSyncRecord(
     epoch=3, version=7, is_sync=True, needed=1, members=(MINE,), nameservers=NS
 )
 BOTH: Final = msgspec.structs.replace(RECORD, members=(MINE, YOURS))
-GOOD: Final = Candidate(members=frozenset({MINE}), epoch=3, end=PhysicalOffset(500), record=RECORD)
+GOOD: Final = Candidate(
+    members=frozenset({MINE}),
+    store=store_of(MINE),
+    epoch=3,
+    end=PhysicalOffset(500),
+    record=RECORD,
+)
 SILENT: Final = OtherSlave("silent", None, None)
 
 
@@ -249,7 +255,9 @@ def test_what_is_allowed_loses_nothing_that_can_have_been_acknowledged(
 
 # --- who was master last --------------------------------------------------------------------------
 
-ASYNC: Final = record(is_sync=False, needed=0, members=())
+ASYNC: Final = record(is_sync=False, needed=0, members=(), master=store_of(MINE))
+BY_OTHER: Final = msgspec.structs.replace(ASYNC, master=store_of(YOURS))
+GONE: Final = OtherSlave("old", 3, PhysicalOffset(500), gave_way=True, store=store_of(YOURS))
 
 
 def test_who_was_master_last_is_master_again() -> None:
@@ -257,9 +265,41 @@ def test_who_was_master_last_is_master_again() -> None:
 
 
 def test_whoever_has_all_of_the_last_master_may_follow_it() -> None:
-    gone = OtherSlave("old", 3, PhysicalOffset(500), gave_way=True)
-    assert decide(replace(GOOD, record=ASYNC), all_have(ASYNC), [gone]).is_safe
-    assert not decide(replace(GOOD, record=ASYNC), all_have(ASYNC), []).is_safe
+    assert decide(replace(GOOD, record=BY_OTHER), all_have(BY_OTHER), [GONE]).is_safe
+    assert not decide(replace(GOOD, record=BY_OTHER), all_have(BY_OTHER), []).is_safe
+
+
+@pytest.mark.parametrize(
+    ("own", "kept", "others"),
+    [
+        pytest.param(BY_OTHER, all_have(BY_OTHER), [], id="which it has followed since"),
+        pytest.param(ASYNC, all_have(record(ASYNC, master="x")), [], id="which wrote a later one"),
+        pytest.param(
+            record(ASYNC),
+            KeptRecords({NS[0]: msgspec.structs.replace(ASYNC, master="x"), NS[1]: record(ASYNC)}),
+            [],
+            id="which wrote an earlier one",
+        ),
+        pytest.param(
+            ASYNC,
+            all_have(ASYNC),
+            [OtherSlave("x", 3, PhysicalOffset(400), record=BY_OTHER)],
+            id="which only its slave knows",
+        ),
+    ],
+)
+def test_who_was_master_last_does_not_know_what_another_of_its_epoch_acknowledged(
+    own: InSyncRecord, kept: KeptRecords, others: list[OtherSlave]
+) -> None:
+    assert not decide(replace(GOOD, record=own, was_last=True), kept, others).is_safe
+
+
+def test_whoever_has_all_of_one_master_may_lack_what_another_of_its_epoch_acknowledged() -> None:
+    """Both were promoted at the same time, one of them with `--accept-loss`."""
+    follower = replace(GOOD, record=BY_OTHER)
+    later = record(BY_OTHER, master="x")
+    assert not decide(follower, all_have(later), [GONE]).is_safe
+    assert not decide(replace(follower, record=later), all_have(later), [GONE]).is_safe
 
 
 @pytest.mark.parametrize(
@@ -291,43 +331,83 @@ def test_without_nameservers_and_members_nobody_knows_who_was_the_last(is_sync: 
 
 # --- a master that stepped down for this slave ----------------------------------------------------
 
-HANDED_OVER: Final = replace(GOOD, record=ASYNC, hand_over=HandOver(3, PhysicalOffset(500)))
+HANDED_OVER: Final = replace(
+    GOOD, record=BY_OTHER, hand_over=HandOver(3, PhysicalOffset(500), store_of(YOURS))
+)
 
 
-@pytest.mark.parametrize("kept", [all_have(ASYNC), KeptRecords()], ids=["answer", "are silent"])
+@pytest.mark.parametrize("kept", [all_have(BY_OTHER), KeptRecords()], ids=["answer", "are silent"])
 def test_a_hand_over_needs_no_record(kept: KeptRecords) -> None:
     assert decide(HANDED_OVER, kept, [SILENT]).is_safe
+
+
+@pytest.mark.parametrize(
+    ("candidate", "kept"),
+    [
+        pytest.param(
+            HANDED_OVER,
+            all_have(record(BY_OTHER, master="x", is_sync=True)),
+            id="the other one goes on",
+        ),
+        pytest.param(
+            replace(HANDED_OVER, record=record(BY_OTHER)),
+            KeptRecords({NS[0]: msgspec.structs.replace(ASYNC, master="x")}),
+            id="the other one has an earlier record",
+        ),
+        pytest.param(
+            replace(HANDED_OVER, record=msgspec.structs.replace(ASYNC, master="x")),
+            all_have(BY_OTHER),
+            id="this slave has followed the other one",
+        ),
+    ],
+)
+def test_a_master_that_hands_over_does_not_know_what_another_of_its_epoch_acknowledged(
+    candidate: Candidate, kept: KeptRecords
+) -> None:
+    """Both were promoted at the same time, one of them with `--accept-loss`."""
+    verdict = decide(candidate, kept, [])
+    assert (verdict.is_safe, "in epoch 3, too" in verdict.reason) == (False, True)
+
+
+def test_a_hand_over_counts_for_nothing_if_the_master_did_not_say_who_it_is() -> None:
+    unnamed = replace(HANDED_OVER, hand_over=HandOver(3, PhysicalOffset(500), ""))
+    assert not decide(unnamed, all_have(BY_OTHER), []).is_safe
+    nameless = msgspec.structs.replace(BY_OTHER, master="")
+    assert not decide(replace(unnamed, record=nameless), all_have(nameless), []).is_safe
 
 
 @pytest.mark.parametrize(
     ("candidate", "kept", "others"),
     [
         pytest.param(
-            replace(HANDED_OVER, epoch=4, record=msgspec.structs.replace(ASYNC, epoch=4)),
-            all_have(msgspec.structs.replace(ASYNC, epoch=4)),
+            replace(HANDED_OVER, epoch=4, record=msgspec.structs.replace(BY_OTHER, epoch=4)),
+            all_have(msgspec.structs.replace(BY_OTHER, epoch=4)),
             [],
             id="it has followed a master of the next epoch since",
         ),
         pytest.param(
             replace(HANDED_OVER, end=PhysicalOffset(600)),
-            all_have(ASYNC),
+            all_have(BY_OTHER),
             [],
             id="its log has grown",
         ),
         pytest.param(
             replace(HANDED_OVER, end=PhysicalOffset(400)),
-            all_have(ASYNC),
+            all_have(BY_OTHER),
             [],
             id="it lacks the end",
         ),
         pytest.param(
             HANDED_OVER,
-            all_have(msgspec.structs.replace(ASYNC, epoch=4)),
+            all_have(msgspec.structs.replace(BY_OTHER, epoch=4)),
             [],
             id="a later epoch is recorded",
         ),
         pytest.param(
-            HANDED_OVER, all_have(ASYNC), [OtherSlave("x", 4, None)], id="another knows a later one"
+            HANDED_OVER,
+            all_have(BY_OTHER),
+            [OtherSlave("x", 4, None)],
+            id="another knows a later one",
         ),
     ],
 )

@@ -244,7 +244,54 @@ def test_an_operator_may_give_up_what_others_decide_by() -> None:
     last = InSyncRecord(epoch=1, version=4, is_sync=True, needed=1, members=(S1,), nameservers=NS)
     keeper = RecordKeeper(2, [last], is_known=True, is_forced=True)
     go_async(keeper)
+    for nameserver in NS:
+        keeper.asked(nameserver)
     assert keeper.is_async
+    assert keeper.is_confirmed
+
+
+def test_what_an_operator_forced_counts_when_every_nameserver_was_asked() -> None:
+    keeper, last = taking_over(is_forced=True)
+    assert [keeper.asked(name) for name in NS[:2]] == [False, False]
+    assert keeper.met(last)
+    assert (keeper.is_confirmed, keeper.confirmed) == (False, None)
+    assert not keeper.allows(S2)
+    # It need not have answered.
+    assert keeper.asked(NS[2])
+    assert not keeper.asked(NS[2])
+    assert keeper.is_confirmed
+
+
+def test_without_nameservers_what_an_operator_forced_counts_at_once() -> None:
+    keeper = RecordKeeper(2, [], is_known=True, is_forced=True)
+    go_async(keeper, ())
+    assert keeper.is_async
+
+
+def test_who_is_forced_into_an_epoch_that_another_has_begun_is_fenced() -> None:
+    keeper, last = taking_over(is_forced=True)
+    theirs = msgspec.structs.replace(last, epoch=2, version=1, master="another")
+    assert keeper.asked(NS[0]) is False
+    assert not keeper.met(theirs)
+    assert keeper.is_fenced
+    for nameserver in NS:
+        keeper.asked(nameserver)
+    assert not keeper.allows(S2)
+    assert not keeper.is_async
+
+
+@pytest.mark.parametrize("is_forced", [True, False])
+def test_the_record_of_another_master_of_the_epoch_is_never_replaced(is_forced: bool) -> None:
+    """One of the two was forced, and what it acknowledged must be known to who decides next."""
+    keeper, last = taking_over(is_forced=is_forced)
+    for nameserver in NS:
+        keeper.stored(nameserver, (2, 1))
+        keeper.asked(nameserver)
+    assert keeper.is_confirmed
+    assert not keeper.met(msgspec.structs.replace(last, epoch=2, version=1, master="another"))
+    assert not keeper.is_fenced
+    assert keeper.overtaken_by is None
+    assert keeper.is_confirmed
 
 
 def test_a_restart_goes_on_with_all_that_was_under_way() -> None:

@@ -125,8 +125,20 @@ class Recording:
     def _put(self, nameserver: SimNameserver, record: InSyncRecord) -> None:
         """A record arrives at a nameserver, if it does."""
         node, world = self._node, self._node.world
-        if not is_reachable(world, node, nameserver):
-            return
+        if is_reachable(world, node, nameserver):
+            self._bring(nameserver, record)
+        if self._keeper.asked(nameserver.name) and not self._is_over():
+            world.clock.at(world.clock.now, self._begin, (), node)
+
+    def _begin(self) -> None:
+        """An epoch that was forced begins: all nameservers were asked."""
+        if not self._is_over():
+            node = self._node
+            node.records = self._keeper.chain
+            self._apply()
+
+    def _bring(self, nameserver: SimNameserver, record: InSyncRecord) -> None:
+        node, world = self._node, self._node.world
         # It is asked what it has, and told to keep this instead of that: it compares itself, also
         # when the writer is gone by then.
         if not self._keeper.met(nameserver.record):

@@ -171,6 +171,7 @@ class Node:
     def candidate(self, hand_over: HandOver | None = None) -> Candidate:
         return Candidate(
             members=self.members,
+            store=self.name,
             epoch=self.epoch,
             end=PhysicalOffset(self.log.end),
             record=newest(*self.records),
@@ -188,6 +189,7 @@ class Node:
             record=newest(*self.records),
             hears_epochs=self.hears_epochs,
             gave_way=self.was_last and common_end(self.log, candidate.log) == self.log.end,
+            store=self.name,
         )
 
     # --- what is known of it from outside ------------------------------------------------------

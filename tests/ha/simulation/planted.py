@@ -303,6 +303,16 @@ def _handed_over_for_good(self: Candidate) -> bool:
     return self.hand_over is not None
 
 
+def _nobody_else(*_: object) -> frozenset[str]:
+    """A master knows all that was acknowledged in its epoch."""
+    return frozenset()
+
+
+def _not_taken(self: RecordKeeper, record: InSyncRecord | None) -> bool:
+    """A record takes the place of that of another master of the epoch."""
+    return not self.is_pending or _met(self, record)
+
+
 def _never_fenced(self: RecordKeeper) -> bool:
     """A master that was replaced goes on recording."""
     return False
@@ -545,6 +555,16 @@ BUGS: tuple[Planted, ...] = (
         _KEPT,
         20000,
         14981,
+    ),
+    Planted(
+        "a hand-over counts although its master was not the only one of its epoch",
+        (
+            (promotion, "masters_of", _nobody_else),
+            (RecordKeeper, "met", _not_taken),
+        ),
+        _KEPT,
+        250000,
+        243039,
     ),
     Planted(
         "a fenced master goes on recording",

@@ -64,7 +64,7 @@ class Promotion:
                 return
             epoch = old.epoch
             old.step_down(world.clock.now)
-            self._hand_over = HandOver(epoch, old.log.end)
+            self._hand_over = HandOver(epoch, old.log.end, old.name)
         self._in(ASK_S, self._suspend)
 
     def _may_step_down(self) -> bool:
@@ -118,8 +118,8 @@ class Promotion:
         self._registered = world.registered_epochs(node)
         found = [*node.records, *self._kept.answers.values()]
         found += [other.record for other in self._others]
-        records = {record.order: record for record in found if record is not None}
-        self._found = tuple(records[order] for order in sorted(records))
+        records = {(record.order, record.master): record for record in found if record is not None}
+        self._found = tuple(records[key] for key in sorted(records))
         self._in(ASK_S, self._decide)
 
     def _decide(self) -> None:

@@ -19,7 +19,7 @@ from rmq.errors import RemoteProtocolError, RmqError
 from rmq.ha.identity import EPOCH_MAX
 from rmq.ha.protocol.log_view import TAIL_BYTES, tail_start
 from rmq.ha.protocol.promotion import KeptRecords, OtherSlave
-from rmq.model.in_sync_record import newest, read_record
+from rmq.model.in_sync_record import newest, read_record, store_of
 from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import HaDigestsBody, HaStatusBody
 from rmq.remoting.codes import RequestCode
@@ -70,7 +70,8 @@ class Inquiry:
         others = [_other_slave(member, config) for member in members]
         found = [*replication.identity.records, *kept.answers.values()]
         found += [other.record for other in others]
-        records = {record.order: record for record in found if record is not None}
+        # Two masters of one epoch may have written records of one order.
+        records = {(record.order, record.master): record for record in found if record is not None}
         epochs = [replication.identity.epoch, replication.known.epoch]
         epochs += [other.epoch for other in others if other.epoch is not None]
         epochs += [record.epoch for record in records.values()]
@@ -131,6 +132,7 @@ def _other_slave(member: Member, config: BrokerConfig) -> OtherSlave:
         record=_record_of(status, config),
         hears_epochs=heard is not None and heard.native,
         gave_way=status.gave_up,
+        store=store_of(status.member),
     )
 
 

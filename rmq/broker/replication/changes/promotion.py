@@ -25,7 +25,14 @@ from rmq.broker.replication.changes.step_down import HAND_OVER_S
 from rmq.broker.replication.changes.take_over import TakeOver
 from rmq.broker.replication.peers import ASK_S
 from rmq.errors import StorageError
-from rmq.ha.protocol.promotion import Candidate, HandOver, OtherSlave, decide
+from rmq.ha.protocol.promotion import (
+    Candidate,
+    HandOver,
+    OtherSlave,
+    decide,
+    masters_of,
+    two_masters,
+)
 from rmq.model.in_sync_record import newest
 from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import HaPromoteBody
@@ -98,11 +105,15 @@ class Promotion:
         """Make the checks before the master steps down that would refuse the promotion after it."""
         knowledge, own = await self._inquiry.ask(members), self._replication.identity.epoch
         knowledge.check_last_epoch()
-        if knowledge.latest_epoch > own and not accept_loss:
+        if accept_loss:
+            return
+        if knowledge.latest_epoch > own:
             refuse(
                 f"messages that were acknowledged may be lost: there was a master of epoch"
                 f" {knowledge.latest_epoch}, this slave has followed only one of {own}"
             )
+        if len(masters_of(own, self._candidate(None), knowledge.kept, knowledge.others)) > 1:
+            refuse(f"messages that were acknowledged may be lost: {two_masters(own)}")
 
     @asynccontextmanager
     async def _suspended(self) -> AsyncIterator[None]:
@@ -125,6 +136,7 @@ class Promotion:
         view = None if slave is None else slave.status.master
         return Candidate(
             members=replication.identity.members,
+            store=replication.identity.name,
             epoch=replication.identity.epoch,
             end=replication.log.end,
             record=newest(*replication.identity.records),
@@ -203,7 +215,8 @@ class Promotion:
         replication = self._replication
         hand_over = None
         if stepped_down is not None:
-            hand_over = HandOver(stepped_down.epoch, PhysicalOffset(stepped_down.end))
+            end = PhysicalOffset(stepped_down.end)
+            hand_over = HandOver(stepped_down.epoch, end, stepped_down.master)
             # The old master knows the mode that was ordered last, recorded or not.
             mode = mode or stepped_down.mode or None
         if not self._candidate(hand_over).is_handed_over:

@@ -130,7 +130,8 @@ class StepDown:
         await self._wait_for_slave()
         mode = self._live.current.role.value
         end = await self._give_up(must_be_held=True)
-        return HaStepDownBody(epoch=own_epoch, end=end, mode=mode)
+        master = replication.identity.name
+        return HaStepDownBody(epoch=own_epoch, end=end, mode=mode, master=master)
 
     async def _check_wanted(self, address: str) -> None:
         """Refuse unless the slave at `address` says that it is being promoted."""
