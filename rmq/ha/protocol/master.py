@@ -147,18 +147,21 @@ class Master(Generic[T]):
     def want_record(self, nameservers: tuple[str, ...], now: float) -> None:
         """Tell the keeper which record fits the slaves that are in sync now."""
         keeper, slaves = self.keeper, self.slaves
-        if any(
-            slave.in_sync and not slave.has_answered and now < slave.connected_at + ANSWER_S
-            for slave in slaves
-        ):
-            # It counts in a moment: a record without it would be obsolete at once.
-            return
+        members: set[str] = set()
+        for slave in slaves:
+            if slave.in_sync:
+                if slave.has_answered:
+                    members.add(slave.member)
+                elif now < slave.connected_at + ANSWER_S:
+                    # It counts in a moment: a record without it would be obsolete at once.
+                    return
         last = keeper.newest
-        members = frozenset(
-            slave.member for slave in slaves if slave.in_sync and slave.has_answered
-        )
         self._met |= members
         is_sync = self.mode is ReplicationMode.SYNC
+        if keeper.is_said(is_sync, slaves.rules.needed, members, nameservers):
+            self._gone_at.clear()
+            self.pending_acks.advance_visible(self.log.end)
+            return
         if keeper.is_renewing and is_sync and len(members) < slaves.rules.needed:
             # No send is answered meanwhile, and former members may still be promoted.
             return
@@ -177,7 +180,7 @@ class Master(Generic[T]):
         keeper.want(
             is_sync=is_sync,
             needed=slaves.rules.needed,
-            members=members | recorded,
+            members=recorded | members,
             nameservers=nameservers,
             acknowledged=self.pending_acks.advance_visible(self.log.end),
             held=slaves.holding,

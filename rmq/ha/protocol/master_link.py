@@ -117,6 +117,8 @@ class MasterLink:
 
     def take_output(self) -> bytes:
         """Return what is to be sent before any chunk."""
+        if not self._output:
+            return b""
         output = b"".join(self._output)
         self._output.clear()
         return output
@@ -437,21 +439,25 @@ class MasterLink:
 
     def next_chunk(self, now: float) -> Chunk | None:
         """Return what to send now; None if there is nothing, until the log grows or `next_tick`."""
-        if not self.is_streaming or self._is_superseded():
+        state = self.state
+        is_native = state is LinkState.NATIVE
+        if self.end_reason is not None or not (is_native or state is LinkState.STOCK):
+            return None
+        if self._is_superseded():
             return None
         master, position = self._master, self.position
         log = master.log
+        end = log.end
         if position < log.begin:
             self._end(f"its bytes at {position} have expired, the log begins at {log.begin}")
             return None
-        is_native = self.state is LinkState.NATIVE
         if is_native and (record := master.record_to_tell(self._told_record)) is not None:
             return self._record_chunk(record, now)
         size = 0
-        if position < log.end:
+        if position < end:
             settings = master.settings
             size = min(
-                log.end - position,
+                end - position,
                 log.segment_bytes - position % log.segment_bytes,
                 settings.frame_bytes
                 if is_native
@@ -465,7 +471,7 @@ class MasterLink:
         else:
             header = TRANSFER.pack(position, size)
         self._offered = max(self._offered, position + size)
-        assert self._offered <= log.end, self._marks()
+        assert self._offered <= end, self._marks()
         return Chunk(header, position, size)
 
     def sealed(self, chunk: Chunk, content: bytes | memoryview) -> bytes:
@@ -517,16 +523,19 @@ class MasterLink:
     def _standing(self) -> tuple[int, int, int, int]:
         """Return the header fields whose change is sent to a native slave at once."""
         master = self._master
+        slaves = master.slaves
+        rules, in_sync = slaves.rules, slaves.in_sync_most
         flags = _SYNC if master.pending_acks.is_sync else 0
         if self.slave is not None and self.slave.in_sync:
             flags |= _YOU_ARE_IN_SYNC
-        if master.slaves.rules.counts_flushed:
+        if rules.counts_flushed:
             flags |= _WANTS_FLUSH
+        # Called for each link whenever anything happens: comparisons, not min().
         return (
             master.news,
             flags,
-            min(master.slaves.rules.needed, 255),
-            min(master.slaves.in_sync_most, 255),
+            rules.needed if rules.needed < 255 else 255,
+            in_sync if in_sync < 255 else 255,
         )
 
     def _data_header(self, offset: PhysicalOffset, size: int, now: float) -> DownHeader:
@@ -574,9 +583,12 @@ class MasterLink:
         if not self.is_streaming:
             self.next_tick = self._opened_at + settings.handshake_s
             return
-        next_tick = min(self._heard_at + settings.silence_s, self._sent_at + settings.heartbeat_s)
-        if self._throttled_until:
-            next_tick = min(next_tick, self._throttled_until)
+        next_tick = self._heard_at + settings.silence_s
+        heartbeat_at = self._sent_at + settings.heartbeat_s
+        if heartbeat_at < next_tick:
+            next_tick = heartbeat_at
+        if 0 < self._throttled_until < next_tick:
+            next_tick = self._throttled_until
         self.next_tick = next_tick
 
     def _is_superseded(self) -> bool:

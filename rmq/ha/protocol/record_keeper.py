@@ -235,6 +235,23 @@ class RecordKeeper:
             self._note_change()
         return not is_unknown
 
+    def is_said(
+        self, is_sync: bool, needed: int, members: set[str], nameservers: tuple[str, ...]
+    ) -> bool:
+        """Return whether the record that counts says just this: then there is nothing to `want`."""
+        if self._wanted is not None or len(self._chain) != 1:
+            return False
+        record = self._chain[0]
+        return (
+            record is self._saved
+            and record.is_sync is is_sync
+            and (not is_sync or (record.needed == needed and set(record.members) == members))
+            and not record.rivals
+            and record.master == self._master
+            and record.nameservers == tuple(sorted(nameservers))
+            and self._is_of_today(record)
+        )
+
     def asked(self, nameserver: str) -> bool:
         """Note that a nameserver was asked to keep a record, whatever came of it.
 

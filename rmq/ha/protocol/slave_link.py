@@ -184,6 +184,8 @@ class SlaveLink:
         self._plan_tick()
 
     def take_output(self) -> bytes:
+        if not self._output:
+            return b""
         output = b"".join(self._output)
         self._output.clear()
         return output
@@ -476,7 +478,8 @@ class SlaveLink:
         settings = self._settings
         silent_at = self._heard_at + settings.silence_s
         if self.is_streaming:
-            self.next_tick = min(silent_at, self._sent_at + settings.heartbeat_s)
+            heartbeat_at = self._sent_at + settings.heartbeat_s
+            self.next_tick = heartbeat_at if heartbeat_at < silent_at else silent_at
             if not self._said_current:
                 self.next_tick = min(self.next_tick, self._looked_at + LOOK_S)
         else:

@@ -277,14 +277,13 @@ class SlaveSet:
         if len(held) < needed:
             self.replicated = NOTHING
         else:
-            self.replicated = sorted(held, reverse=True)[needed - 1]
+            self.replicated = max(held) if needed == 1 else sorted(held, reverse=True)[needed - 1]
 
     def _held(self) -> list[PhysicalOffset]:
         """Return the offsets held by slaves in sync that are certainly distinct."""
         counts_flushed = self.rules.counts_flushed
-        self.in_sync_most = 0
-        native: dict[str, list[PhysicalOffset]] = {}
-        stock: dict[str, PhysicalOffset] = {}
+        held: list[PhysicalOffset] = []
+        has_stock = False
         allows = self.keeper.allows
         for slave in self._connected:
             if slave.in_sync and allows(slave.member):
@@ -292,11 +291,24 @@ class SlaveSet:
                 if offset == NOTHING:
                     # A stock slave does not report what is on its disk.
                     continue
-                self.in_sync_most += 1
-                if slave.is_native:
-                    native.setdefault(slave.host, []).append(offset)
-                else:
-                    stock[slave.host] = max(offset, stock.get(slave.host, NOTHING))
+                held.append(offset)
+                has_stock |= not slave.is_native
+        self.in_sync_most = len(held)
+        return self._held_beside_stock() if has_stock else held
+
+    def _held_beside_stock(self) -> list[PhysicalOffset]:
+        """Return the same where a stock slave may be a native one of the same host."""
+        counts_flushed, allows = self.rules.counts_flushed, self.keeper.allows
+        native: dict[str, list[PhysicalOffset]] = {}
+        stock: dict[str, PhysicalOffset] = {}
+        for slave in self._connected:
+            offset = slave.flushed if counts_flushed else slave.appended
+            if not slave.in_sync or offset == NOTHING or not allows(slave.member):
+                continue
+            if slave.is_native:
+                native.setdefault(slave.host, []).append(offset)
+            else:
+                stock[slave.host] = max(offset, stock.get(slave.host, NOTHING))
         for host, offset in stock.items():
             beside = native.setdefault(host, [NOTHING])
             # It may be any of them; certain is only that one has as much as it has.

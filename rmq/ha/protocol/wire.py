@@ -21,6 +21,7 @@ that repeat it: `SlaveLink` tells it from a native one by that, or by its silenc
 from __future__ import annotations
 
 import enum
+import io
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import construct
@@ -298,18 +299,18 @@ def pack_up(header: UpHeader) -> bytes:
 
 def read_down(data: bytes | bytearray | memoryview) -> DownHeader:
     """Read a header; raise `RemoteProtocolError` if its checksum is wrong."""
-    *fields, crc = DOWN.unpack(data)
-    if crc32(data[: -_CRC.size]) != crc:
+    fields = DOWN.unpack(data)
+    if crc32(data[: -_CRC.size]) != fields[-1]:
         raise RemoteProtocolError("the checksum of a replication header is wrong")
-    return DownHeader(*fields)
+    return DownHeader._make(fields[:-1])
 
 
 def read_up(data: bytes | bytearray | memoryview) -> UpHeader:
     """Read a header; raise `RemoteProtocolError` if its checksum is wrong."""
-    *fields, crc = UP.unpack(data)
-    if crc32(data[: -_CRC.size]) != crc:
+    fields = UP.unpack(data)
+    if crc32(data[: -_CRC.size]) != fields[-1]:
         raise RemoteProtocolError("the checksum of a replication header is wrong")
-    return UpHeader(*fields)
+    return UpHeader._make(fields[:-1])
 
 
 def pack_body(declaration: construct.Struct, body: msgspec.Struct) -> bytes:
@@ -331,8 +332,9 @@ def read_welcome(data: bytes) -> WelcomeBody:
 
 def _fields(declaration: construct.Struct, data: bytes) -> Mapping[str, Any]:
     try:
-        parsed = declaration.parse(data)
-        length = len(declaration.build(parsed))
+        stream = io.BytesIO(data)
+        parsed = declaration.parse_stream(stream)
+        length = stream.tell()
     except (construct.ConstructError, UnicodeDecodeError) as exc:
         raise RemoteProtocolError(f"a replication handshake cannot be read: {exc}") from None
     if length != len(data):

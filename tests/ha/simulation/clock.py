@@ -43,12 +43,13 @@ class Clock:
         self._sequence += 1
         heapq.heappush(self._queue, (time, self._sequence, action, arguments, owner, incarnation))
 
-    def run_one(self, until: float) -> bool:
-        """Run the next event that is due until then; tell whether there was one."""
+    def run(self, until: float, events_max: int) -> None:
+        """Run the events that are due until then, in order, but no more than so many in all."""
         queue = self._queue
-        while queue and queue[0][0] <= until:
+        while queue and queue[0][0] <= until and self.events <= events_max:
             time, _, action, arguments, owner, incarnation = heapq.heappop(queue)
-            self.now = max(self.now, time)
+            if time > self.now:
+                self.now = time
             if owner is not None:
                 if owner.incarnation != incarnation:
                     continue
@@ -57,6 +58,5 @@ class Clock:
                     continue
             self.events += 1
             action(*arguments)
-            return True
-        self.now = max(self.now, until)
-        return False
+        if self.events <= events_max:
+            self.now = max(self.now, until)

@@ -39,22 +39,21 @@ class SimLog:
         self.base = PhysicalOffset(0)
         """The offset of the first byte of `data`; the log may begin later."""
         self.begin = PhysicalOffset(0)
+        self.end = PhysicalOffset(0)
+        """Always `base` and the length of `data`; asked for far more often than changed."""
         self.data = bytearray()
         """Replaced, not changed, when the log is cut: links of the past may still look at it."""
         self.flushed = PhysicalOffset(0)
         self.segment_bytes = SEGMENT_BYTES
         self._boundary = 0
 
-    @property
-    def end(self) -> PhysicalOffset:
-        return self.base + len(self.data)
-
     def digest(self, start: int, stop: int) -> bytes:
         return hashlib.sha256(self.read(start, stop)).digest()
 
     def read(self, start: int, stop: int) -> bytes:
         assert self.base <= start <= stop <= self.end, (self.base, start, stop, self.end)
-        return bytes(memoryview(self.data)[start - self.base : stop - self.base])
+        base = self.base
+        return bytes(self.data[start - base : stop - base])
 
     def holds(self, start: int, content: bytes) -> bool:
         """Tell whether these bytes are there, at this place, or were until they expired."""
@@ -68,12 +67,14 @@ class SimLog:
         left = SEGMENT_BYTES - self.end % SEGMENT_BYTES
         if size + _PREFIX.size > left:
             self.data += _PREFIX.pack(left, BLANK_MAGIC) + bytes(left - _PREFIX.size)
-        start = self.end
+        start = self.base + len(self.data)
         self.data += record_of(number, size)
+        self.end = self.base + len(self.data)
         return start, self.end
 
     def append(self, content: bytes | memoryview) -> None:
         self.data += content
+        self.end = self.base + len(self.data)
 
     def flush(self) -> None:
         self.flushed = self.end
@@ -82,7 +83,8 @@ class SimLog:
         """Let an empty log begin elsewhere."""
         assert not self.data, f"it ends at {self.end}"
         assert not offset % SEGMENT_BYTES, f"no segment begins at {offset}"
-        self.base = self.begin = self.flushed = self._boundary = PhysicalOffset(offset)
+        self.base = self.begin = self.end = self.flushed = PhysicalOffset(offset)
+        self._boundary = offset
 
     # --- losing --------------------------------------------------------------------------------
 
@@ -99,12 +101,14 @@ class SimLog:
 
     def cut(self, end: int) -> None:
         self.data = bytearray(memoryview(self.data)[: end - self.base])
+        self.end = self.base + len(self.data)
         self.flushed = min(self.flushed, PhysicalOffset(end))
         self._boundary = min(self._boundary, self.base)
 
     def clear(self) -> None:
         self.data = bytearray()
-        self.base = self.begin = self.flushed = self._boundary = PhysicalOffset(0)
+        self.base = self.begin = self.end = self.flushed = PhysicalOffset(0)
+        self._boundary = 0
 
     def kill(self) -> None:
         """The process ends; at its start the store drops a record that is not whole."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from rmq.ha.protocol.pending_acks import ReplicationMode
@@ -62,6 +63,7 @@ class Faults:
         self._weights = [self._chance.choice((0, 0, 1, 1, 4)) for _ in kinds]
         if not any(self._weights):
             self._weights[0] = 1
+        self._cumulated = list(accumulate(self._weights))
         self._gap_s = self._chance.choice((0.5, 1.2, 3.0))
 
     def plan(self) -> None:
@@ -71,7 +73,7 @@ class Faults:
     def _strike(self) -> None:
         if self._is_over:
             return
-        (kind,) = self._chance.choices(self._kinds, self._weights)
+        (kind,) = self._chance.choices(self._kinds, cum_weights=self._cumulated)
         kind()
         self.plan()
 

@@ -66,6 +66,7 @@ class Recording:
     def __init__(self, node: Node, keeper: RecordKeeper) -> None:
         self._node = node
         self._keeper = keeper
+        self._names = tuple(nameserver.name for nameserver in node.world.nameservers)
         self._is_saving = False
         self._asked_at = -RETRY_S
         self._told: dict[str, tuple[tuple[int, int], float]] = {}
@@ -78,11 +79,10 @@ class Recording:
         assert master is not None
         if keeper.overtaken_by is not None or keeper.is_fenced:
             return
-        names = tuple(nameserver.name for nameserver in world.nameservers)
         if not keeper.is_known and now >= self._asked_at + RETRY_S:
             self._asked_at = now
             world.clock.at(now + 2 * world.network.draw_delay(), self._learn, (), node)
-        master.want_record(names, now)
+        master.want_record(self._names, now)
         if keeper.to_save is not None and not self._is_saving:
             self._is_saving = True
             delay_s = SAVE_S * world.clock.chance.random()
@@ -90,8 +90,11 @@ class Recording:
         record = keeper.newest
         if record is None:
             return
+        lacking = keeper.places_without(self._names)
+        if not lacking:
+            return
         for nameserver in world.nameservers:
-            if not keeper.places_without([nameserver.name]):
+            if nameserver.name not in lacking:
                 continue
             order, told_at = self._told.get(nameserver.name, ((0, 0), -RETRY_S))
             if order == record.order and now < told_at + RETRY_S:

@@ -44,6 +44,8 @@ class Machine(Protocol):
 class Pipe:
     """One direction of a connection."""
 
+    __slots__ = ("in_flight", "last_at", "queue", "source", "stalled", "target")
+
     def __init__(self, source: Machine, target: Machine) -> None:
         self.source = source
         self.target = target
@@ -61,6 +63,22 @@ class Pipe:
 class Connection:
     """Two pipes; `caller` dialled `callee`."""
 
+    __slots__ = (
+        "callee",
+        "caller",
+        "down",
+        "is_broken",
+        "is_fresh",
+        "is_of_empty",
+        "ledger",
+        "master_link",
+        "number",
+        "offered",
+        "open_at",
+        "peak",
+        "up",
+    )
+
     def __init__(self, number: int, caller: Machine, callee: Machine) -> None:
         self.number = number
         self.caller = caller
@@ -74,6 +92,8 @@ class Connection:
         """What the callee made of it."""
         self.ledger: tuple[int, bytearray] = (0, bytearray())
         """The callee's log as it was when it accepted: where it begins, and its bytes."""
+        self.offered: tuple[tuple[object, ...], bool] | None = None
+        """What the callee has sent all of, so that it has nothing to send now."""
         self.is_fresh = True
         """The callee has not said yes to its caller yet."""
         self.is_of_empty = False
@@ -116,35 +136,43 @@ class Network:
 
     def send(self, connection: Connection, source: Machine, data: bytes) -> None:
         """Put bytes on the way; nobody hears of it if the other end is gone."""
-        if not data or not connection.is_open(source):
+        is_caller = source is connection.caller
+        if not data or not connection.open_at["caller" if is_caller else "callee"]:
             return
-        pipe = connection.out_of(source)
+        pipe = connection.up if is_caller else connection.down
         if connection.is_broken:
             pipe.in_flight += len(data)
             return
         chance = self.clock.chance
-        pieces: tuple[bytes, ...] = (data,)
         if len(data) > 1 and chance.random() < 0.15:
             where = chance.randrange(1, len(data))
-            pieces = (data[:where], data[where:])
-        for piece in pieces:
-            pipe.queue.append(piece)
-            pipe.in_flight += len(piece)
-            pipe.last_at = max(pipe.last_at, self.clock.now + self.draw_delay())
-            self.clock.at(pipe.last_at, self._deliver, (connection, pipe), pipe.target)
+            self._put(connection, pipe, data[:where])
+            data = data[where:]
+        self._put(connection, pipe, data)
+
+    def _put(self, connection: Connection, pipe: Pipe, piece: bytes) -> None:
+        clock = self.clock
+        pipe.queue.append(piece)
+        pipe.in_flight += len(piece)
+        # In order: nothing arrives before what was sent earlier.
+        arrives_at = clock.now + self.delay_s * (0.5 + clock.chance.random())
+        if arrives_at > pipe.last_at:
+            pipe.last_at = arrives_at
+        clock.at(pipe.last_at, self._deliver, (connection, pipe), pipe.target)
 
     def _deliver(self, connection: Connection, pipe: Pipe) -> None:
         if not pipe.queue:
             return
-        if self.is_blocked(pipe.source, pipe.target) or not pipe.target.takes_bytes:
+        target = pipe.target
+        if not target.takes_bytes or (self.blocked and self.is_blocked(pipe.source, target)):
             pipe.stalled += 1
             return
         data = pipe.queue.popleft()
         was_full = pipe.is_full
         pipe.in_flight -= len(data)
-        if connection.is_open(pipe.target):
-            pipe.target.bytes_arrived(connection, data)
-        elif pipe.target.is_up and connection.is_open(pipe.source):
+        if connection.open_at["caller" if target is connection.caller else "callee"]:
+            target.bytes_arrived(connection, data)
+        elif target.is_up and connection.is_open(pipe.source):
             # It knows of no such connection, and says so.
             back = connection.out_of(pipe.target)
             self.clock.at(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.ha.protocol.master import Master, MasterSettings
 from rmq.ha.protocol.master_link import MasterLink
@@ -31,6 +31,7 @@ from tests.ha.simulation.checks import (
 )
 from tests.ha.simulation.disk import SimLog, common_end
 from tests.ha.simulation.nameserver import Recording, is_reachable
+from tests.ha.simulation.network import WINDOW_BYTES
 from tests.ha.simulation.slave import SlavePart
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ BLOCKED_TICK_S: Final = 0.5
 """How long a master waits for a connection that takes nothing before it looks at it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """A message whose producer waits for an answer."""
 
     number: int
@@ -115,8 +115,6 @@ class Node:
         self.links: dict[int, tuple[Connection, MasterLink]] = {}
         self.pending: dict[int, Send] = {}
         self.visible_seen = 0
-        self.standings: list[tuple[float, Standing]] = []
-        """By what rules it answered, and since when."""
         self.slave_part = SlavePart(self)
         self.promotion: Promotion | None = None
         """The one that is under way."""
@@ -333,7 +331,6 @@ class Node:
         self.visible_seen = 0
         self._growth = ([self.log.end], [now])
         self._refresh_at = now + REFRESH_S
-        self._note_standing()
         self.after_event(now)
 
     def resign(self, now: float) -> int:
@@ -391,7 +388,6 @@ class Node:
         if self.master is not None:
             self.master.reconfigure(self.settings(), now)
             self.master.want_mode(self.config.mode)
-            self._note_standing()
             self.after_event(now)
 
     # --- producers -----------------------------------------------------------------------------
@@ -427,18 +423,16 @@ class Node:
         is_sync = end > switch.offset and switch.mode is ReplicationMode.SYNC
         if is_sync or send.number in self.pending:
             check_held(self, self.world.nodes, send.number, send.start, send.content)
-        self.world.acknowledged(self, send, self.standings[-1][1])
+        self.world.acknowledged(self, send, self._standing())
 
-    def _note_standing(self) -> None:
+    def _standing(self) -> Standing:
         master = self.master
         assert master is not None
-        standing = Standing(
+        return Standing(
             master.pending_acks.mode,
             master.slaves.rules.needed,
             tuple(sorted(r.identity for r in master.slaves if r.in_sync)),
         )
-        if not self.standings or self.standings[-1][1] != standing:
-            self.standings.append((self.world.clock.now, standing))
 
     # --- the replication port --------------------------------------------------------------------
 
@@ -505,15 +499,46 @@ class Node:
         master = self.master
         assert master is not None
         master.grew(now)
-        self._note_standing()
         assert self.recording is not None
         self.recording.go_on(now)
         self._answer(master.pending_acks.release())
+        offer = self._offer(master)
         for connection, link in list(self.links.values()):
-            self._pump(connection, link, now)
-        self._note_standing()
+            if not self._has_offered(connection, link, offer, now):
+                self._pump(connection, link, now)
+                if connection.down.in_flight >= WINDOW_BYTES:
+                    connection.offered = None
+                else:
+                    connection.offered = offer, link.slave is not None and link.slave.in_sync
         check_marks(self)
         self._plan_timer()
+
+    def _offer(self, master: Master[int]) -> tuple[object, ...]:
+        """Return what a link tells its slave, but for what only that link knows."""
+        slaves, log = master.slaves, self.log
+        return (
+            log.begin,
+            log.end,
+            master.keeper.newest,
+            master.pending_acks.mode,
+            slaves.in_sync_most,
+            slaves.rules,
+            master.news,
+        )
+
+    def _has_offered(
+        self, connection: Connection, link: MasterLink, offer: tuple[object, ...], now: float
+    ) -> bool:
+        """Return whether a link has nothing to send, because it has sent all of this before."""
+        slave = link.slave
+        return (
+            slave is not None
+            and link.position == self.log.end
+            and now < link.next_tick
+            and link.end_reason is None
+            and not slave.is_superseded
+            and connection.offered == (offer, slave.in_sync)
+        )
 
     def _answer(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -522,8 +547,10 @@ class Node:
 
     def _pump(self, connection: Connection, link: MasterLink, now: float) -> None:
         network, pipe = self.world.network, connection.down
-        network.send(connection, self, link.take_output())
-        while link.end_reason is None and not pipe.is_full:
+        output = link.take_output()
+        if output:
+            network.send(connection, self, output)
+        while link.end_reason is None and pipe.in_flight < WINDOW_BYTES:
             chunk = link.next_chunk(now)
             if chunk is None:
                 break
@@ -545,12 +572,13 @@ class Node:
         next_at = self._refresh_at
         for connection, link in self.links.values():
             tick = link.next_tick
-            if connection.down.is_full:
+            if connection.down.in_flight >= WINDOW_BYTES:
                 tick = max(tick, now + BLOCKED_TICK_S)
-            next_at = min(next_at, tick)
+            if tick < next_at:
+                next_at = tick
         deadline = master.pending_acks.next_deadline()
-        if deadline is not None:
-            next_at = min(next_at, deadline)
+        if deadline is not None and deadline < next_at:
+            next_at = deadline
         if next_at < self._timer_at or self._timer_at <= now:
             self._timer_at = next_at
             self.world.clock.at(next_at, self._timer, (next_at,), self)

@@ -131,9 +131,8 @@ class Promotion:
         is_last = max(self._known_epochs()) == node.epoch
         candidate = node.candidate(self._hand_over if is_last else None)
         verdict = decide(candidate, self._kept, self._others)
-        world.trace(
-            f"promote {node!r}: {verdict.is_safe}, {verdict.reason}; {candidate} {self._kept}"
-        )
+        is_safe, reason = verdict
+        world.trace("promote %r: %s, %s; %s %s", node, is_safe, reason, candidate, self._kept)
         if not verdict.is_safe and not self._accepts_loss:
             world.count("promotions refused")
             node.promotion = None

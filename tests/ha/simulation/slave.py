@@ -162,7 +162,7 @@ class SlavePart:
             now=now,
         )
         self._has_appended = False
-        world.trace(f"{node!r} dials {target.name}, {'native' if is_native else 'stock'}")
+        world.trace("%r dials %s, %s", node, target.name, "native" if is_native else "stock")
         # Bytes go out behind the connection itself.
         connection.up.last_at = now + 2 * network.delay_s
         self._after_event(now)
@@ -277,7 +277,9 @@ class SlavePart:
             link.report(now)
             if link.master.wants_flush and self.node.log.flushed < self.node.log.end:
                 self._plan_flush()
-        world.network.send(connection, self.node, link.take_output())
+        output = link.take_output()
+        if output:
+            world.network.send(connection, self.node, output)
         if link.ending is not None:
             self._ended(link.ending, connection, now)
         elif link.next_tick != self._timer_at:
@@ -296,7 +298,7 @@ class SlavePart:
 
     def _ended(self, ending: LinkEnd, connection: Connection, now: float) -> None:
         node = self.node
-        node.world.trace(f"{node!r} ends its link: {ending.kind.value}, {ending.reason}")
+        node.world.trace("%r ends its link: %s, %s", node, ending.kind.value, ending.reason)
         self.last_reason = ending.reason
         self._close(ending.reason)
         if ending.kind is EndKind.RESEED:

@@ -163,10 +163,9 @@ class World:
         broken(Rule.ALL_CATCH_UP, self._who_is_late() or "")
 
     def _run_until(self, time: float) -> None:
-        clock = self.clock
-        while clock.run_one(time):
-            if clock.events > EVENTS_MAX:
-                broken(Rule.NO_SPINNING, f"more than {EVENTS_MAX} events")
+        self.clock.run(time, EVENTS_MAX)
+        if self.clock.events > EVENTS_MAX:
+            broken(Rule.NO_SPINNING, f"more than {EVENTS_MAX} events")
 
     def _who_is_late(self) -> str | None:
         if not self.current.is_master:
@@ -377,9 +376,11 @@ class World:
     def count(self, what: str) -> None:
         self.counts[what] += 1
 
-    def trace(self, line: str) -> None:
+    def trace(self, line: str, *values: object) -> None:
+        """Note what happens, if that is wanted; `values` are put into the line only then."""
         if self._is_traced:
-            self.lines.append(f"{self.clock.now - 100.0:9.3f} s  {line}")
+            text = line % values if values else line
+            self.lines.append(f"{self.clock.now - 100.0:9.3f} s  {text}")
 
 
 def _is_told_of(message: Acknowledged, found: tuple[InSyncRecord, ...]) -> bool:
