@@ -119,6 +119,7 @@ class MetadataSync:
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
+        self._offsets_writer = tables.offsets_writer
         self._delay = delay
         self._client = client
         self._master: str | None = None
@@ -184,13 +185,19 @@ class MetadataSync:
             self._proven = self._linked
         self._choose()
 
-    def epoch_began(self) -> None:
+    async def epoch_begins(self) -> None:
         """The master is of another epoch than the one before: its log may have parted from what
         that one said of its own.
+
+        Call it before the log has any byte of that epoch and before the epoch is saved. Then an
+        offset behind the end of its queue is of another log; later it could point into this one,
+        at messages that its group has not seen.
         """
         self._has_joined = False
         self._checked.clear()
         self._delivered.clear()
+        if self._offsets.lower(self._store.queues.end_of):
+            await self._offsets_writer.save_now()
 
     def _join(self) -> None:
         """Have only those offsets behind the ends of the queues here that this master says next.

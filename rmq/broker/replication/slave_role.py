@@ -154,7 +154,7 @@ class SlaveRole:
 
     async def _adopt_epoch(self, epoch: int, start: PhysicalOffset) -> None:
         """Save the epoch of the master."""
-        self._metadata.epoch_began()
+        await self._metadata.epoch_begins()
         await self._parts.saved.save_epoch(epoch, start)
 
     async def _save_record(self, record: InSyncRecord) -> None:

@@ -426,7 +426,7 @@ async def test_progress_of_the_epoch_before_does_not_count(tmp_path: Path) -> No
         master.offsets.commit(HOST, CHECKER, HALF_TOPIC, 0, ConsumerOffset(3))
         await linked.copy()
         assert linked.sync.status.awaited_end is not None
-        linked.sync.epoch_began()
+        await linked.sync.epoch_begins()
         assert linked.sync.status.awaited_end is None
         await linked.replicate()
         linked.sync.take_reached()
@@ -477,13 +477,33 @@ async def test_offsets_behind_the_queues_are_the_masters_when_a_link_begins(tmp_
         linked.sync.trust(MASTER)
         await linked.copy()
         assert seen() == [6, 2, 5]
-        linked.sync.epoch_began()
+        await linked.sync.epoch_begins()
+        assert seen() == [3, 2, 3]
+        slave.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(6))
         linked.sync.trust(None)
         await linked.copy()
         assert seen() == [6, 2, 5]
         linked.sync.trust(MASTER)
         await linked.copy()
         assert seen() == [3, 2, 5]
+
+
+async def test_offsets_of_another_log_go_before_messages_of_a_new_epoch_come(
+    tmp_path: Path,
+) -> None:
+    """Even if the log has grown behind them before tables are copied for the first time."""
+    async with pair(tmp_path) as linked:
+        master, slave = linked.master, linked.slave
+        master.put_many(3)
+        await linked.replicate()
+        slave.offsets.commit(HOST, GROUP, TOPIC, 0, ConsumerOffset(5))
+        await linked.sync.epoch_begins()
+        assert f'"{TOPIC}@{GROUP}":{{0:3\n' in slave.tables.offsets_file.path.read_text()
+        master.put_many(5)
+        await linked.replicate()
+        linked.sync.trust(MASTER)
+        await linked.copy()
+        assert slave.offsets.query(GROUP, TOPIC, 0) == 3
 
 
 # --- many ----------------------------------------------------------------------------------------
