@@ -65,7 +65,6 @@ from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.stats.broker import BrokerStats
 from rmq.broker.tables.offset_admission import OffsetAdmission
 from rmq.broker.tables.saved import Tables
-from rmq.broker.tables.steps import in_steps
 from rmq.broker.tables.writer import TableWriter
 from rmq.broker.transactions.checks import TransactionChecks
 from rmq.broker.transactions.copies import HalfCopies
@@ -86,6 +85,7 @@ from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
+from rmq.steps import in_steps
 from rmq.store.core import Refusal
 from rmq.store.listener import StoreListener
 from rmq.store.store import open_store

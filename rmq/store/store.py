@@ -17,13 +17,14 @@ import math
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
 from rmq.errors import StorageError
 from rmq.model.offsets import PhysicalOffset
+from rmq.steps import in_steps
 from rmq.store.append import AppendResult, AppendStatus
 from rmq.store.config import MIB, FlushMode
 from rmq.store.core import DEFAULT_STORE_HOST, StoreCore
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
         AsyncIterator,
         Awaitable,
         Callable,
-        Generator,
         Iterable,
         Sequence,
     )
@@ -62,8 +62,6 @@ _ROOM_RETRY_S: Final = 0.1
 """Seconds after which a segment that could not be created is tried again."""
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @asynccontextmanager
@@ -370,7 +368,7 @@ class MessageStore:
         """Remove queues, of topics not to be kept, all of whose messages are gone from the log."""
         # All of it: the queues that are found are forgotten at once.
         with trio.CancelScope(shield=True):
-            plan = await _in_steps(self._core.plan_expired_queues(keep))
+            plan = await in_steps(self._core.plan_expired_queues(keep))
             await self._delete_files(plan)
         return [(queue.topic, queue.queue_id) for queue in plan.queues]
 
@@ -513,7 +511,7 @@ class MessageStore:
                     # The log has forgotten them: they go also when the store is just being closed.
                     with trio.CancelScope(shield=True):
                         await run_in_thread(plan.run, limiter=self._limiter)
-                await _in_steps(core.following_log())
+                await in_steps(core.following_log())
             except StorageError as exc:
                 _log.error("expired files cannot be removed: %s; %s", exc, exc.hint or "")
             pause_s = core.config.clean_interval_ms / 1000
@@ -525,17 +523,6 @@ class MessageStore:
                 await trio.sleep(min(pause_s, _ROOM_RETRY_S))
                 core.appender.room_error = None
             self._room_wanted = trio.Event()
-
-
-async def _in_steps(steps: Generator[None, None, T]) -> T:
-    """Do all steps, with other tasks between them; return the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        await trio.lowlevel.checkpoint()
 
 
 def _is_put(result: AppendResult) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.broker.tables.steps import in_steps
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
     from rmq.broker.clients.locks import QueueLocks

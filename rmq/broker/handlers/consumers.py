@@ -13,7 +13,6 @@ import trio
 
 from rmq.broker.handlers.tables import part_of, refuse_long
 from rmq.broker.tables.offsets_body import LOG_END_FIELD
-from rmq.broker.tables.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RefusedError
 from rmq.model import fastjson
@@ -23,6 +22,7 @@ from rmq.remoting.bodies import QueryCorrectionOffsetBody
 from rmq.remoting.bodies.lists import ITEMS_PER_STEP
 from rmq.remoting.codes import LanguageCode, ResponseCode
 from rmq.remoting.protocol import Requests
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
     from rmq.broker.clients.calls import ConsumerCalls

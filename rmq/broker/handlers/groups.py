@@ -13,7 +13,6 @@ import trio
 
 from rmq.broker.handlers.tables import answer_table
 from rmq.broker.handlers.topics import refuse_on_slave
-from rmq.broker.tables.steps import in_steps
 from rmq.errors import ProtocolError, RefusedError
 from rmq.model import fastjson
 from rmq.model.name_rules import group_refusal
@@ -28,6 +27,7 @@ from rmq.remoting.bodies.lists import ITEMS_PER_STEP, list_in_steps
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.header import SLOW_BYTES_MAX
 from rmq.remoting.protocol import Requests
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable

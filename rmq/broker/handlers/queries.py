@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from rmq.broker.tables.steps import in_steps
 from rmq.errors import RefusedError
 from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import QUERY
 from rmq.remoting.headers import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
 from rmq.remoting.protocol import Requests
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
     from rmq.broker.config import LiveConfig

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
 import trio
 
 from rmq.broker.stats.runtime_info import Load, runtime_info, store_facts
-from rmq.broker.tables.steps import in_steps
 from rmq.errors import RefusedError
 from rmq.model.offsets import QueueOffset
 from rmq.model.queues import MessageQueue
@@ -34,6 +33,7 @@ from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import PULL, QUERY, SEND
 from rmq.remoting.layout import FRAME_BYTES_MAX
 from rmq.remoting.protocol import Requests
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.broker.tables.parts import KNOWN_FIELD, SAME_FIELD, wanted_part
-from rmq.broker.tables.steps import in_steps
 from rmq.errors import RefusedError
 from rmq.remoting.codes import ResponseCode
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
     from rmq.broker.tables.groups import GroupTable

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, final
 
 import trio
 
-from rmq.broker.tables.steps import in_steps
 from rmq.broker.tables.topics import is_restricted
 from rmq.remoting.bodies import RegisterBrokerBody
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
     from rmq.broker.config import BrokerConfig

@@ -47,7 +47,6 @@ from rmq.broker.tables.parts import (
     PART_BYTES,
     SAME_FIELD,
 )
-from rmq.broker.tables.steps import in_steps
 from rmq.broker.transactions.half import PROGRESS_PAIRS
 from rmq.errors import RemoteProtocolError, ResponseError, RmqError
 from rmq.model.names import SCHEDULE_TOPIC
@@ -59,6 +58,7 @@ from rmq.remoting.bodies import (
     TopicConfigSerializeWrapper,
 )
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
