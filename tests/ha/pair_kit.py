@@ -219,10 +219,18 @@ class Pair:
         raise AssertionError(f"not within {_WAIT_S:g} s: {what}")
 
     async def in_sync(self, master: Broker, count: int = 1) -> None:
-        """Wait until so many slaves are in sync."""
+        """Wait until this many slaves are in sync, by what they report about their tables, too.
+
+        Before a slave has answered its welcome, its master does not know that it lacks tables.
+        """
         state = master.replication.master
         assert state is not None
-        await self.until(lambda: state.slaves.in_sync_count >= count, f"{count} slaves are in sync")
+
+        def are_enough() -> bool:
+            answered = sum(each.in_sync and each.has_answered for each in state.slaves)
+            return min(answered, state.slaves.in_sync_count) >= count
+
+        await self.until(are_enough, f"{count} slaves are in sync")
 
     async def settled(self, master: Broker) -> None:
         """Wait until it is recorded by what rule a master answers sends."""
