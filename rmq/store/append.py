@@ -34,12 +34,9 @@ from rmq.store.queue_table import is_legal_topic
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
     from rmq.store.consume_queue import ConsumeQueue
-    from rmq.store.dispatcher import Dispatcher, WrittenRecord
-    from rmq.store.index_file import Index
-    from rmq.store.queue_table import QueueTable
+    from rmq.store.dispatcher import Dispatcher, StoreFiles, WrittenRecord
 
 JOIN_BYTES_MAX: Final = 16 * 1024
 """Longer bodies are copied into the mapping by themselves: joining would copy them twice."""
@@ -132,26 +129,18 @@ class BatchResult(msgspec.Struct, frozen=True, gc=False):
 class Appender:
     """Writes messages into one store."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: QueueTable,
-        dispatcher: Dispatcher,
-        index: Index | None,
-        store_host: bytes,
-    ) -> None:
-        self._log = log
-        self._queues = queues
+    def __init__(self, files: StoreFiles, dispatcher: Dispatcher, store_host: bytes) -> None:
+        self._log = files.log
+        self._queues = files.queues
         self._dispatcher = dispatcher
-        self._index = index
+        self._index = files.index
         self._store_host = store_host
         self._store_flag = _STORE_FLAGS[len(store_host)]
         self.room_error: DiskFullError | None = None
         """Why no segment could be begun; with `keeps_room_error` not tried again until reset."""
         self.keeps_room_error = False
         self._numbered: list[WrittenRecord] = []
-        self.reconfigure(config)
+        self.reconfigure(files.config)
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Use other settings for the appends from now on."""

@@ -29,7 +29,7 @@ from rmq.process_limits import physical_memory_bytes
 from rmq.store.append import QUEUE_ID_MAX, Appender, AppendResult, AppendStatus, BatchResult
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
-from rmq.store.dispatcher import BadLogError, Dispatcher
+from rmq.store.dispatcher import BadLogError, Dispatcher, StoreFiles
 from rmq.store.index_file import NO_INDEX_STATE, Index, IndexFile
 from rmq.store.log_scan import boundary_before
 from rmq.store.plans import (
@@ -42,7 +42,7 @@ from rmq.store.plans import (
 )
 from rmq.store.queue_table import QueueTable, is_legal_topic
 from rmq.store.reads import MessageReads
-from rmq.store.recovery import Progress, Recovery, RecoveryReport
+from rmq.store.recovery import LastStop, Progress, Recovery, RecoveryReport
 from rmq.store.retention import Retention, SegmentAge, files_behind
 from rmq.store.storage import DiskStorage
 from rmq.store.transient_pool import TransientPool
@@ -187,17 +187,13 @@ class StoreCore:
                 if config.index_enabled
                 else None
             )
-            self.dispatcher = Dispatcher(config, self.log, self.queues, self.index)
+            self._files = files = StoreFiles(config, self.log, self.queues, self.index)
+            self.dispatcher = Dispatcher(files)
             self.reads = MessageReads(
-                config,
-                self.log,
-                self.queues,
-                self.index,
+                files,
                 memory_bytes=memory_bytes if memory_bytes is not None else physical_memory_bytes(),
             )
-            self.appender = Appender(
-                config, self.log, self.queues, self.dispatcher, self.index, store_host
-            )
+            self.appender = Appender(files, self.dispatcher, store_host)
             self.recovery = self._open(on_progress, on_cut)
         except BaseException:
             lock.release()
@@ -240,16 +236,11 @@ class StoreCore:
             self._points.sync()
             self._checkpoint.save(self._checkpoint.times)
         recovery = Recovery(
-            config,
-            self.log,
-            self.queues,
-            self.index,
+            self._files,
             self.dispatcher,
             self._checkpoint,
-            was_clean=was_clean,
-            point=point,
+            LastStop(was_clean=was_clean, point=point, was_raw=self._points.was_raw),
             now_ms=self.now_ms(),
-            was_raw=self._points.was_raw,
             on_progress=on_progress,
         )
         recovery.check_log()
@@ -289,15 +280,9 @@ class StoreCore:
         return report
 
     def _cut_log(self, end: PhysicalOffset, reason: str) -> int:
-        cut = LogCut(
-            self.config,
-            self.log,
-            self.queues,
-            self.index,
-            self.dispatcher,
-            self._checkpoint,
-            self._points,
-        ).run(end, self.now_ms())
+        cut = LogCut(self._files, self.dispatcher, self._checkpoint, self._points).run(
+            end, self.now_ms()
+        )
         _log.warning("%d bytes of the log from %d on are cut off: %s", cut, end, reason)
         self._recovery_point = PhysicalOffset(-1)
         self._save_point_now()

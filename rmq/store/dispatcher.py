@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from rmq.errors import StorageError, to_keep
@@ -76,6 +77,17 @@ class Dispatched(NamedTuple):
     properties: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """The log of one store, and what is built from it."""
+
+    config: StoreConfig
+    log: CommitLog
+    queues: QueueTable
+    index: Index | None
+    """None: keys are not indexed."""
+
+
 class QueueGapError(Exception):
     """The entries before a record are missing from its queue."""
 
@@ -92,9 +104,7 @@ class QueueGapError(Exception):
 class Dispatcher:
     """Builds queues and index from the log."""
 
-    def __init__(
-        self, config: StoreConfig, log: CommitLog, queues: QueueTable, index: Index | None
-    ) -> None:
+    def __init__(self, files: StoreFiles) -> None:
         self.dispatched = PhysicalOffset(0)
         """Everything below this offset has its entries."""
         self.store_ms = 0
@@ -116,10 +126,10 @@ class Dispatcher:
 
         Otherwise a gap is closed and a queue begun as a stock broker does it.
         """
-        self._commit_log = log
-        self._queues = queues
-        self._index = index
-        self._delays_ms = config.delay_levels_ms
+        self._commit_log = files.log
+        self._queues = files.queues
+        self._index = files.index
+        self._delays_ms = files.config.delay_levels_ms
         self._tag_codes = TagCodes({b"": 0})
 
     @property

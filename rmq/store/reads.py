@@ -22,10 +22,8 @@ from rmq.store.layout import QUEUE_ENTRY
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
-    from rmq.store.index_file import Index
-    from rmq.store.queue_table import QueueTable
+    from rmq.store.dispatcher import StoreFiles
 
 SCAN_ENTRIES_MIN: Final = 800
 """One `get` reads up to this many entries, even if it wants fewer messages."""
@@ -91,22 +89,14 @@ class GetResult(msgspec.Struct, frozen=True):
 class MessageReads:
     """Reads of one store."""
 
-    def __init__(
-        self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: QueueTable,
-        index: Index | None,
-        *,
-        memory_bytes: int,
-    ) -> None:
+    def __init__(self, files: StoreFiles, *, memory_bytes: int) -> None:
         self.keeps_offset = False
         """On a slave, an offset out of range is not corrected (`offsetCheckInSlave` off)."""
-        self._log = log
-        self._queues = queues
-        self._index = index
+        self._log = files.log
+        self._queues = files.queues
+        self._index = files.index
         self._memory_bytes_in_all = memory_bytes
-        self.reconfigure(config)
+        self.reconfigure(files.config)
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Use other settings for the reads from now on."""

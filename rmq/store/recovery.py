@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -49,11 +50,9 @@ if TYPE_CHECKING:
 
     from rmq.store.checkpoint import Checkpoint, Point
     from rmq.store.commit_log import CommitLog
-    from rmq.store.config import StoreConfig
     from rmq.store.consume_queue import ConsumeQueue
-    from rmq.store.dispatcher import Dispatcher
+    from rmq.store.dispatcher import Dispatcher, StoreFiles
     from rmq.store.index_file import Index
-    from rmq.store.queue_table import QueueTable
     from rmq.store.segments import Segment
 
 _NORMAL_SEGMENTS: Final = 3
@@ -92,32 +91,40 @@ class Progress(msgspec.Struct, frozen=True):
     records: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastStop:
+    """How the store was left when it was open last."""
+
+    was_clean: bool
+    """It was closed, and did not crash."""
+    point: Point | None
+    """The recovery point that holds; None: there is none, or a stock broker wrote since."""
+    was_raw: bool = False
+    """It was a slave's: bytes were written as they came, and may end within a record."""
+
+
 class Recovery:
     """One recovery of one store."""
 
     def __init__(
         self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: QueueTable,
-        index: Index | None,
+        files: StoreFiles,
         dispatcher: Dispatcher,
         checkpoint: Checkpoint,
+        last_stop: LastStop,
         *,
-        was_clean: bool,
-        point: Point | None,
         now_ms: int,
-        was_raw: bool = False,
         log_end: PhysicalOffset | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> None:
+        point = last_stop.point
         self._log_end = log_end
         """An offset at which the log must end; None: at the end of its last sound record."""
-        self._was_raw = was_raw
-        self._config = config
-        self._log = log
-        self._queues = queues
-        self._index = index
+        self._was_raw = last_stop.was_raw
+        self._config = files.config
+        self._log = files.log
+        self._queues = files.queues
+        self._index = files.index
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
         self._point = point
@@ -128,7 +135,7 @@ class Recovery:
         self._known_flushed = PhysicalOffset(0) if point is None else point.physical_offset
         """Below this offset everything was on disk."""
         self._next_progress = 0.0
-        self.report = RecoveryReport(was_clean=was_clean, used_point=False)
+        self.report = RecoveryReport(was_clean=last_stop.was_clean, used_point=False)
 
     def run(self) -> RecoveryReport:
         """Recover the store, whose log, queues and index were loaded before."""

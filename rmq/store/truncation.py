@@ -36,7 +36,7 @@ from rmq.store.checkpoint import CheckpointTimes, Point
 from rmq.store.index_file import NO_INDEX_STATE
 from rmq.store.log_scan import boundary_before, stored_ms
 from rmq.store.queue_table import is_legal_topic
-from rmq.store.recovery import Recovery
+from rmq.store.recovery import LastStop, Recovery
 from rmq.store.segments import is_segment_name
 from rmq.store.storage import DiskStorage
 
@@ -46,12 +46,9 @@ if TYPE_CHECKING:
 
     from rmq.model.offsets import PhysicalOffset
     from rmq.store.checkpoint import Checkpoint, RecoveryPoints
-    from rmq.store.commit_log import CommitLog
     from rmq.store.config import StoreConfig
-    from rmq.store.dispatcher import Dispatcher
-    from rmq.store.index_file import Index
+    from rmq.store.dispatcher import Dispatcher, StoreFiles
     from rmq.store.log_scan import Boundary
-    from rmq.store.queue_table import QueueTable
     from rmq.store.storage import Storage
 
 NOTE_NAME: Final = "truncation"
@@ -134,18 +131,16 @@ class LogCut:
 
     def __init__(
         self,
-        config: StoreConfig,
-        log: CommitLog,
-        queues: QueueTable,
-        index: Index | None,
+        files: StoreFiles,
         dispatcher: Dispatcher,
         checkpoint: Checkpoint,
         points: RecoveryPoints,
     ) -> None:
-        self._config = config
-        self._log = log
-        self._queues = queues
-        self._index = index
+        self._files = files
+        self._config = files.config
+        self._log = files.log
+        self._queues = files.queues
+        self._index = files.index
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
         self._points = points
@@ -162,14 +157,10 @@ class LogCut:
         self._save(point)
         self._dispatcher.store_ms = boundary.store_ms
         recovery = Recovery(
-            self._config,
-            log,
-            self._queues,
-            self._index,
+            self._files,
             self._dispatcher,
             self._checkpoint,
-            was_clean=False,
-            point=point,
+            LastStop(was_clean=False, point=point),
             now_ms=now_ms,
             log_end=end,
         )
