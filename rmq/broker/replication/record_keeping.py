@@ -172,7 +172,8 @@ class RecordKeeping:
     def missing(self) -> str:
         """What the wanted record waits for; empty if it counts."""
         keeper = self._keeper
-        if keeper.is_confirmed:
+        is_in_force = self._master.pending_acks.mode is self._master.mode
+        if keeper.is_confirmed and is_in_force:
             return ""
         if keeper.is_fenced:
             return "this broker is fenced: another one has this epoch or a later one"
@@ -185,6 +186,8 @@ class RecordKeeping:
                 "this master was stopped without saving its log, and too few slaves have compared"
                 " theirs with it since"
             )
+        if keeper.is_confirmed:
+            return self._problem or "the new replication mode has not been recorded yet"
         return self._problem or "neither the slaves concerned nor enough nameservers have noted it"
 
     @property

@@ -11,6 +11,7 @@ import trio
 
 from rmq.broker.replication import record_keeping
 from rmq.broker.replication.peers import Peers
+from rmq.ha.protocol.pending_acks import ReplicationMode
 from rmq.nameserver import record_guard
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
@@ -73,6 +74,22 @@ async def _promote(it: Pair, slave: Broker) -> None:
     keeping = slave.replication.records
     assert keeping is not None
     await it.until(lambda: not keeping.missing, "it is recorded by what rule sends are answered")
+
+
+async def test_a_mode_that_is_not_in_force_yet_is_said_to_wait_for_its_record(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as it:
+        one, _ = await it.sync_pair()
+        master, records = one.replication.master, one.replication.records
+        assert master is not None
+        assert records is not None
+        assert records.missing == ""
+        master.want_mode(ReplicationMode.ASYNC)
+        assert "has not been recorded yet" in records.missing
+        records.check_again()
+        await it.until(lambda: not records.missing, "the mode is recorded")
+        assert master.pending_acks.mode is ReplicationMode.ASYNC
 
 
 async def test_a_nameserver_that_was_set_back_lists_the_master_again_soon(
