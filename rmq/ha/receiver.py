@@ -23,13 +23,12 @@ from rmq.ha.protocol.wire import DOWN
 from rmq.store.flusher import FlushOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from rmq.ha.protocol.log_view import LogView
     from rmq.ha.protocol.slave_link import LinkEnd, SlaveLink
     from rmq.ha.slave_connection import Connection
-    from rmq.model.in_sync_record import InSyncRecord
-    from rmq.model.offsets import PhysicalOffset
+    from rmq.ha.slave_listener import SlaveListener
     from rmq.store.flusher import FlushWait
     from rmq.store.store import MessageStore
 
@@ -63,10 +62,8 @@ class Receiver:
         log: LogView,
         link: SlaveLink,
         connection: Connection,
+        listener: SlaveListener,
         *,
-        epoch: int,
-        adopt_epoch: Callable[[int, PhysicalOffset], Awaitable[None]],
-        save_record: Callable[[InSyncRecord], Awaitable[None]],
         on_turn: Callable[[float], None],
         counters: ReceiverCounters,
     ) -> None:
@@ -76,9 +73,9 @@ class Receiver:
         self._log = log
         self._link = link
         self._connection = connection
-        self._epoch = epoch
-        self._adopt_epoch = adopt_epoch
-        self._save_record = save_record
+        self._epoch = link.epoch
+        """The epoch that is saved here; the link has that of the master from its welcome on."""
+        self._listener = listener
         self._on_turn = on_turn
         self._counters = counters
         self._staging = memoryview(bytearray(STAGING_BYTES))
@@ -133,10 +130,10 @@ class Receiver:
                 is_drained = self._take_turn(now)
                 while self._is_adopting:
                     if link.epoch != self._epoch:
-                        await self._adopt_epoch(link.epoch, self._log.end)
+                        await self._listener.adopt_epoch(link.epoch, self._log.end)
                         self._epoch = link.epoch
                     if link.record is not None:
-                        await self._save_record(link.record)
+                        await self._listener.save_record(link.record)
                         link.record_saved(now)
                     self._is_adopting = False
                     held, self._held = self._held, b""

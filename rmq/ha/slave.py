@@ -1,6 +1,6 @@
 """The slave's side of replication: connects to its master, receives its log, reports status.
 
-    runner = SlaveRunner(store, log, settings, ...)
+    runner = SlaveRunner(store, log, settings, listener, Dialling())
     runner.point_to("10.0.0.1:10912", "10.0.0.1:10911")
     nursery.start_soon(runner.run)
 
@@ -38,13 +38,12 @@ from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.client import open_client
 
 if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from rmq.ha.protocol.log_view import LogView
     from rmq.ha.protocol.slave_link import SlaveSettings
-    from rmq.model.in_sync_record import InSyncRecord
-    from rmq.remoting.client import RemotingClient
+    from rmq.ha.slave_connection import Dialling
+    from rmq.ha.slave_listener import SlaveListener
     from rmq.store.store import MessageStore
 
 CONNECT_S: Final = 5.0
@@ -99,49 +98,16 @@ class SlaveRunner:
         store: MessageStore,
         log: LogView,
         settings: SlaveSettings,
-        *,
-        epoch: Callable[[], int],
-        adopt_epoch: Callable[[int, PhysicalOffset], Awaitable[None]],
-        save_record: Callable[[InSyncRecord], Awaitable[None]],
-        dialect: str = "auto",
-        was_native: bool = False,
-        tls_context: ssl.SSLContext | None = None,
-        tls_master_name: str | None = None,
-        on_news: Callable[[], None],
-        is_current: Callable[[], bool] = lambda: True,
-        reseed: Callable[[PhysicalOffset, str], None] | None,
-        cut: Callable[[PhysicalOffset, str], None],
-        client: RemotingClient | None = None,
+        listener: SlaveListener,
+        dialling: Dialling,
     ) -> None:
-        """`adopt_epoch(epoch, start)` saves that a later epoch begins here at `start`,
-        `save_record` the in-sync record of the master.
-
-        With `was_native` the master is known to be one of ours. `on_news` is called when topics,
-        groups or offsets of the master have changed, and `is_current` returns whether they are
-        copied. `reseed(offset, reason)` has the store emptied, to begin at an offset; None: only an
-        operator may do that. `cut(offset, reason)` has the log cut at an offset or before, because
-        what follows differs from the master's. `client` asks stock masters about their logs;
-        without one a client is made for that. `tls_master_name` is what the certificate of a
-        master is checked for in place of its address.
-        """
-        if dialect not in ("auto", "native", "stock"):
-            raise ConfigError("haDialect", f"{dialect!r} is not auto, native or stock")
-        if dialect == "stock" and (settings.secret or tls_context is not None):
+        if dialling.dialect == "stock" and (settings.secret or dialling.tls_context is not None):
             raise ConfigError("haDialect", "stock masters know neither haSecret nor TLS")
         self._store = store
         self._log = log
         self._settings = settings
-        self._epoch = epoch
-        self._adopt_epoch = adopt_epoch
-        self._save_record = save_record
-        self._dialect = dialect
-        self._tls_context = tls_context
-        self._tls_master_name = tls_master_name
-        self._on_news = on_news
-        self._is_current = is_current
-        self._reseed = reseed
-        self._cut = cut
-        self._client = client
+        self._listener = listener
+        self._dialling = dialling
         self._ha_address: str | None = None
         self._master_address: str | None = None
         self._pointed = trio.Event()
@@ -153,7 +119,7 @@ class SlaveRunner:
         self._since = 0.0
         self._link: SlaveLink | None = None
         self._master = MasterView()
-        self._was_native = was_native
+        self._was_native = dialling.was_native
         """A master of this name has answered in the native dialect, and none in the stock one
         since."""
         self._warned_unasked = False
@@ -308,7 +274,7 @@ class SlaveRunner:
             logger.error("%s; this log is cut before them, and they are copied again", reason)
             self._last_error = reason
             self._enter(SlaveState.CONNECTING)
-            self._cut(offset, reason)
+            self._listener.cut(offset, reason)
             return GREET_S
         if kind not in _TROUBLES:
             text = "the connection to the master at %s ended: %s"
@@ -320,7 +286,7 @@ class SlaveRunner:
             return None
         self._last_error = reason
         state, text = _TROUBLES[kind]
-        if kind is EndKind.RESEED and self._reseed is None:
+        if kind is EndKind.RESEED and self._listener.reseed is None:
             state, text = SlaveState.OUTRUN, _OUTRUN
         if kind is EndKind.DIVERGED:
             self._diverged_at = offset
@@ -328,8 +294,8 @@ class SlaveRunner:
             self._enter(state)
             is_error = state is not SlaveState.RESEEDING
             logger.log(logging.ERROR if is_error else logging.WARNING, text, reason)
-        if kind is EndKind.RESEED and self._reseed is not None:
-            self._reseed(offset, reason)
+        if kind is EndKind.RESEED and self._listener.reseed is not None:
+            self._listener.reseed(offset, reason)
         return GREET_S
 
     def _fail(self, error: StoreError) -> None:
@@ -359,11 +325,12 @@ class SlaveRunner:
     async def _attempt(self, address: str) -> LinkEnd:
         """Connect once and replicate as long as the connection lasts; return how it ended."""
         try:
-            if self._dialect != "stock":
+            dialling = self._dialling
+            if dialling.dialect != "stock":
                 ending = await self._serve(address, is_native=True)
                 if ending.kind is not EndKind.NOT_NATIVE:
                     return ending
-                if self._dialect == "native" or self._settings.secret or self._tls_context:
+                if dialling.dialect == "native" or self._settings.secret or dialling.tls_context:
                     return LinkEnd(
                         EndKind.REFUSED,
                         f"the master at {address} does not answer as a native one, and haDialect,"
@@ -384,7 +351,7 @@ class SlaveRunner:
             )
             self._warned_unasked = True
         else:
-            if self._dialect == "auto" and await self._is_ours(self._master_address):
+            if self._dialling.dialect == "auto" and await self._is_ours(self._master_address):
                 self._was_native = True
                 return LinkEnd(
                     EndKind.CLOSED,
@@ -398,20 +365,21 @@ class SlaveRunner:
         return await self._serve(address, is_native=False, end=end)
 
     async def _is_ours(self, address: str) -> bool:
-        if self._client is not None:
-            return await stock_master.is_ours(self._client, address)
+        if self._dialling.client is not None:
+            return await stock_master.is_ours(self._dialling.client, address)
         async with open_client() as client:
             return await stock_master.is_ours(client, address)
 
     async def _examine(self, address: str, catch_up: CatchUp) -> LinkEnd | stock_master.Extent:
-        if self._client is not None:
-            return await stock_master.examine(self._client, address, self._store, catch_up)
+        client = self._dialling.client
+        if client is not None:
+            return await stock_master.examine(client, address, self._store, catch_up)
         # An error of the store must not come out of the client's tasks as a group.
         failure: StoreError | None = None
         found: LinkEnd | stock_master.Extent | None = None
-        async with open_client() as client:
+        async with open_client() as own_client:
             try:
-                found = await stock_master.examine(client, address, self._store, catch_up)
+                found = await stock_master.examine(own_client, address, self._store, catch_up)
             except StoreError as exc:
                 failure = exc
         if failure is not None:
@@ -423,10 +391,10 @@ class SlaveRunner:
         self, address: str, *, is_native: bool, end: PhysicalOffset = PhysicalOffset(0)
     ) -> LinkEnd:
         """Connect in one dialect and receive; `end` is where the master's log is known to end."""
-        epoch = self._epoch()
+        epoch, dialling = self._listener.epoch(), self._dialling
         dialled_at = trio.current_time()
         connection = await dial(
-            address, self._tls_context, CONNECT_S, master_name=self._tls_master_name
+            address, dialling.tls_context, CONNECT_S, master_name=dialling.tls_master_name
         )
         self._connects += 1
         self._received_before = self.counters.received_bytes
@@ -444,7 +412,7 @@ class SlaveRunner:
             epoch=epoch,
             nonce=os.urandom(NONCE_BYTES),
             now=trio.current_time(),
-            is_current=self._is_current,
+            is_current=self._listener.is_current,
         )
         link.master.end = end
         # The last state of the master stays until this connection brings a newer one.
@@ -456,9 +424,7 @@ class SlaveRunner:
             self._log,
             link,
             connection,
-            epoch=epoch,
-            adopt_epoch=self._adopt_epoch,
-            save_record=self._save_record,
+            self._listener,
             on_turn=self._note_turn,
             counters=self.counters,
         )
@@ -494,7 +460,7 @@ class SlaveRunner:
                 self._enter(SlaveState.STREAMING)
         if master.news != self._news:
             self._news = master.news
-            self._on_news()
+            self._listener.news()
         for offset, event in self._waits:
             if offset <= end:
                 event.set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import trio
@@ -21,6 +22,27 @@ from rmq.remoting.addresses import parse_address
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rmq.remoting.client import RemotingClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialling:
+    """How a slave connects to its master, whatever the address."""
+
+    dialect: str = "auto"
+    was_native: bool = False
+    """The master is known to be one of ours."""
+    tls_context: ssl.SSLContext | None = None
+    tls_master_name: str | None = None
+    """What the certificate of a master is checked for in place of its address."""
+    client: RemotingClient | None = None
+    """Asks stock masters about their logs; without one a client is made for that."""
+
+    def __post_init__(self) -> None:
+        if self.dialect not in ("auto", "native", "stock"):
+            raise ConfigError("haDialect", f"{self.dialect!r} is not auto, native or stock")
+
 
 _CIPHER_BYTES: Final = 256 * 1024
 """How much is read at once from a socket with TLS."""

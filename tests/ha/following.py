@@ -8,7 +8,7 @@ threads.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -16,6 +16,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from rmq.ha.protocol.slave_link import SlaveSettings
 from rmq.ha.slave import SlaveRunner
+from rmq.ha.slave_connection import Dialling
+from rmq.ha.slave_listener import SlaveListener
 from rmq.ha.store_log import StoreLog
 from rmq.model.offsets import PhysicalOffset
 from rmq.store.core import StoreCore
@@ -141,7 +143,7 @@ class Hands:
 class Slave:
     """A slave runner, and what it reported."""
 
-    def __init__(self, node: Node, **options: Any) -> None:  # noqa: ANN401 - any of SlaveRunner, SlaveSettings
+    def __init__(self, node: Node, **options: Any) -> None:  # noqa: ANN401 - any of Dialling, SlaveSettings
         self.node = node
         self.epoch = options.pop("epoch", 1)
         self.adopted: list[tuple[int, int]] = []
@@ -153,10 +155,10 @@ class Slave:
         """For a look at it after it ended."""
         self.on_adopt: Callable[[], Any] | None = None
         """Awaited while an epoch is adopted."""
-        runner_options = {
-            name: options.pop(name)
-            for name in ("dialect", "tls_context", "tls_master_name", "client")
-            if name in options
+        dialling = {
+            field.name: options.pop(field.name)
+            for field in fields(Dialling)
+            if field.name in options
         }
         defaults: dict[str, Any] = {
             "cluster": CLUSTER,
@@ -169,13 +171,15 @@ class Slave:
             node.store,
             node.log,
             SlaveSettings(**defaults | options),
-            epoch=lambda: self.epoch,
-            adopt_epoch=self._adopt,
-            save_record=self._save_record,
-            on_news=self._note_news,
-            reseed=lambda offset, reason: self.reseeds.append((offset, reason)),
-            cut=lambda offset, reason: self.cuts.append((offset, reason)),
-            **runner_options,
+            SlaveListener(
+                epoch=lambda: self.epoch,
+                adopt_epoch=self._adopt,
+                save_record=self._save_record,
+                news=self._note_news,
+                cut=lambda offset, reason: self.cuts.append((offset, reason)),
+                reseed=lambda offset, reason: self.reseeds.append((offset, reason)),
+            ),
+            Dialling(**dialling),
         )
 
     def state(self) -> SlaveState:

@@ -11,6 +11,8 @@ import trio
 
 from rmq.broker.replication.ha_settings import slave_settings
 from rmq.ha.slave import SlaveRunner
+from rmq.ha.slave_connection import Dialling
+from rmq.ha.slave_listener import SlaveListener
 from rmq.ha.slave_status import SlaveState
 from rmq.ha.tls_channel import client_context_of
 
@@ -54,18 +56,22 @@ class SlaveRole:
             parts.store,
             parts.log,
             slave_settings(config, saved.identity),
-            epoch=lambda: saved.identity.epoch,
-            adopt_epoch=self._adopt_epoch,
-            save_record=self._save_record,
-            dialect="native" if config.ha_secret else config.ha_dialect,
-            was_native=bool(saved.identity.records),
-            tls_context=client_context_of(config.ha_tls_mode, config.tls_replication),
-            tls_master_name=config.ha_tls_master_name,
-            on_news=self._heard_news,
-            is_current=lambda: self._metadata.is_current(trio.current_time()),
-            reseed=self._reseed if config.ha_secret else None,
-            cut=self._cut,
-            client=parts.peers.client,
+            SlaveListener(
+                epoch=lambda: saved.identity.epoch,
+                adopt_epoch=self._adopt_epoch,
+                save_record=self._save_record,
+                news=self._heard_news,
+                is_current=lambda: self._metadata.is_current(trio.current_time()),
+                cut=self._cut,
+                reseed=self._reseed if config.ha_secret else None,
+            ),
+            Dialling(
+                dialect="native" if config.ha_secret else config.ha_dialect,
+                was_native=bool(saved.identity.records),
+                tls_context=client_context_of(config.ha_tls_mode, config.tls_replication),
+                tls_master_name=config.ha_tls_master_name,
+                client=parts.peers.client,
+            ),
         )
         self.point()
         try:
