@@ -60,6 +60,8 @@ from rmq.broker.replication.master_tasks import MasterTasks
 from rmq.broker.replication.metadata_sync import MetadataSync
 from rmq.broker.replication.peers import Peers
 from rmq.broker.replication.role import Replication
+from rmq.broker.replication.role_parts import RoleParts
+from rmq.broker.replication.saved_state import SavedState
 from rmq.broker.rounds import Rounds
 from rmq.broker.sending.acknowledgement import Acknowledger
 from rmq.broker.stats.broker import BrokerStats
@@ -278,17 +280,12 @@ class Broker:
             store, self.metadata, tables, self.delay, self.transaction_checks, self._parting
         )
         peers = Peers(live, self._client)
+        saved = SavedState(live, identity, now_ms=now_ms)
         self.replication = Replication(
-            live,
-            store,
+            RoleParts(live, store, saved, self.registration, self.master_tasks, peers),
             self.acknowledger,
-            self.registration,
-            self.master_tasks,
-            identity,
-            peers,
             self._rounds,
             request_reopen=self._reopen_soon,
-            now_ms=now_ms,
         )
         self.role_change = RoleChange(
             live,

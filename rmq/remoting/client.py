@@ -17,7 +17,7 @@ from rmq.remoting.addresses import parse_address
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode, RequestCode, Serialization
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
-from rmq.remoting.endpoint import Endpoint
+from rmq.remoting.endpoint import Endpoint, EndpointConfig
 from rmq.remoting.transport import SocketTransport
 
 if TYPE_CHECKING:
@@ -80,11 +80,10 @@ class RemotingClient:
         self._connector = connector or TcpConnector(tls_context)
         self._endpoint = Endpoint(
             dispatcher=Dispatcher(table or HandlerTable()),
-            channel_config=self.config.channel,
+            config=EndpointConfig(channel=self.config.channel, busy_wait_s=self.config.busy_wait_s),
             language=language,
             dials=True,
             listeners=listeners,
-            busy_wait_s=self.config.busy_wait_s,
             credentials=credentials,
         )
         self._peers: dict[str, _Peer] = {}

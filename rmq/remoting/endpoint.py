@@ -77,6 +77,18 @@ class EndpointStatistics:
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointConfig:
+    """Bounds of the connections of one endpoint."""
+
+    channel: ChannelConfig
+    """Of each connection."""
+    held_bytes_max: int = HELD_BYTES_MAX
+    """Bytes of large requests that are not whole yet, or that wait, of all connections."""
+    busy_wait_s: float = 0.0
+    """How long to poll for a single answer before sleeping."""
+
+
 class Endpoint:
     """The shared part of a server's or client's connections."""
 
@@ -84,30 +96,28 @@ class Endpoint:
         self,
         *,
         dispatcher: Dispatcher,
-        channel_config: ChannelConfig,
+        config: EndpointConfig,
         language: LanguageCode,
         dials: bool,
         listeners: Iterable[ConnectionListener] = (),
-        held_bytes_max: int = HELD_BYTES_MAX,
         on_round: Callable[[], None] | None = None,
-        busy_wait_s: float = 0.0,
         credentials: Credentials | None = None,
     ) -> None:
         self.encoder = FrameEncoder(
-            language=language, frame_bytes_max=channel_config.frame_bytes_max
+            language=language, frame_bytes_max=config.channel.frame_bytes_max
         )
         self.dispatcher = dispatcher
         self.dials = dials
         """Whether we made the connections, and could make them again."""
         self.credentials = credentials
         """What channels sign their requests with; None: requests are not signed."""
-        self.channel_config = channel_config
+        self.channel_config = config.channel
         self.channels: set[Channel] = set()
         self.now: Callable[[], float] = trio.current_time
         self.lines = LimitedLog(logging.getLogger("rmq.remoting"))
         """For lines that peers can cause, with limits per host."""
         self._listeners = tuple(listeners)
-        self._held_bytes_max = min(held_bytes_max, memory_limit() // _MEMORY_SHARE)
+        self._held_bytes_max = min(config.held_bytes_max, memory_limit() // _MEMORY_SHARE)
         self._held_bytes = 0
         self._nursery: trio.Nursery | None = None
         self._poller: Poller | None = None
@@ -117,7 +127,7 @@ class Endpoint:
         self._dirty: list[Channel] = []
         self._flusher = trio.lowlevel.ParkingLot()
         self.wakings = Wakings()
-        self._busy_wait = BusyWait(busy_wait_s)
+        self._busy_wait = BusyWait(config.busy_wait_s)
         self._deadlines: Deadlines[Call] = Deadlines()
         self._timer = trio.lowlevel.ParkingLot()
 

@@ -21,7 +21,7 @@ from rmq.remoting.addresses import format_address
 from rmq.remoting.channel import Channel, ChannelConfig
 from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
-from rmq.remoting.endpoint import HELD_BYTES_MAX, Endpoint
+from rmq.remoting.endpoint import HELD_BYTES_MAX, Endpoint, EndpointConfig
 from rmq.remoting.frame import TLS_HANDSHAKE_BYTE
 from rmq.remoting.tls_config import TlsMode
 from rmq.remoting.transport import SocketTransport
@@ -105,8 +105,6 @@ class RemotingServer:
         guard: Callable[[Channel, Command], None] | None = None,
         answer_unknown: bool = True,
         on_round: Callable[[], None] | None = None,
-        # A stock client compares nothing with it, but answers are then the bytes of a stock server.
-        language: LanguageCode = LanguageCode.JAVA,
     ) -> None:
         self.config = config or ServerConfig()
         self._tls = tls
@@ -114,11 +112,14 @@ class RemotingServer:
         self._dispatcher = Dispatcher(table, guard=guard, answer_unknown=answer_unknown)
         self._endpoint = Endpoint(
             dispatcher=self._dispatcher,
-            channel_config=self.config.channel,
-            language=language,
+            config=EndpointConfig(
+                channel=self.config.channel, held_bytes_max=self.config.held_bytes_max
+            ),
+            # A stock client compares nothing with it, but answers are then the bytes of a stock
+            # server.
+            language=LanguageCode.JAVA,
             dials=False,
             listeners=(*listeners, self._newcomers),
-            held_bytes_max=self.config.held_bytes_max,
             on_round=on_round,
         )
         self.connections_max = self.config.connections_max

@@ -14,7 +14,7 @@ from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher
-from rmq.remoting.endpoint import Endpoint
+from rmq.remoting.endpoint import Endpoint, EndpointConfig
 from rmq.remoting.protocol import RequestType
 from rmq.remoting.transport import StreamTransport
 from tests.remoting.server_kit import (
@@ -219,11 +219,10 @@ class Budgeted:
         table.add(RequestType(Ask, code=SEND), echo)
         self.endpoint = Endpoint(
             dispatcher=Dispatcher(table),
-            channel_config=ChannelConfig(),
+            config=EndpointConfig(channel=ChannelConfig(), held_bytes_max=held_bytes_max),
             language=LanguageCode.JAVA,
             dials=False,
             listeners=[events],
-            held_bytes_max=held_bytes_max,
         )
 
     def attach(self, name: str) -> Peer:

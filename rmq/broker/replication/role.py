@@ -14,25 +14,19 @@ from typing import TYPE_CHECKING, final
 import trio
 
 from rmq.broker.config import BrokerRole
-from rmq.broker.replication.known_master import KnownMaster
 from rmq.broker.replication.master_role import MasterRole
 from rmq.broker.replication.pump import Pump
-from rmq.broker.replication.role_parts import RoleParts
-from rmq.broker.replication.saved_state import SavedState
 from rmq.broker.replication.slave_role import SlaveRole
-from rmq.broker.replication.visible_bound import VisibleBound
 from rmq.broker.replication.withdrawal import Withdrawal
 from rmq.errors import RmqError
-from rmq.ha.store_log import StoreLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.registration.registration import Registered, Registration
-    from rmq.broker.replication.master_tasks import MasterTasks
-    from rmq.broker.replication.peers import Peers
+    from rmq.broker.config import BrokerConfig
+    from rmq.broker.registration.registration import Registered
     from rmq.broker.replication.record_keeping import RecordKeeping
+    from rmq.broker.replication.role_parts import RoleParts
     from rmq.broker.rounds import Rounds
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.ha.identity import HaIdentity
@@ -40,7 +34,6 @@ if TYPE_CHECKING:
     from rmq.ha.server import ReplicationWait
     from rmq.ha.slave import SlaveRunner
     from rmq.model.offsets import PhysicalOffset
-    from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -51,37 +44,22 @@ class Replication:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
+        parts: RoleParts,
         acknowledger: Acknowledger,
-        registration: Registration,
-        master_tasks: MasterTasks,
-        identity: HaIdentity,
-        peers: Peers,
         rounds: Rounds,
         *,
         request_reopen: Callable[[int | None, str], None],
-        now_ms: Callable[[], int],
     ) -> None:
-        self._live = live
-        self._registration = registration
-        self.log = StoreLog(store)
+        """`request_reopen` opens the store again, cut at an offset, or empty for None."""
+        self._parts = parts
+        self._live = parts.live
+        self._registration = parts.registration
+        self.log = parts.log
+        self.saved = parts.saved
+        self.known = parts.known
+        self.metadata = parts.master_tasks.metadata
         self.pump = Pump(acknowledger, rounds.in_round)
         """Decides when slaves are sent what was appended."""
-        self.saved = SavedState(live, identity, now_ms=now_ms)
-        self.known = KnownMaster(live)
-        self.metadata = master_tasks.metadata
-        self._parts = parts = RoleParts(
-            live=live,
-            store=store,
-            log=self.log,
-            saved=self.saved,
-            known=self.known,
-            visible=VisibleBound(store),
-            registration=registration,
-            master_tasks=master_tasks,
-            peers=peers,
-        )
         self._withdrawal = Withdrawal(parts)
         self.master_role = MasterRole(parts, acknowledger, self.pump, rounds, self._overtaken)
         self.slave_role = SlaveRole(parts, self._withdrawal, request_reopen)

@@ -17,7 +17,7 @@ from rmq.remoting.bodies import (
 from rmq.remoting.channel import Channel, ChannelConfig
 from rmq.remoting.codes import VERSION, LanguageCode
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
-from rmq.remoting.endpoint import Endpoint
+from rmq.remoting.endpoint import Endpoint, EndpointConfig
 from rmq.remoting.transport import StreamTransport
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def open_channel(peer: str = "192.0.2.1:50000") -> Channel:
     """Return an open connection on which nothing ever moves."""
     endpoint = Endpoint(
         dispatcher=Dispatcher(HandlerTable()),
-        channel_config=ChannelConfig(),
+        config=EndpointConfig(channel=ChannelConfig()),
         language=LanguageCode.JAVA,
         dials=False,
     )
