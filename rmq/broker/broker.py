@@ -54,7 +54,7 @@ from rmq.broker.origin import Origin
 from rmq.broker.own_credentials import OwnCredentials
 from rmq.broker.pulling.filters import check_expression
 from rmq.broker.pulling.parting import Parting
-from rmq.broker.registration.registration import Registration
+from rmq.broker.registration.registration import Registration, RegistrationListener, Standing
 from rmq.broker.replication.changes.role_change import RoleChange
 from rmq.broker.replication.master_tasks import MasterTasks
 from rmq.broker.replication.metadata_sync import MetadataSync
@@ -249,12 +249,16 @@ class Broker:
         self.registration = Registration(
             live,
             self.topics,
-            epoch=lambda: self.replication.identity.epoch,
-            record=lambda: newest(*self.replication.identity.records),
-            on_registered=self._registered,
-            on_fenced=self._fenced,
-            on_doubt=lambda nameserver: self.replication.nameserver_in_doubt(nameserver),
-            is_pending=lambda: self.replication.is_pending,
+            Standing(
+                epoch=lambda: self.replication.identity.epoch,
+                record=lambda: newest(*self.replication.identity.records),
+                is_pending=lambda: self.replication.is_pending,
+            ),
+            RegistrationListener(
+                registered=self._registered,
+                fenced=self._fenced,
+                doubted=lambda nameserver: self.replication.nameserver_in_doubt(nameserver),
+            ),
         )
         self.housekeeping = ClientHousekeeping(self.clients, self.locks)
         self._parting = Parting(store, lambda: self.replication.partings, now_ms=now_ms)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from rmq.client.core.consuming.config import PushConsumerConfig
 from rmq.client.core.consuming.offset_store import OffsetTable
 from rmq.client.core.received import ReceivedMessage, decode_messages
 from rmq.client.trio.assignment import AssignedQueue
@@ -45,13 +46,17 @@ class Bench:
         self.orderly = orderly
         self.relocked: list[AssignedQueue] = []
         self.service: ConsumeService
+        config = PushConsumerConfig(
+            group="g",
+            is_orderly=orderly,
+            batch_messages_max=batch_max,
+            reconsume_times_max=retries_max,
+            suspend_queue_s=1.0,
+        )
         if orderly:
             self.service = OrderlyService(
-                group="g",
-                batch_max=batch_max,
-                retries_max=retries_max,
-                suspend_s=1.0,
-                offsets=self.offsets,
+                config,
+                self.offsets,
                 give_up=self._give_up,
                 relock=self.relocked.append,
                 offer=lambda turn: self.pool.offer(turn),
@@ -59,9 +64,8 @@ class Bench:
             )
         else:
             self.service = ConcurrentService(
-                group="g",
-                batch_max=batch_max,
-                offsets=self.offsets,
+                config,
+                self.offsets,
                 send_back=self._send_back,
                 offer=lambda turn: self.pool.offer(turn),
                 after=self._after,

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, final
 
 import trio
@@ -84,6 +85,33 @@ class Registered(NamedTuple):
     """The latest of a master of this name; None if the nameserver knows of none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a broker is among those of its name; asked for each registration."""
+
+    epoch: Callable[[], int] = lambda: 0
+    """0 stands for a broker that knows of none."""
+    record: Callable[[], InSyncRecord | None] = lambda: None
+    """Returns the last in-sync record of this broker."""
+    is_pending: Callable[[], bool] = lambda: False
+    """While it is not certain that this broker will be master, nothing is registered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationListener:
+    """Whom a registration tells what nameservers answer."""
+
+    registered: Callable[[Registered], None]
+    fenced: Callable[[int, str], None]
+    """Gets the epoch of the master there is, and the reason, when this broker finds that it must
+    not be master; again only for a later epoch.
+    """
+    doubted: Callable[[str], None]
+    """Gets a nameserver that may not have the in-sync record of this master: the connection is new,
+    so it may have been restarted with an old file, or it did not take the last registration.
+    """
+
+
 @final
 class Registration:
     """Keeps the nameservers informed. Use as listener of the client it is given."""
@@ -92,32 +120,15 @@ class Registration:
         self,
         live: LiveConfig,
         topics: TopicTable,
-        *,
-        on_registered: Callable[[Registered], None] | None = None,
-        epoch: Callable[[], int] = lambda: 0,
-        record: Callable[[], InSyncRecord | None] = lambda: None,
-        on_fenced: Callable[[int, str], None] | None = None,
-        on_doubt: Callable[[str], None] | None = None,
-        is_pending: Callable[[], bool] = lambda: False,
+        standing: Standing,
+        listener: RegistrationListener,
     ) -> None:
-        """`epoch` is asked for each registration; 0 stands for a broker that knows of none.
-
-        `record` returns the last in-sync record of this broker.
-
-        `on_fenced` is called with the epoch of the master there is, and the reason, when this one
-        finds that it must not be master; again only for a later epoch. `on_doubt` is called with a
-        nameserver that may not have the in-sync record of this master: the connection is new, so it
-        may have been restarted with an old file, or it did not take the last registration. While
-        `is_pending`, nothing is registered: it is not certain yet that this broker will be master.
-        """
         self._live = live
         self._topics = topics
-        self._on_registered = on_registered
-        self._epoch = epoch
-        self._record = record
-        self._on_fenced = on_fenced
-        self._on_doubt = on_doubt
-        self._is_pending = is_pending
+        self._epoch = standing.epoch
+        self._record = standing.record
+        self._is_pending = standing.is_pending
+        self._listener = listener
         self._fence: Fence | None = None
         self._looked_at = -math.inf
         """When it was last asked whether the fence is still confirmed."""
@@ -316,8 +327,8 @@ class Registration:
             nameserver.problem = None
         nameserver.failures = 0
         nameserver.told = wanted
-        if answer is not None and self._on_registered is not None:
-            self._on_registered(answer)
+        if answer is not None:
+            self._listener.registered(answer)
 
     async def _send(self, nameserver: NameserverState) -> Registered | None:
         """Send what the nameserver has to know; None if it knows everything."""
@@ -326,8 +337,8 @@ class Registration:
         deadline = trio.current_time() + timeout_s
         channel = await self._connect(address, timeout_s)
         if self._is_in_doubt(nameserver, channel):
-            if self._on_doubt is not None and nameserver.registered_over is not channel:
-                self._on_doubt(address)
+            if nameserver.registered_over is not channel:
+                self._listener.doubted(address)
             await self._make_sure(nameserver, channel, deadline)
         if self._is_pending():
             raise _FencedError
@@ -519,8 +530,7 @@ class Registration:
         for nameserver in self._nameservers.values():
             # Those that list it are to forget it now.
             nameserver.wake()
-        if self._on_fenced is not None:
-            self._on_fenced(fence.epoch, fence.reason)
+        self._listener.fenced(fence.epoch, fence.reason)
 
     async def _connect(self, address: str, timeout_s: float) -> Channel:
         assert self._client is not None, "register_once comes first"

@@ -148,7 +148,6 @@ class Assignment:
         config: PushConsumerConfig,
         keeper: OffsetKeeper,
         *,
-        needs_lock: bool,
         started_at_ms: int,
         start_soon: Callable[[Callable[[], Awaitable[object]]], None],
     ) -> None:
@@ -156,7 +155,7 @@ class Assignment:
         self._client = client
         self._config = config
         self._keeper = keeper
-        self._needs_lock = needs_lock
+        self._needs_lock = config.needs_lock
         self._start_ms = config.start_ms(started_at_ms)
         self._start_soon = start_soon
         self._queues: dict[MessageQueue, AssignedQueue] = {}

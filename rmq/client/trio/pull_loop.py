@@ -62,7 +62,6 @@ class Pulling:
         offsets: OffsetTable,
         statistics: ConsumeStatistics,
         *,
-        needs_lock: bool,
         offer: Callable[[QueueTurn[AssignedQueue]], None],
         offset_is_illegal: Callable[[AssignedQueue, int], None],
     ) -> None:
@@ -74,7 +73,7 @@ class Pulling:
         self._subscriptions = subscriptions
         self._offsets = offsets
         self._statistics = statistics
-        self._needs_lock = needs_lock
+        self._needs_lock = config.needs_lock
         self._offer = offer
         self._offset_is_illegal = offset_is_illegal
         self._resumed: trio.Event | None = None

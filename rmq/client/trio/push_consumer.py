@@ -90,7 +90,6 @@ class PushConsumer:
         self._listener = listener
         self._keeper = keeper
         self._started_at_ms = now_ms
-        self._needs_lock = config.is_orderly and not config.is_broadcast
         self._subscriptions = SubscriptionSet(
             config.group, subscriptions, is_broadcasting=config.is_broadcast, now_ms=now_ms
         )
@@ -100,7 +99,6 @@ class PushConsumer:
             client,
             config,
             keeper,
-            needs_lock=self._needs_lock,
             started_at_ms=now_ms,
             start_soon=self._start_soon,
         )
@@ -110,7 +108,7 @@ class PushConsumer:
                 config,
                 keeper.table,
                 self._returning,
-                relock=self._assignment.relock if self._needs_lock else None,
+                relock=self._assignment.relock,
                 offer=lambda turn: self._pool.offer(turn),
                 after=self._after,
             ),
@@ -126,14 +124,11 @@ class PushConsumer:
             self._subscriptions,
             keeper.table,
             self._statistics,
-            needs_lock=self._needs_lock,
             offer=self._pool.offer,
             offset_is_illegal=self._assignment.move,
         )
         self._assignment.pool, self._assignment.pulling = self._pool, self._pulling
-        self._rebalancer = Rebalancer(
-            client, config, self._subscriptions, self._assignment, needs_lock=self._needs_lock
-        )
+        self._rebalancer = Rebalancer(client, config, self._subscriptions, self._assignment)
         self._balancing = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
 
@@ -255,7 +250,7 @@ class PushConsumer:
         nursery.start_soon(self._rebalance)
         nursery.start_soon(self._keep_offsets)
         nursery.start_soon(self._keep_statistics)
-        if self._needs_lock:
+        if self.config.needs_lock:
             nursery.start_soon(self._assignment.keep_locks)
 
     async def _rebalance(self) -> None:

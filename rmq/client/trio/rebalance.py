@@ -116,14 +116,12 @@ class Rebalancer:
         config: PushConsumerConfig,
         subscriptions: SubscriptionSet,
         assignment: Assignment,
-        *,
-        needs_lock: bool,
     ) -> None:
         self._client = client
         self._config = config
         self._subscriptions = subscriptions
         self._assignment = assignment
-        self._needs_lock = needs_lock
+        self._needs_lock = config.needs_lock
         self._wanted = trio.Event()
         self._is_incomplete = False
         self.rounds = 0

@@ -46,27 +46,23 @@ def consume_service(
     offsets: OffsetTable,
     returning: Returning,
     *,
-    relock: Callable[[AssignedQueue], None] | None,
+    relock: Callable[[AssignedQueue], None],
     offer: Callable[[QueueTurn[AssignedQueue]], None],
     after: Callable[[float, Callable[[], None]], None],
 ) -> ConsumeService:
     """Return the service of a consumer. See the two classes for what they are given."""
     if config.is_orderly:
         return OrderlyService(
-            group=config.group,
-            batch_max=config.batch_messages_max,
-            retries_max=config.retries_max,
-            suspend_s=config.suspend_queue_s,
-            offsets=offsets,
+            config,
+            offsets,
             give_up=returning.give_up,
-            relock=relock,
+            relock=relock if config.needs_lock else None,
             offer=offer,
             after=after,
         )
     return ConcurrentService(
-        group=config.group,
-        batch_max=config.batch_messages_max,
-        offsets=offsets,
+        config,
+        offsets,
         send_back=None if config.is_broadcast else returning.later,
         offer=offer,
         after=after,
@@ -85,10 +81,9 @@ class ConcurrentService:
 
     def __init__(
         self,
-        *,
-        group: str,
-        batch_max: int,
+        config: PushConsumerConfig,
         offsets: OffsetTable,
+        *,
         send_back: Callable[[ReceivedMessage, int], Awaitable[None]] | None,
         offer: Callable[[QueueTurn[AssignedQueue]], None],
         after: Callable[[float, Callable[[], None]], None],
@@ -97,8 +92,8 @@ class ConcurrentService:
         None: nothing is sent back. `offer` gives a queue its turn. `after` calls a function after
         some seconds.
         """
-        self._group = group
-        self._batch_max = batch_max
+        self._group = config.group
+        self._batch_max = config.batch_messages_max
         self._offsets = offsets
         self._send_back = send_back
         self._offer = offer
@@ -170,26 +165,23 @@ class OrderlyService:
 
     def __init__(
         self,
-        *,
-        group: str,
-        batch_max: int,
-        retries_max: int | None,
-        suspend_s: float,
+        config: PushConsumerConfig,
         offsets: OffsetTable,
+        *,
         give_up: Callable[[ReceivedMessage], Awaitable[None]],
         relock: Callable[[AssignedQueue], None] | None,
         offer: Callable[[QueueTurn[AssignedQueue]], None],
         after: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`retries_max` None: a message is retried without end. `give_up` makes a message a dead
+        """`give_up` makes a message a dead
         letter, and raises `ClientError`. `relock` is told of queues that are not locked; None:
         queues need no lock. `offer` gives a queue its turn. `after` calls a function after some
         seconds.
         """
-        self._group = group
-        self._batch_max = batch_max
-        self._retries_max = retries_max
-        self._suspend_s = suspend_s
+        self._group = config.group
+        self._batch_max = config.batch_messages_max
+        self._retries_max = config.retries_max
+        self._suspend_s = config.suspend_queue_s
         self._offsets = offsets
         self._give_up = give_up
         self._relock = relock

@@ -15,7 +15,12 @@ import trio
 from trio.testing import MockClock, memory_stream_pair, wait_all_tasks_blocked
 
 from rmq.broker.config import BrokerRole, LiveConfig, load_broker_config
-from rmq.broker.registration.registration import Registered, Registration
+from rmq.broker.registration.registration import (
+    Registered,
+    Registration,
+    RegistrationListener,
+    Standing,
+)
 from rmq.broker.tables.topics import TopicTable
 from rmq.model.in_sync_record import NAMESPACE, InSyncRecord
 from rmq.nameserver.server import Nameserver
@@ -218,11 +223,12 @@ class Cluster:
         self.registration = Registration(
             self.live,
             self.topics,
-            on_registered=self._registered,
-            epoch=lambda: self.epoch,
-            record=lambda: self.record,
-            on_fenced=lambda epoch, reason: self.fenced.append((epoch, reason)),
-            on_doubt=self.doubts.append,
+            Standing(epoch=lambda: self.epoch, record=lambda: self.record),
+            RegistrationListener(
+                registered=self._registered,
+                fenced=lambda epoch, reason: self.fenced.append((epoch, reason)),
+                doubted=self.doubts.append,
+            ),
         )
         self.topics.on_change = self.registration.topic_changed
         self.live.subscribe(self.registration.config_changed)

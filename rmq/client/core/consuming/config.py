@@ -155,6 +155,11 @@ class PushConsumerConfig:
         return self.message_model is MessageModel.BROADCASTING
 
     @property
+    def needs_lock(self) -> bool:
+        """Whether a queue is locked at its broker before it is pulled: one member has it then."""
+        return self.is_orderly and not self.is_broadcast
+
+    @property
     def retries_max(self) -> int | None:
         """How often a message is retried; None: without end."""
         if self.reconsume_times_max is not None:
