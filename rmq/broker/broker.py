@@ -64,6 +64,7 @@ from rmq.broker.replication.role_parts import RoleParts
 from rmq.broker.replication.saved_state import SavedState
 from rmq.broker.rounds import Rounds
 from rmq.broker.sending.acknowledgement import Acknowledger
+from rmq.broker.serving_parts import ServingParts
 from rmq.broker.stats.broker import BrokerStats
 from rmq.broker.tables.offset_admission import OffsetAdmission
 from rmq.broker.tables.saved import Tables
@@ -228,6 +229,7 @@ class Broker:
         self.stats = BrokerStats(
             config.cluster_name, boot_ms=now_ms(), detailed=config.detailed_stats
         )
+        parts = ServingParts(live, store, tables, self.stats, origin)
         self.acknowledger = Acknowledger(store)
         self.locks = QueueLocks(config.lock_live_ms)
         self.notifier = MemberNotifier(live)
@@ -242,9 +244,7 @@ class Broker:
             changes=lambda: self.delay.changes,
         )
         self.half_copies = HalfCopies()
-        self.transaction_checks = TransactionChecks(
-            live, store, tables, self.clients, self.half_copies, self.stats, origin
-        )
+        self.transaction_checks = TransactionChecks(parts, self.clients, self.half_copies)
         self.calls = ConsumerCalls(live, self.clients, self.topics, self.offsets, store)
         self.registration = Registration(
             live,
@@ -263,14 +263,7 @@ class Broker:
         self.housekeeping = ClientHousekeeping(self.clients, self.locks)
         self._parting = Parting(store, lambda: self.replication.partings, now_ms=now_ms)
         self.pulls = PullHandlers(
-            live,
-            store,
-            tables,
-            self.clients,
-            self.stats,
-            origin,
-            parting=self._parting,
-            in_round=self._rounds.in_round,
+            parts, self.clients, parting=self._parting, in_round=self._rounds.in_round
         )
         self._client = RemotingClient(
             config.client,
@@ -300,7 +293,7 @@ class Broker:
             request_reopen=self._reopen,
             now_ms=now_ms,
         )
-        self.table = self._handlers(origin).with_groups(_bounds(config))
+        self.table = self._handlers(parts).with_groups(_bounds(config))
         tls = None if config.tls_server is None else TlsServer(config.tls_server)
         guard = None if access is None else access.guard
         self.server = RemotingServer(
@@ -338,24 +331,18 @@ class Broker:
             )
         )
 
-    def _handlers(self, origin: Origin) -> HandlerTable:
+    def _handlers(self, parts: ServingParts) -> HandlerTable:
         table = HandlerTable()
-        live, store, tables, now_ms = self.live, self.store, self.tables, origin.now_ms
+        live, store, tables, origin = parts.live, parts.store, parts.tables, parts.origin
         sends = SendHandlers(
-            live,
-            store,
-            tables,
+            parts,
             self.acknowledger,
-            self.stats,
-            origin,
             master_address=lambda: self.replication.named_master,
         )
         sends.add_to(table)
         self.new_queues = sends.new_queues
-        SendBackHandlers(live, store, tables, self.acknowledger, self.stats).add_to(table)
-        ReplyHandlers(
-            live, store, tables, self.clients, self.acknowledger, self.stats, origin
-        ).add_to(table)
+        SendBackHandlers(parts, self.acknowledger).add_to(table)
+        ReplyHandlers(parts, self.clients, self.acknowledger).add_to(table)
         decisions = Decisions(live, store, self.half_copies, self.stats, origin)
         TransactionHandlers(live, store, decisions, self.acknowledger, self.stats.store).add_to(
             table
@@ -370,8 +357,7 @@ class Broker:
         QueryHandlers(live, store).add_to(table)
         ClientHandlers(
             live,
-            self.topics,
-            self.groups,
+            tables,
             self.clients,
             self.locks,
             self._create_retry_topic,
@@ -379,39 +365,22 @@ class Broker:
             when_told=self._when_told,
         ).add_to(table)
         TopicHandlers(
-            live,
-            store,
-            self.topics,
+            parts,
             self.clients,
-            self.tables.topics_writer,
-            self.stats,
-            self.pulls.topic_changed,
-            self.registration.wait_told,
+            on_deleted=self.pulls.topic_changed,
+            wait_told=self.registration.wait_told,
         ).add_to(table)
-        GroupHandlers(
-            live,
-            self.groups,
-            self.clients,
-            self.offsets,
-            self.tables.groups_writer,
-            self.stats,
-            now_ms=now_ms,
-        ).add_to(table)
-        SettingHandlers(live, now_ms=now_ms, is_admin=admin_rights(self.access)).add_to(table)
+        GroupHandlers(parts, self.clients).add_to(table)
+        SettingHandlers(live, now_ms=self._now_ms, is_admin=admin_rights(self.access)).add_to(
+            table
+        )
         AccessHandlers(live, self.access).add_to(table)
         HaHandlers(self.role_change).add_to(table)
         ConsumerHandlers(
             store, self.topics, self.clients, self.offsets, self.delay, self.calls, admission
         ).add_to(table)
         StatisticsHandlers(
-            live,
-            store,
-            tables,
-            self.clients,
-            self.stats,
-            now_ms=now_ms,
-            loads=self._loads,
-            delay_progress=self.delay.progress,
+            parts, self.clients, loads=self._loads, delay_progress=self.delay.progress
         ).add_to(table)
         return table
 

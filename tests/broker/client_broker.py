@@ -14,8 +14,8 @@ from rmq.broker.clients.registry import ClientRegistry, ConsumerGroupInfo
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.handlers.clients import ClientHandlers
 from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-from rmq.broker.tables.groups import GroupTable
-from rmq.broker.tables.topics import TopicTable, topic_sys_flag
+from rmq.broker.tables.saved import Tables
+from rmq.broker.tables.topics import topic_sys_flag
 from rmq.model.names import retry_topic
 from rmq.model.topic_flags import PERM_READ_WRITE
 from rmq.remoting.bodies import (
@@ -100,8 +100,8 @@ class ClientBroker:
             load_broker_config(None, {"storePathRootDir": "/store"} | settings, {}), now_ms=1
         )
         current = self.config.current
-        self.topics = TopicTable(current, lambda: 1)
-        self.groups = GroupTable(current, lambda: 1)
+        tables = Tables(current, lambda: 1)
+        self.topics, self.groups = tables.topics, tables.groups
         self.notifier = MemberNotifier(self.config)
         self.clients = ClientRegistry(self.notifier.notify_members)
         self.locks = QueueLocks()
@@ -118,8 +118,7 @@ class ClientBroker:
         self.retry_topics: list[tuple[str, int, bool]] = []
         self.handlers = ClientHandlers(
             self.config,
-            self.topics,
-            self.groups,
+            tables,
             self.clients,
             self.locks,
             self._create_retry_topic,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
     from rmq.broker.config import LiveConfig
     from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.topics import TopicTable
+    from rmq.broker.tables.saved import Tables
     from rmq.model.queues import MessageQueue
     from rmq.remoting.bodies.heartbeat import ConsumerData
     from rmq.remoting.dispatch import HandlerTable
@@ -87,8 +87,7 @@ class ClientHandlers:
     def __init__(
         self,
         config: LiveConfig,
-        topics: TopicTable,
-        groups: GroupTable,
+        tables: Tables,
         clients: ClientRegistry,
         locks: QueueLocks,
         create_retry_topic: Callable[[str, int, bool], None],
@@ -104,8 +103,8 @@ class ClientHandlers:
         nothing to wait for.
         """
         self._config = config
-        self._topics = topics
-        self._groups = groups
+        self._topics = tables.topics
+        self._groups = tables.groups
         self._clients = clients
         self._locks = locks
         self._create_retry_topic = create_retry_topic

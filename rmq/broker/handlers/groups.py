@@ -30,15 +30,11 @@ from rmq.remoting.protocol import Requests
 from rmq.steps import in_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Generator, Iterable
 
     from rmq.broker.clients.group_members import ClientInfo
     from rmq.broker.clients.registry import ClientRegistry
-    from rmq.broker.config import LiveConfig
-    from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.consumer_offsets import ConsumerOffsets
-    from rmq.broker.tables.groups import GroupTable
-    from rmq.broker.tables.writer import TableWriter
+    from rmq.broker.serving_parts import ServingParts
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.headers import (
         DeleteSubscriptionGroupRequest,
@@ -62,22 +58,16 @@ class GroupHandlers:
 
     def __init__(
         self,
-        live: LiveConfig,
-        groups: GroupTable,
+        parts: ServingParts,
         clients: ClientRegistry,
-        offsets: ConsumerOffsets,
-        keeper: TableWriter,
-        stats: BrokerStats,
-        *,
-        now_ms: Callable[[], int],
     ) -> None:
-        self._live = live
-        self._groups = groups
+        self._live = parts.live
+        self._groups = parts.tables.groups
         self._clients = clients
-        self._offsets = offsets
-        self._keeper = keeper
-        self._stats = stats
-        self._now_ms = now_ms
+        self._offsets = parts.tables.offsets
+        self._writer = parts.tables.groups_writer
+        self._stats = parts.stats
+        self._now_ms = parts.origin.now_ms
 
     def add_to(self, table: HandlerTable) -> None:
         table.add_async(
@@ -108,7 +98,7 @@ class GroupHandlers:
             )
         logger.info("group %s created or changed by %s", group.group_name, request.channel.peer)
         self._groups.put(group)
-        await self._keeper.wait_saved(self._keeper.mark())
+        await self._writer.wait_saved(self._writer.mark())
         request.reply()
 
     async def list_all(self, request: Request[EmptyHeader]) -> None:
@@ -128,7 +118,7 @@ class GroupHandlers:
                 await trio.lowlevel.checkpoint()
         if self._live.current.delete_unused_stats:
             self._stats.remove_group(name)
-        await self._keeper.wait_saved(self._keeper.mark())
+        await self._writer.wait_saved(self._writer.mark())
         request.reply()
 
     # --- members -----------------------------------------------------------------------------

@@ -45,17 +45,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmq.broker.clients.registry import ClientRegistry
-    from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.origin import Origin
-    from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.saved import Tables
+    from rmq.broker.config import BrokerConfig
+    from rmq.broker.serving_parts import ServingParts
     from rmq.remoting.bodies import SubscriptionData, SubscriptionGroupConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
     from rmq.store.dispatcher import Dispatched
     from rmq.store.reads import MessageFilter
-    from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -84,35 +81,31 @@ class PullHandlers:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
-        tables: Tables,
+        parts: ServingParts,
         clients: ClientRegistry,
-        stats: BrokerStats,
-        origin: Origin,
         *,
         parting: Parting | None = None,
         in_round: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._live = live
-        self._store = store
-        self._reads = store.reads
-        self._topics = tables.topics
-        self._groups = tables.groups
+        self._live = parts.live
+        self._store = parts.store
+        self._reads = parts.store.reads
+        self._topics = parts.tables.topics
+        self._groups = parts.tables.groups
         self._clients = clients
-        self._offsets = tables.offsets
-        self._stats = stats
-        self._store_stats = stats.store
-        self._store_host = origin.store_host
-        self._now_ms = origin.now_ms
-        self._parting = parting or Parting(store, tuple)
+        self._offsets = parts.tables.offsets
+        self._stats = parts.stats
+        self._store_stats = parts.stats.store
+        self._store_host = parts.origin.store_host
+        self._now_ms = parts.origin.now_ms
+        self._parting = parting or Parting(parts.store, tuple)
         self.holds = PullHolds(self._watch)
         self._in_round = in_round
         self._wake_up = trio.Event()
         self._is_stopping = False
         self._cold_limiter = trio.CapacityLimiter(COLD_READERS)
         self._nursery: trio.Nursery | None = None
-        self.reconfigure(live.current)
+        self.reconfigure(parts.live.current)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Use other settings from now on."""

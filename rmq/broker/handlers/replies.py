@@ -39,17 +39,13 @@ from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
     from rmq.broker.clients.registry import ClientRegistry
-    from rmq.broker.config import LiveConfig
-    from rmq.broker.origin import Origin
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.sending.preparation import SendHeader
-    from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.saved import Tables
+    from rmq.broker.serving_parts import ServingParts
     from rmq.remoting.command import Command
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.headers import SendMessageErrorResponse
     from rmq.remoting.request import Request
-    from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -68,24 +64,20 @@ class ReplyHandlers:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
-        tables: Tables,
+        parts: ServingParts,
         clients: ClientRegistry,
         acknowledger: Acknowledger,
-        stats: BrokerStats,
-        origin: Origin,
     ) -> None:
-        self._live = live
-        self._store = store
-        self._topics = tables.topics
+        self._live = parts.live
+        self._store = parts.store
+        self._topics = parts.tables.topics
         self._clients = clients
-        self._send_topics = SendTopics(tables.topics, tables.creation)
+        self._send_topics = SendTopics(parts.tables.topics, parts.tables.creation)
         self._acknowledger = acknowledger
-        self._stats = stats
-        self._store_stats = stats.store
-        self._store_host = origin.store_host
-        self._now_ms = origin.now_ms
+        self._stats = parts.stats
+        self._store_stats = parts.stats.store
+        self._store_host = parts.origin.store_host
+        self._now_ms = parts.origin.now_ms
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(Requests.SEND_REPLY_MESSAGE, self.reply, group=REPLY)

@@ -46,18 +46,15 @@ from rmq.store.append import AppendStatus
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.origin import Origin
+    from rmq.broker.config import BrokerConfig
     from rmq.broker.sending.acknowledgement import Acknowledger
-    from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.saved import Tables
+    from rmq.broker.serving_parts import ServingParts
     from rmq.remoting.bodies import TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
     from rmq.store.append import AppendResult, BatchResult
-    from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -91,37 +88,33 @@ class SendHandlers:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
-        tables: Tables,
+        parts: ServingParts,
         acknowledger: Acknowledger,
-        stats: BrokerStats,
-        origin: Origin,
         *,
         clock: Callable[[], float] = time.perf_counter,
         master_address: Callable[[], str | None] = lambda: None,
     ) -> None:
         """`master_address` returns the address of the master, if this is another known broker."""
-        self._live = live
-        self._store = store
-        self._topics = tables.topics
-        self._groups = tables.groups
-        self._send_topics = SendTopics(tables.topics, tables.creation)
+        self._live = parts.live
+        self._store = parts.store
+        self._topics = parts.tables.topics
+        self._groups = parts.tables.groups
+        self._send_topics = SendTopics(parts.tables.topics, parts.tables.creation)
         self.new_queues: QueueCreation[tuple[SendRequest, PreparedSend]] = QueueCreation(
-            store, self._put_waiting
+            parts.store, self._put_waiting
         )
         self._acknowledger = acknowledger
-        self._stats = stats
-        self._store_stats = stats.store
-        self._now_ms = origin.now_ms
+        self._stats = parts.stats
+        self._store_stats = parts.stats.store
+        self._now_ms = parts.origin.now_ms
         self._clock = clock
         self._master_address = master_address
-        self._id_prefix = origin.store_host.hex().upper()
+        self._id_prefix = parts.origin.store_host.hex().upper()
         self._targets: dict[str, _Target] = {}
         self._targets_at = -1
         self._busy_until = 0.0
-        self._adopt(live.current)
-        live.subscribe(lambda _, new: self._adopt(new))
+        self._adopt(parts.live.current)
+        parts.live.subscribe(lambda _, new: self._adopt(new))
 
     def add_to(self, table: HandlerTable) -> None:
         table.add_batch(Requests.SEND_MESSAGE_V2, self._send, group=SEND)

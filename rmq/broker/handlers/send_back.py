@@ -26,17 +26,14 @@ from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
-    from rmq.broker.config import LiveConfig
     from rmq.broker.sending.acknowledgement import Acknowledger
-    from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.saved import Tables
+    from rmq.broker.serving_parts import ServingParts
     from rmq.model.record import StoredRecord
     from rmq.remoting.bodies import SubscriptionGroupConfig
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.headers import ConsumerSendMsgBackRequest
     from rmq.remoting.request import Request
     from rmq.store.append import AppendResult
-    from rmq.store.store import MessageStore
 
 RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
@@ -49,20 +46,17 @@ class SendBackHandlers:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
-        tables: Tables,
+        parts: ServingParts,
         acknowledger: Acknowledger,
-        stats: BrokerStats,
     ) -> None:
-        self._live = live
-        self._store = store
-        self._topics = tables.topics
-        self._groups = tables.groups
-        self._send_topics = SendTopics(tables.topics, tables.creation)
+        self._live = parts.live
+        self._store = parts.store
+        self._topics = parts.tables.topics
+        self._groups = parts.tables.groups
+        self._send_topics = SendTopics(parts.tables.topics, parts.tables.creation)
         self._acknowledger = acknowledger
-        self._stats = stats
-        self._store_stats = stats.store
+        self._stats = parts.stats
+        self._store_stats = parts.stats.store
 
     def add_to(self, table: HandlerTable) -> None:
         table.add(Requests.CONSUMER_SEND_MSG_BACK, self.send_back, group=SEND)

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rmq.broker.clients.registry import ClientRegistry
-    from rmq.broker.config import LiveConfig
-    from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.saved import Tables
+    from rmq.broker.serving_parts import ServingParts
     from rmq.remoting.bodies.base import Body
     from rmq.remoting.bodies.topics import TopicConfig
     from rmq.remoting.dispatch import HandlerTable
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
         ViewBrokerStatsDataRequest,
     )
     from rmq.remoting.request import Request
-    from rmq.store.store import MessageStore
 
 END_TRANSACTION_GROUP: Final = "end_transaction"
 """The name of the handler group of END_TRANSACTION, on brokers that have one for it."""
@@ -88,28 +85,24 @@ class StatisticsHandlers:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
-        tables: Tables,
+        parts: ServingParts,
         clients: ClientRegistry,
-        stats: BrokerStats,
         *,
-        now_ms: Callable[[], int],
         loads: Callable[[], Iterable[GroupStatistics]],
         delay_progress: Callable[[], Mapping[int, tuple[int, int]]],
     ) -> None:
         """`loads` gives the handler groups of all servers of the broker, `delay_progress` what is
         delivered of each delay level in use, and the end of its queue.
         """
-        self._live = live
-        self._store = store
-        self._topics = tables.topics
-        self._groups = tables.groups
-        self._offsets = tables.offsets
+        self._live = parts.live
+        self._store = parts.store
+        self._topics = parts.tables.topics
+        self._groups = parts.tables.groups
+        self._offsets = parts.tables.offsets
         self._clients = clients
-        self._stats = stats
-        self._store_stats = stats.store
-        self._now_ms = now_ms
+        self._stats = parts.stats
+        self._store_stats = parts.stats.store
+        self._now_ms = parts.origin.now_ms
         self._loads = loads
         self._delay_progress = delay_progress
         self._limiter = trio.CapacityLimiter(_THREADS)

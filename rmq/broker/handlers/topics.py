@@ -34,13 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rmq.broker.clients.registry import ClientRegistry
-    from rmq.broker.config import BrokerConfig, LiveConfig
-    from rmq.broker.stats.broker import BrokerStats
-    from rmq.broker.tables.topics import TopicTable
-    from rmq.broker.tables.writer import TableWriter
+    from rmq.broker.config import BrokerConfig
+    from rmq.broker.serving_parts import ServingParts
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
-    from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
 
@@ -69,21 +66,18 @@ class TopicHandlers:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
-        topics: TopicTable,
+        parts: ServingParts,
         clients: ClientRegistry,
-        keeper: TableWriter,
-        stats: BrokerStats,
+        *,
         on_deleted: Callable[[str], None],
         wait_told: Callable[[], Awaitable[None]],
     ) -> None:
-        self._live = live
-        self._store = store
-        self._topics = topics
+        self._live = parts.live
+        self._store = parts.store
+        self._topics = parts.tables.topics
         self._clients = clients
-        self._keeper = keeper
-        self._stats = stats
+        self._writer = parts.tables.topics_writer
+        self._stats = parts.stats
         self._on_deleted = on_deleted
         self._wait_told = wait_told
         """Waits until nameservers know of what changed."""
@@ -133,7 +127,7 @@ class TopicHandlers:
                 topic_sys_flag=header.topic_sys_flag or 0,
             )
         )
-        await self._keeper.wait_saved(self._keeper.mark())
+        await self._writer.wait_saved(self._writer.mark())
         await self._wait_told()
         request.reply()
 
@@ -146,7 +140,7 @@ class TopicHandlers:
         self._topics.delete(topic)
         # In the same step: what is sent from here on belongs to a new topic of that name.
         await self._delete_queues(topic)
-        await self._keeper.wait_saved(self._keeper.mark())
+        await self._writer.wait_saved(self._writer.mark())
         request.reply()
 
     def _refuse_protected(self, topic: str) -> None:

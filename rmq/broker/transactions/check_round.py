@@ -83,6 +83,15 @@ class Progress(NamedTuple):
     op_offset: QueueOffset
 
 
+class RoundStart(NamedTuple):
+    """Where and when a round begins."""
+
+    progress: Progress
+    at_ms: int
+    can_give_up: bool
+    """Whether there is a topic for messages that are given up."""
+
+
 class RoundCounts(NamedTuple):
     """What a round did."""
 
@@ -108,31 +117,29 @@ class CheckRound:
         store: Store,
         copies: HalfCopies,
         rules: CheckRules,
-        start: Progress,
+        start: RoundStart,
         *,
-        start_ms: int,
         store_host: bytes,
-        can_give_up: bool,
         ask: Callable[[Question], None],
         counted: Callable[[str, int, int], None],
     ) -> None:
-        self.can_give_up = can_give_up
+        self.can_give_up = start.can_give_up
         """Whether there is a topic for it."""
         self.wants_to_give_up = False
         """Whether the round ended because there was none."""
         self._store = store
         self._copies = copies
         self._rules = rules
-        self._start_ms = start_ms
+        self._start_ms = start.at_ms
         self._store_host = store_host
         self._ask = ask
         self._counted = counted
-        self._half_offset = start.half_offset
+        self._half_offset = start.progress.half_offset
         self._record: StoredRecord | None = None
         """The half message whose turn it is, if it was read."""
-        self._op_next = start.op_offset
+        self._op_next = start.progress.op_offset
         """Where to go on reading op messages."""
-        self._op_done = start.op_offset
+        self._op_done = start.progress.op_offset
         """Before this, no op message is needed any more."""
         self._done_ops: set[int] = set()
         """Others that are not."""

@@ -16,7 +16,7 @@ import trio
 
 from rmq.broker.tables.consumer_offsets import NO_OFFSET
 from rmq.broker.transactions import half
-from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress
+from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress, RoundStart
 from rmq.errors import ClientError, ProtocolError
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.offsets import ConsumerOffset, QueueOffset
@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmq.broker.clients.registry import ClientRegistry
-    from rmq.broker.config import LiveConfig
-    from rmq.broker.origin import Origin
-    from rmq.broker.stats.broker import BrokerStats
+    from rmq.broker.serving_parts import ServingParts
     from rmq.broker.stats.store import StoreStats
-    from rmq.broker.tables.saved import Tables
     from rmq.broker.transactions.copies import HalfCopies
     from rmq.broker.transactions.question import Question
     from rmq.model.record import NewMessage
@@ -52,31 +49,27 @@ class TransactionChecks:
 
     def __init__(
         self,
-        live: LiveConfig,
-        store: MessageStore,
-        tables: Tables,
+        parts: ServingParts,
         clients: ClientRegistry,
         copies: HalfCopies,
-        stats: BrokerStats,
-        origin: Origin,
     ) -> None:
-        self._live = live
-        self._store = store
-        self._topics = tables.topics
-        self._creation = tables.creation
+        self._live = parts.live
+        self._store = parts.store
+        self._topics = parts.tables.topics
+        self._creation = parts.tables.creation
         self._clients = clients
-        self._offsets = tables.offsets
+        self._offsets = parts.tables.offsets
         self._copies = copies
-        self._stats = stats
-        self._store_stats = stats.store
-        self._store_host = origin.store_host
-        self._now_ms = origin.now_ms
+        self._stats = parts.stats
+        self._store_stats = parts.stats.store
+        self._store_host = parts.origin.store_host
+        self._now_ms = parts.origin.now_ms
         self._last_start = 0
         """Where the last round began in the half queue."""
         self._unasked: Counter[str] = Counter()
         """By group, questions of this round for which there was no producer."""
         self._reconfigured = trio.Event()
-        live.subscribe(lambda _old, _new: self._reconfigured.set())
+        parts.live.subscribe(lambda _old, _new: self._reconfigured.set())
 
     async def run(self) -> None:
         """Begin a round every `transactionCheckInterval`, until cancelled.
@@ -108,11 +101,13 @@ class TransactionChecks:
                 times_max=config.transaction_check_max,
                 reserved_hours=config.store.reserved_hours,
             ),
-            start,
-            start_ms=self._now_ms(),
+            RoundStart(
+                start,
+                at_ms=self._now_ms(),
+                can_give_up=self._topics.get(TRANSACTION_CHECK_MAX_TOPIC) is not None
+                and not self._creation.is_under_way(TRANSACTION_CHECK_MAX_TOPIC),
+            ),
             store_host=self._store_host,
-            can_give_up=self._topics.get(TRANSACTION_CHECK_MAX_TOPIC) is not None
-            and not self._creation.is_under_way(TRANSACTION_CHECK_MAX_TOPIC),
             ask=self._ask,
             counted=self._count_read,
         )

@@ -9,9 +9,12 @@ import trio
 
 from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.handlers.statistics import StatisticsHandlers
+from rmq.broker.origin import Origin
+from rmq.broker.serving_parts import ServingParts
 from rmq.broker.stats.broker import BrokerStats
 from rmq.broker.tables.saved import Tables
 from rmq.model.queues import MessageQueue
+from rmq.model.record import pack_host
 from rmq.remoting.bodies import TopicConfig
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import encode_frame
@@ -61,12 +64,14 @@ class StatisticsBroker:
         self.loads: list[GroupStatistics] = []
         self.delays: dict[int, tuple[int, int]] = {}
         self.handlers = StatisticsHandlers(
-            self.live,
-            MessageStore(self.core, trio.CapacityLimiter(1)),
-            tables,
+            ServingParts(
+                self.live,
+                MessageStore(self.core, trio.CapacityLimiter(1)),
+                tables,
+                self.stats,
+                Origin(pack_host("192.0.2.1", 10911), self.clock),
+            ),
             self.clients.registry,
-            self.stats,
-            now_ms=self.clock,
             loads=lambda: self.loads,
             delay_progress=lambda: self.delays,
         )

@@ -10,6 +10,7 @@ import trio
 
 from rmq.broker.handlers.send import SendHandlers
 from rmq.broker.origin import Origin
+from rmq.broker.serving_parts import ServingParts
 from rmq.errors import StorageError
 from rmq.remoting.bodies import BatchMessage, encode_batch
 from rmq.remoting.codes import ResponseCode, Serialization
@@ -254,12 +255,14 @@ class SlowStore:
         broker.store.append = slow_append  # type: ignore[assignment, method-assign]
         self.table = HandlerTable()
         sends = SendHandlers(
-            parts.live,
-            parts.store,
-            parts.tables,
+            ServingParts(
+                parts.live,
+                parts.store,
+                parts.tables,
+                parts.stats,
+                Origin(STORE_HOST, broker.clock),
+            ),
             parts.acknowledger,
-            parts.stats,
-            Origin(STORE_HOST, broker.clock),
             clock=lambda: self.now,
         )
         sends.add_to(self.table)

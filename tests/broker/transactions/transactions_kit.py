@@ -13,7 +13,13 @@ from rmq.broker.config import LiveConfig, load_broker_config
 from rmq.broker.origin import Origin
 from rmq.broker.sending import properties as inbound
 from rmq.broker.stats.broker import BrokerStats
-from rmq.broker.transactions.check_round import CheckRound, CheckRules, Progress, RoundCounts
+from rmq.broker.transactions.check_round import (
+    CheckRound,
+    CheckRules,
+    Progress,
+    RoundCounts,
+    RoundStart,
+)
 from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
@@ -136,10 +142,8 @@ class Transactions:
             self.core,
             self.copies,
             self.rules,
-            self.progress,
-            start_ms=self.clock.ms,
+            RoundStart(self.progress, at_ms=self.clock.ms, can_give_up=self.can_give_up),
             store_host=STORE_HOST,
-            can_give_up=self.can_give_up,
             ask=self.questions.append,
             counted=lambda topic, count, _size: self.reads.append((topic, count)),
         )
