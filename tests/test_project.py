@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,6 +60,12 @@ PLAIN_PACKAGES = (
 )
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    """Return a module as it was parsed, once for all rules."""
+    return ast.parse(path.read_text())
+
+
 def project_files() -> list[Path]:
     """What git tracks or would track: everything but ignored files."""
     if not (ROOT / ".git").exists():
@@ -101,6 +108,17 @@ def test_names_and_texts_of_a_package_use_the_words_of_the_glossary(package: str
     assert [line for module in modules for line in other_words(module)] == []
 
 
+def test_names_and_texts_outside_of_packages_use_the_words_of_the_glossary() -> None:
+    modules = sorted((ROOT / "rmq").glob("*.py"))
+    assert modules
+    assert [line for module in modules for line in other_words(module)] == []
+
+
+def test_every_package_is_read_for_its_words() -> None:
+    packages = {init.parent.name for init in (ROOT / "rmq").glob("*/__init__.py")}
+    assert packages == set(PLAIN_PACKAGES)
+
+
 def test_public_pages_use_the_words_of_the_glossary() -> None:
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
     pages += [ROOT / "benchmarks" / "README.md", ROOT / "interop" / "README.md"]
@@ -113,7 +131,7 @@ def test_every_package_folder_says_what_it_is() -> None:
     silent = []
     for folder in sorted(folders):
         init = folder / "__init__.py"
-        if not init.is_file() or not ast.get_docstring(ast.parse(init.read_text())):
+        if not init.is_file() or not ast.get_docstring(tree(init)):
             silent.append(str(init.relative_to(ROOT)))
     assert silent == []
 
@@ -124,7 +142,7 @@ def test_every_module_says_what_it_is() -> None:
     silent = [
         str(module.relative_to(ROOT))
         for module in modules
-        if not ast.get_docstring(ast.parse(module.read_text()))
+        if not ast.get_docstring(tree(module))
     ]
     assert silent == []
 
@@ -167,7 +185,7 @@ def test_offsets_say_of_which_kind_they_are() -> None:
     for folder in ("rmq/store", "rmq/ha", "rmq/broker/tables"):
         for module in sorted((ROOT / folder).rglob("*.py")):
             path = str(module.relative_to(ROOT))
-            for name, annotation, line in public_offsets(ast.parse(module.read_text())):
+            for name, annotation, line in public_offsets(tree(module)):
                 count += 1
                 if not is_plain_number(annotation):
                     continue
@@ -186,13 +204,34 @@ def test_the_core_of_a_running_store_is_reached_by_the_store_alone() -> None:
     for module in sorted((ROOT / "rmq").rglob("*.py")):
         if module.is_relative_to(ROOT / "rmq" / "store"):
             continue
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in ast.walk(tree(module)):
             if isinstance(node, ast.Attribute) and node.attr in {"core", "_core"}:
                 owner = node.value
                 name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
                 if name in {"store", "_store"}:
                     found.append(f"{module.relative_to(ROOT)}:{node.lineno}")
     assert found == []
+
+
+PARTS_MAX = 7
+"""A constructor takes at most this many arguments; what belongs together is a value by itself."""
+MANY_PARTS = {"rmq/client/trio/pending.py: Pending": "a value in between costs time for every send"}
+
+
+def test_constructors_take_no_more_parts_than_can_be_kept_in_mind() -> None:
+    """Values (dataclasses and structs) may have as many fields as they need."""
+    found = set()
+    for module in sorted((ROOT / "rmq").rglob("*.py")):
+        for node in ast.walk(tree(module)):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            for child in node.body:
+                if isinstance(child, ast.FunctionDef) and child.name == "__init__":
+                    given = child.args
+                    count = len(given.posonlyargs) + len(given.args) + len(given.kwonlyargs) - 1
+                    if count > PARTS_MAX:
+                        found.add(f"{module.relative_to(ROOT)}: {node.name}")
+    assert found == set(MANY_PARTS)
 
 
 def test_tests_stay_a_namespace_so_that_two_files_may_share_a_name() -> None:
@@ -302,7 +341,7 @@ def test_every_setting_of_a_broker_is_read() -> None:
     read = set()
     for path in (ROOT / "rmq").rglob("*.py"):
         is_config = path.parent.name == "config" or path.name == "config.py"
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree(path)):
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
                 holder = ast.unparse(node.value).rpartition(".")[2]
                 if holder in holders or (is_config and holder == "self"):
