@@ -140,9 +140,7 @@ def test_every_module_says_what_it_is() -> None:
     modules = sorted((ROOT / "rmq").rglob("*.py"))
     assert modules
     silent = [
-        str(module.relative_to(ROOT))
-        for module in modules
-        if not ast.get_docstring(tree(module))
+        str(module.relative_to(ROOT)) for module in modules if not ast.get_docstring(tree(module))
     ]
     assert silent == []
 

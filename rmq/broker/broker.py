@@ -371,9 +371,7 @@ class Broker:
             wait_told=self.registration.wait_told,
         ).add_to(table)
         GroupHandlers(parts, self.clients).add_to(table)
-        SettingHandlers(live, now_ms=self._now_ms, is_admin=admin_rights(self.access)).add_to(
-            table
-        )
+        SettingHandlers(live, now_ms=self._now_ms, is_admin=admin_rights(self.access)).add_to(table)
         AccessHandlers(live, self.access).add_to(table)
         HaHandlers(self.role_change).add_to(table)
         ConsumerHandlers(

@@ -15,14 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import rmq
+from rmq.cli.common.command import Command, add_global_options, add_global_options_again
 from rmq.cli.common.exit_codes import ExitCode, exit_code_of
-from rmq.cli.common.logs import LEVELS, logging_to_stderr
+from rmq.cli.common.logs import logging_to_stderr
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from rmq.cli.common.command import Command
 
 MODULES: Final = {
     "dev": "rmq.cli.dev.command",
@@ -82,7 +82,7 @@ def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
         action="version",
         version=f"rmq {rmq.__version__} (RocketMQ protocol {rmq.PROTOCOL_VERSION})",
     )
-    _add_global_options(parser, log_level=None, debug=False)
+    add_global_options(parser, log_level=None, debug=False)
     if commands:
         subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
         for command in commands:
@@ -102,25 +102,8 @@ def _add_command(
         allow_abbrev=False,
     )
     command.add_arguments(parser)
-    # Global options may also stand behind the command's name. Suppressed defaults keep this second
-    # declaration from overwriting what stood in front of it.
-    _add_global_options(parser, log_level=argparse.SUPPRESS, debug=argparse.SUPPRESS)
+    add_global_options_again(parser)
     parser.set_defaults(command=command)
-
-
-def _add_global_options(
-    parser: argparse.ArgumentParser, *, log_level: str | None, debug: bool | str
-) -> None:
-    group = parser.add_argument_group("global options")
-    group.add_argument(
-        "--log-level",
-        choices=LEVELS,
-        default=log_level,
-        help="lowest level that is logged (default: info, or logLevel of the settings)",
-    )
-    group.add_argument(
-        "--debug", action="store_true", default=debug, help="show the traceback of an error"
-    )
 
 
 def _epilog(commands: Iterable[Command]) -> str:

@@ -8,11 +8,42 @@ which our own unwritten requests must not affect.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     Buffer = bytes | memoryview
     Content = Buffer | tuple[memoryview, ...]
+
+GATHER_BUFFERS_MAX: Final = 512
+"""At most this many buffers are given to one call of the system."""
+_JOIN_BELOW_BYTES: Final = 128 * 1024
+_PIECE_BYTES: Final = 64 * 1024
+
+
+def as_one(buffers: Sequence[Buffer]) -> Buffer | None:
+    """Return the buffers as one if they are so small that one copy is cheaper than a long list of
+    pieces for the kernel; else None.
+    """
+    if len(buffers) == 1:
+        return buffers[0]
+    if sum(map(len, buffers)) <= _JOIN_BELOW_BYTES:
+        return b"".join(buffers)
+    return None
+
+
+def first_piece(buffers: Iterable[Buffer]) -> bytes:
+    """Return the first bytes, in a piece so small that a slow peer shows that it makes progress."""
+    pieces: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        piece = memoryview(buffer)[: _PIECE_BYTES - size]
+        pieces.append(piece)
+        size += len(piece)
+        if size == _PIECE_BYTES:
+            break
+    return b"".join(pieces)
 
 
 @final

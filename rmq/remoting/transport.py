@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from rmq.remoting.addresses import format_address
+from rmq.remoting.outbox import GATHER_BUFFERS_MAX, as_one, first_piece
 
 try:
     import fcntl
@@ -33,9 +34,6 @@ RECEIVE_BYTES: Final = 64 * 1024
 time.
 """
 
-_GATHER_BUFFERS_MAX: Final = 512
-_JOIN_BELOW_BYTES: Final = 128 * 1024
-_PIECE_BYTES: Final = 64 * 1024
 _INT: Final = struct.Struct("=i")
 
 
@@ -102,12 +100,9 @@ class SocketTransport:
 
     def send_nowait(self, buffers: Sequence[Buffer]) -> int:
         try:
-            if len(buffers) == 1:
-                return self._socket.send(buffers[0])
-            if sum(map(len, buffers)) <= _JOIN_BELOW_BYTES:
-                # For small answers one copy is cheaper than a long list of pieces for the kernel.
-                return self._socket.send(b"".join(buffers))
-            return self._socket.sendmsg(list(islice(buffers, _GATHER_BUFFERS_MAX)))
+            if (buffer := as_one(buffers)) is not None:
+                return self._socket.send(buffer)
+            return self._socket.sendmsg(list(islice(buffers, GATHER_BUFFERS_MAX)))
         except BlockingIOError:
             return 0
 
@@ -149,17 +144,9 @@ class StreamTransport:
 
     async def send(self, buffers: Sequence[Buffer]) -> int:
         # New frames may join the buffers while this waits, so what is sent now is fixed first.
-        pieces: list[Buffer] = []
-        size = 0
-        for buffer in buffers:
-            # In small pieces, so that a slow peer shows that it makes progress.
-            piece = memoryview(buffer)[: _PIECE_BYTES - size]
-            pieces.append(piece)
-            size += len(piece)
-            if size == _PIECE_BYTES:
-                break
-        await self._stream.send_all(b"".join(pieces))
-        return size
+        piece = first_piece(buffers)
+        await self._stream.send_all(piece)
+        return len(piece)
 
     async def aclose(self) -> None:
         await trio.aclose_forcefully(self._stream)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.remoting.outbox import Outbox
+from rmq.remoting.outbox import Outbox, as_one, first_piece
 
 
 @dataclass
@@ -106,3 +106,26 @@ def test_an_empty_body_adds_nothing() -> None:
     outbox = Outbox()
     outbox.add_answer(b"head", b"")
     assert list(outbox.buffers) == [b"head"]
+
+
+# --- how much goes into one call of the system --------------------------------------------------
+
+_BUFFERS = st.lists(st.binary(max_size=100) | st.binary().map(memoryview), min_size=1)
+
+
+@given(_BUFFERS)
+def test_short_buffers_are_joined_for_one_call(buffers: list[bytes | memoryview]) -> None:
+    assert as_one(buffers) == b"".join(buffers)
+
+
+def test_long_buffers_are_not_copied() -> None:
+    long = bytes(100_000)
+    assert as_one([long]) is long
+    assert as_one([long, long]) is None
+
+
+@given(_BUFFERS, st.integers(0, 3))
+def test_the_first_piece_is_what_comes_first(buffers: list[bytes | memoryview], at: int) -> None:
+    buffers.insert(min(at, len(buffers)), bytes(60_000))
+    whole = b"".join(buffers)
+    assert first_piece(buffers) == whole[: 64 * 1024]

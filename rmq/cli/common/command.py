@@ -7,8 +7,11 @@ codes.
 
 from __future__ import annotations
 
+from argparse import SUPPRESS
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from rmq.cli.common.logs import LEVELS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -44,3 +47,25 @@ class Command:
 
     examples: tuple[str, ...] = ()
     """Whole command lines; all stand in `rmq NAME --help`, the first one in `rmq --help` too."""
+
+
+def add_global_options(parser: ArgumentParser, *, log_level: str | None, debug: bool | str) -> None:
+    """Declare the options that every command has."""
+    group = parser.add_argument_group("global options")
+    group.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default=log_level,
+        help="lowest level that is logged (default: info, or logLevel of the settings)",
+    )
+    group.add_argument(
+        "--debug", action="store_true", default=debug, help="show the traceback of an error"
+    )
+
+
+def add_global_options_again(parser: ArgumentParser) -> None:
+    """Declare them also behind the name of a command or an action.
+
+    Suppressed defaults keep this second declaration from overwriting what stood in front of it.
+    """
+    add_global_options(parser, log_level=SUPPRESS, debug=SUPPRESS)

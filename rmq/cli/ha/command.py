@@ -8,9 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from rmq.cli.common.client_options import add_account_arguments, add_tls_arguments
-from rmq.cli.common.command import Command
+from rmq.cli.common.command import Command, add_global_options_again
 from rmq.cli.common.exit_codes import ExitCode
-from rmq.cli.common.logs import LEVELS
 from rmq.cli.common.usage import UsageError
 from rmq.cli.ha import actions as ha_actions
 from rmq.cli.ha.change import MODES
@@ -179,17 +178,7 @@ def _add_action(
         metavar="SECONDS",
         help="how long to wait for an answer (%(default)g); changes of roles may take longer",
     )
-    # The program takes these behind the command's name, and here behind the action's, too.
-    group = parser.add_argument_group("global options")
-    group.add_argument(
-        "--log-level", choices=LEVELS, default=argparse.SUPPRESS, help="lowest level that is logged"
-    )
-    group.add_argument(
-        "--debug",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show the traceback of an error",
-    )
+    add_global_options_again(parser)
     return parser
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from rmq.cli.common.command import Command
-from rmq.cli.common.logs import LEVELS
+from rmq.cli.common.command import Command, add_global_options_again
 from rmq.cli.pipeline import bundle as pipeline_bundle
 from rmq.cli.pipeline import demo as pipeline_demo
 
@@ -81,9 +80,7 @@ def _add(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    group = parser.add_argument_group("global options")
-    group.add_argument("--log-level", choices=LEVELS, default=argparse.SUPPRESS)
-    group.add_argument("--debug", action="store_true", default=argparse.SUPPRESS)
+    add_global_options_again(parser)
     return parser
 
 

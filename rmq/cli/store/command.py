@@ -11,9 +11,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rmq.cli.common.command import Command
+from rmq.cli.common.command import Command, add_global_options_again
 from rmq.cli.common.exit_codes import ExitCode
-from rmq.cli.common.logs import LEVELS
 from rmq.cli.store.dump import (
     Selection,
     json_line,
@@ -196,17 +195,7 @@ def _add_action(
         where.add_argument(
             option, type=_positive, metavar="N", help=f"{key} of the broker (default: {default})"
         )
-    # The program takes these behind the command's name, and here behind the action's, too.
-    group = parser.add_argument_group("global options")
-    group.add_argument(
-        "--log-level", choices=LEVELS, default=argparse.SUPPRESS, help="lowest level that is logged"
-    )
-    group.add_argument(
-        "--debug",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help="show the traceback of an error",
-    )
+    add_global_options_again(parser)
     return parser
 
 

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.remoting.addresses import parse_address
+from rmq.remoting.outbox import GATHER_BUFFERS_MAX, as_one, first_piece
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 RECEIVE_BYTES: Final = 256 * 1024
 """Size of one read: large enough for a whole response to a pull."""
 
-_GATHER_BUFFERS_MAX: Final = 512
-_JOIN_BELOW_BYTES: Final = 128 * 1024
-_PIECE_BYTES: Final = 64 * 1024
 _UNDER_WAY: Final = frozenset((errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY))
 
 
@@ -193,27 +191,16 @@ class Stream:
         if self._tls is not None:
             return self._send_piece(self._tls, buffers)
         try:
-            if len(buffers) == 1:
-                return self._socket.send(buffers[0])
-            if sum(map(len, buffers)) <= _JOIN_BELOW_BYTES:
-                # For small frames one copy is cheaper than a long list of pieces for the kernel.
-                return self._socket.send(b"".join(buffers))
-            return self._socket.sendmsg(list(islice(buffers, _GATHER_BUFFERS_MAX)))
+            if (buffer := as_one(buffers)) is not None:
+                return self._socket.send(buffer)
+            return self._socket.sendmsg(list(islice(buffers, GATHER_BUFFERS_MAX)))
         except BlockingIOError:
             return 0
 
     def _send_piece(self, tls: ssl.SSLSocket, buffers: Sequence[Buffer]) -> int:
         # What TLS could not send it wants to be given again just so.
         if not self._piece:
-            pieces: list[Buffer] = []
-            size = 0
-            for buffer in buffers:
-                piece = memoryview(buffer)[: _PIECE_BYTES - size]
-                pieces.append(piece)
-                size += len(piece)
-                if size == _PIECE_BYTES:
-                    break
-            self._piece = b"".join(pieces)
+            self._piece = first_piece(buffers)
         try:
             sent = tls.send(self._piece)
         except ssl.SSLWantWriteError:

@@ -75,6 +75,17 @@ AGAIN_S: Final = 5.0
 """When messages that could not be sent back are given to the listener again."""
 
 
+def _finish(
+    assigned: AssignedQueue, messages: Sequence[ReceivedMessage], offsets: OffsetTable
+) -> None:
+    """Count messages as consumed."""
+    process = assigned.process
+    offset = process.remove(messages)
+    if not process.is_dropped:
+        offsets.update(assigned.queue, offset)
+        assigned.made_room()
+
+
 @final
 class ConcurrentService:
     """Applies the outcomes of listener calls that may run at the same time."""
@@ -103,11 +114,7 @@ class ConcurrentService:
         return assigned.process.take(self._batch_max, now)
 
     def succeeded(self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        process = assigned.process
-        offset = process.remove(messages)
-        if not process.is_dropped:
-            self._offsets.update(assigned.queue, offset)
-            assigned.made_room()
+        _finish(assigned, messages, self._offsets)
 
     async def failed(
         self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage], outcome: Outcome
@@ -198,11 +205,7 @@ class OrderlyService:
         return process.take(self._batch_max, now)
 
     def succeeded(self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        process = assigned.process
-        offset = process.remove(messages)
-        if not process.is_dropped:
-            self._offsets.update(assigned.queue, offset)
-            assigned.made_room()
+        _finish(assigned, messages, self._offsets)
 
     async def failed(
         self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage], _: Outcome

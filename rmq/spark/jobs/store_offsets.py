@@ -25,7 +25,7 @@ FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 def group_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]] | None:
     """Return by topic and group where the group goes on in each queue; None if there is no file."""
-    body = _read(root / "config" / "consumerOffset.json", ConsumerOffsetSerializeWrapper)
+    body = read_table(root / "config" / "consumerOffset.json", ConsumerOffsetSerializeWrapper)
     if body is None:
         return None
     offsets: dict[tuple[str, str], dict[int, int]] = {}
@@ -38,11 +38,15 @@ def group_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]] | None:
 
 def delay_offsets(root: Path) -> dict[int, int] | None:
     """Return by delay level the queue offset of the first message not yet delivered, or None."""
-    body = _read(root / "config" / "delayOffset.json", DelayOffsetSerializeWrapper)
+    body = read_table(root / "config" / "delayOffset.json", DelayOffsetSerializeWrapper)
     return None if body is None else dict(body.offset_table)
 
 
-def _read(path: Path, kind: type[B]) -> B | None:
+def read_table(path: Path, kind: type[B]) -> B | None:
+    """Return a table of a broker, or the one before if it is cut off; None if there is neither.
+
+    Raises `CorruptStoreError` if none of them can be read.
+    """
     wrong: RmqError | None = None
     for candidate in (path, path.with_name(f"{path.name}.bak")):
         try:

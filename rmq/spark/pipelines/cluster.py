@@ -123,6 +123,11 @@ def cluster_target(args: Namespace, environ: Mapping[str, str] = os.environ) -> 
     return _nameservers(args, environ) or "no cluster"
 
 
+def store_or_cluster(args: Namespace) -> str:
+    """Return how results name the store of `--store`, or else the cluster."""
+    return cluster_target(args) if args.store is None else f"store {args.store}"
+
+
 def _nameservers(args: Namespace, environ: Mapping[str, str]) -> str:
     named: str | None = args.nameservers
     return (environ.get(NAMESERVERS_VARIABLE, "") if named is None else named).strip(" ;")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rmq.errors import ConfigError
 from rmq.spark.pipelines.arguments import amount, size_bytes
-from rmq.spark.pipelines.cluster import cluster_target
+from rmq.spark.pipelines.cluster import store_or_cluster
 from rmq.spark.pipelines.job import Pipeline, main
 from rmq.spark.pipelines.report import names
 
@@ -82,7 +82,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def target(args: Namespace) -> str:
     if args.history is not None:
         return f"history {args.history}"
-    return cluster_target(args) if args.store is None else f"store {args.store}"
+    return store_or_cluster(args)
 
 
 def run(job: Job, args: Namespace) -> Verdict:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rmq.errors import ConfigError
 from rmq.model.moments import parse_moment_ms
 from rmq.spark.pipelines.arguments import amount, natural
-from rmq.spark.pipelines.cluster import cluster_target
+from rmq.spark.pipelines.cluster import store_or_cluster
 from rmq.spark.pipelines.job import Pipeline, main
 
 if TYPE_CHECKING:
@@ -86,10 +86,6 @@ def moment(text: str) -> int:
         raise argparse.ArgumentTypeError(str(wrong)) from None
 
 
-def target(args: Namespace) -> str:
-    return cluster_target(args) if args.store is None else f"store {args.store}"
-
-
 def run(job: Job, args: Namespace) -> Verdict:
     if args.store is not None and args.nameservers is not None:
         raise ConfigError("--store", "and --nameservers both say what to read: give one of them")
@@ -97,7 +93,7 @@ def run(job: Job, args: Namespace) -> Verdict:
         raise ConfigError("--from", "is not before --to")
     from rmq.spark.jobs.report.run import run as run_report
 
-    return run_report(job, args, target(args))
+    return run_report(job, args, store_or_cluster(args))
 
 
 PIPELINE: Final = Pipeline(
@@ -110,7 +106,7 @@ PIPELINE: Final = Pipeline(
     ),
     add_arguments=add_arguments,
     run=run,
-    target=target,
+    target=store_or_cluster,
     needs_cluster=True,
     examples=(
         "rmq pipeline report -n 127.0.0.1:9876 --out report",

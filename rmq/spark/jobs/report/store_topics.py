@@ -5,16 +5,14 @@ A queue that never got a message has no files, so only config/topics.json tells 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from rmq.errors import RmqError
+from rmq.errors import CorruptStoreError
 from rmq.remoting.bodies import TopicConfigSerializeWrapper
-from rmq.store.reader.files import translated
+from rmq.spark.jobs.store_offsets import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-FILE_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 def topic_queues(root: Path) -> dict[str, int] | None:
@@ -22,17 +20,10 @@ def topic_queues(root: Path) -> dict[str, int] | None:
 
     A file that is cut off counts as not written; brokers keep the one before it as `.bak`.
     """
-    path = root / "config" / "topics.json"
-    for candidate in (path, path.with_name(f"{path.name}.bak")):
-        try:
-            content = candidate.read_bytes()
-        except FileNotFoundError:
-            continue
-        except OSError as exc:
-            raise translated("read", candidate, exc) from exc
-        try:
-            told = TopicConfigSerializeWrapper.decode(content, lenient_bytes_max=FILE_BYTES_MAX)
-        except RmqError:
-            continue
-        return {topic: each.write_queue_nums for topic, each in told.topic_config_table.items()}
-    return None
+    try:
+        told = read_table(root / "config" / "topics.json", TopicConfigSerializeWrapper)
+    except CorruptStoreError:
+        return None
+    if told is None:
+        return None
+    return {topic: each.write_queue_nums for topic, each in told.topic_config_table.items()}
