@@ -110,11 +110,11 @@ def test_an_empty_body_adds_nothing() -> None:
 
 # --- how much goes into one call of the system --------------------------------------------------
 
-_BUFFERS = st.lists(st.binary(max_size=100) | st.binary().map(memoryview), min_size=1)
+_BUFFERS = st.lists(st.binary(max_size=100), min_size=1)
 
 
 @given(_BUFFERS)
-def test_short_buffers_are_joined_for_one_call(buffers: list[bytes | memoryview]) -> None:
+def test_short_buffers_are_joined_for_one_call(buffers: list[bytes]) -> None:
     assert as_one(buffers) == b"".join(buffers)
 
 
@@ -125,7 +125,7 @@ def test_long_buffers_are_not_copied() -> None:
 
 
 @given(_BUFFERS, st.integers(0, 3))
-def test_the_first_piece_is_what_comes_first(buffers: list[bytes | memoryview], at: int) -> None:
+def test_the_first_piece_is_what_comes_first(buffers: list[bytes], at: int) -> None:
     buffers.insert(min(at, len(buffers)), bytes(60_000))
     whole = b"".join(buffers)
     assert first_piece(buffers) == whole[: 64 * 1024]
