@@ -14,6 +14,18 @@ import pytest
 
 import rmq
 from rmq.broker.config import BrokerConfig
+from rmq.client.core.config import ClientConfig
+from rmq.client.core.consuming.config import (
+    BlockingConsumerConfig,
+    LitePullConfig,
+    PushConsumerConfig,
+)
+from rmq.client.core.producing.config import ProducerConfig
+from rmq.ha.protocol.master import MasterSettings
+from rmq.ha.protocol.slave_link import SlaveSettings
+from rmq.nameserver.config import NameserverConfig
+from rmq.remoting.channel import ChannelConfig
+from rmq.remoting.server import ServerConfig
 from rmq.store.config import StoreConfig
 from tests.paths import ROOT
 
@@ -333,9 +345,25 @@ def test_no_folder_has_more_modules_than_can_be_read_at_a_glance() -> None:
     assert {folder: count for folder, count in counts.items() if count > FOLDER_FILES_MAX} == {}
 
 
-def test_every_setting_of_a_broker_is_read() -> None:
-    """One that is not has no effect, and belongs into `rmq.broker.config.ignored`."""
-    holders = {"config", "_config", "current", "new", "old", "store"}
+CONFIGS = (
+    BrokerConfig,
+    StoreConfig,
+    NameserverConfig,
+    ClientConfig,
+    ProducerConfig,
+    PushConsumerConfig,
+    LitePullConfig,
+    BlockingConsumerConfig,
+    ChannelConfig,
+    ServerConfig,
+    MasterSettings,
+    SlaveSettings,
+)
+
+
+def test_every_setting_is_read() -> None:
+    """One that is not has no effect; a broker's belongs into `rmq.broker.config.ignored` then."""
+    holders = {"config", "_config", "current", "new", "old", "store", "settings", "_settings"}
     read = set()
     for path in (ROOT / "rmq").rglob("*.py"):
         is_config = path.parent.name == "config" or path.name == "config.py"
@@ -344,9 +372,9 @@ def test_every_setting_of_a_broker_is_read() -> None:
                 holder = ast.unparse(node.value).rpartition(".")[2]
                 if holder in holders or (is_config and holder == "self"):
                     read.add(node.attr)
-    settings = {field.name for of in (BrokerConfig, StoreConfig) for field in fields(of)}
-    assert len(settings) > 100
-    assert settings - read == set()
+    settings = {(of.__name__, field.name) for of in CONFIGS for field in fields(of)}
+    assert len(settings) > 200
+    assert {setting for setting in settings if setting[1] not in read} == set()
 
 
 # --- interop/run ----------------------------------------------------------------------------

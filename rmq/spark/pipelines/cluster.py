@@ -83,11 +83,6 @@ def add_cluster_arguments(parser: ArgumentParser) -> None:
     group.add_argument("--tls-key", metavar="PEM", help="the key of --tls-cert")
 
 
-def has_cluster(args: Namespace, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether a cluster is named, by an option or by the environment."""
-    return bool(_nameservers(args, environ))
-
-
 def cluster_options(args: Namespace, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the options of the format `rocketmq` that lead to the cluster.
 
