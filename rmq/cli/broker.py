@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import time
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +18,7 @@ from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.service_log import log_reload, log_version, process_name
 from rmq.cli.common.stopping import serving, use_all_open_files
 from rmq.errors import ConfigError
+from rmq.model.clock import system_ms
 from rmq.settings.exposure import take_umask
 
 if TYPE_CHECKING:
@@ -54,17 +54,13 @@ def run(args: Namespace) -> int:
         return ExitCode.OK
     take_umask(loaded.config.store_file_access)
     use_all_open_files()
-    trio.run(_serve, args, LiveConfig(loaded, now_ms=_now_ms()))
+    trio.run(_serve, args, LiveConfig(loaded, now_ms=system_ms()))
     return ExitCode.OK
 
 
 def _load(args: Namespace) -> LoadedConfig:
     overrides = {"namesrvAddr": args.nameservers} if args.nameservers is not None else {}
     return load_broker_config(args.config, overrides, os.environ)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 async def _serve(args: Namespace, live: LiveConfig) -> None:
@@ -96,7 +92,7 @@ async def _reload(args: Namespace, live: LiveConfig) -> None:
     args.logs.reopen()
     try:
         loaded = await trio.to_thread.run_sync(_load, args)
-        outcome = live.reload(loaded.values, now_ms=_now_ms())
+        outcome = live.reload(loaded.values, now_ms=system_ms())
     except ConfigError as exc:
         logger.error("the settings were not reloaded, nothing has changed: %s", exc)
         return

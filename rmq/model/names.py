@@ -56,3 +56,7 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Return the topic that holds what a group has given up on."""
     return DLQ_PREFIX + group
+
+
+NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
+"""The environment variable with the addresses of the nameservers."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     _Length = int | Callable[[Any], int]
 
 MESSAGE_MAGIC: Final = -626843481  # 0xDAA320A7
+MESSAGE_MAGIC_BYTES: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
 BLANK_MAGIC: Final = -875286124  # 0xCBD43194
 
 HOST_V4_BYTES: Final = 8

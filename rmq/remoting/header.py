@@ -28,15 +28,12 @@ import msgspec
 from rmq.errors import HeaderError, LocalProtocolError, MalformedJsonError
 from rmq.model import fastjson
 from rmq.model.java import hash_map_order
+from rmq.model.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from rmq.remoting.layout import EXT_KEY_LENGTH, EXT_VALUE_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-INT32_MIN: Final = -(2**31)
-INT32_MAX: Final = 2**31 - 1
-INT64_MIN: Final = -(2**63)
-INT64_MAX: Final = 2**63 - 1
 
 Int32 = Annotated[int, msgspec.Meta(ge=INT32_MIN, le=INT32_MAX)]
 Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rmq.errors import ConfigError
+from rmq.model.limits import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 Value: TypeAlias = str | int | float | None
 """What a setting may hold. A flag is a `bool`, which is an `int` to the type checker, too."""
 
-INT_MAX: Final = 2**31 - 1
-LONG_MAX: Final = 2**63 - 1
+INT_MAX: Final = INT32_MAX
+LONG_MAX: Final = INT64_MAX
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _FRACTION: Final = re.compile(

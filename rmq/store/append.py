@@ -16,6 +16,7 @@ import msgspec
 from rmq.errors import DiskFullError, StorageError, to_keep
 from rmq.model import flags
 from rmq.model.crc import crc32
+from rmq.model.limits import QUEUE_ID_MAX
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import PAIR
 from rmq.model.record import PROPERTIES_BYTES_MAX, NewMessage
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 JOIN_BYTES_MAX: Final = 16 * 1024
 """Longer bodies are copied into the mapping by themselves: joining would copy them twice."""
 
-QUEUE_ID_MAX: Final = 2**31 - 1
 
 _HEAD_PACKERS: Final = {bits: head.pack for bits, head in RECORD_HEADS.items()}
 _HEAD_SIZES: Final = {

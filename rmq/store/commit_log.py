@@ -39,7 +39,7 @@ TOUCH_LEAD_BYTES: Final = 4 * MIB
 RAW_TOUCH_MIN_BYTES: Final = 64 * 1024
 RAW_TOUCH_BYTES: Final = 2 * MIB
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogReads(Protocol):
@@ -268,7 +268,7 @@ class CommitLog:
         try:
             segment.file.lock_memory()
         except StorageError as exc:
-            _log.warning("%s; %s", exc, exc.hint)
+            logger.warning("%s; %s", exc, exc.hint)
 
     def touch_wanted(self) -> tuple[MappedFile, int, int] | None:
         """Return the file and the range to touch next, so that appends find their pages there."""

@@ -34,7 +34,7 @@ of them.
 """
 _FILLER: Final = QUEUE_ENTRY.pack(0, FILLER_SIZE, 0)
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _write_entry = QUEUE_ENTRY.pack_into
 _read_entry = QUEUE_ENTRY.unpack_from
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -23,10 +22,12 @@ from rmq.errors import (
     StoreUnavailableError,
     to_keep,
 )
+from rmq.model.clock import system_ms
+from rmq.model.limits import QUEUE_ID_MAX
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import pack_host
 from rmq.process_limits import physical_memory_bytes
-from rmq.store.append import QUEUE_ID_MAX, Appender, AppendResult, AppendStatus, BatchResult
+from rmq.store.append import Appender, AppendResult, AppendStatus, BatchResult
 from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
 from rmq.store.commit_log import CommitLog
 from rmq.store.dispatcher import BadLogError, Dispatcher, StoreFiles
@@ -79,7 +80,7 @@ _QUEUES_AT_ONCE: Final = 32
 """Queues that are looked at in one step: their files may have to be opened."""
 DEFAULT_STORE_HOST: Final = pack_host("127.0.0.1", 10911)
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Refusal(enum.Enum):
@@ -147,7 +148,7 @@ class StoreCore:
         """
         self.config = config
         self.storage: Storage = storage if storage is not None else DiskStorage()
-        self.now_ms = now_ms if now_ms is not None else _system_ms
+        self.now_ms = now_ms if now_ms is not None else system_ms
         self.retention = Retention(config)
         self._followed = PhysicalOffset(-1)
         self._refusals: set[Refusal] = set()
@@ -215,9 +216,9 @@ class StoreCore:
         storage, config = self.storage, self.config
         truncation = request = read_request(config.root, storage)
         if truncation is not None and truncation.end is None:
-            _log.warning("the log is dropped: %s", truncation.reason)
+            logger.warning("the log is dropped: %s", truncation.reason)
             for folder in drop_log(config, storage, truncation.at_ms):
-                _log.warning("the segments of the log were moved to %s", folder)
+                logger.warning("the segments of the log were moved to %s", folder)
             truncation = None
         was_clean = not storage.exists(self._abort_path)
         self.log.load()
@@ -283,7 +284,7 @@ class StoreCore:
         cut = LogCut(self._files, self.dispatcher, self._checkpoint, self._points).run(
             end, self.now_ms()
         )
-        _log.warning("%d bytes of the log from %d on are cut off: %s", cut, end, reason)
+        logger.warning("%d bytes of the log from %d on are cut off: %s", cut, end, reason)
         self._recovery_point = PhysicalOffset(-1)
         self._save_point_now()
         return cut
@@ -364,7 +365,7 @@ class StoreCore:
                 self.storage.delete(self._abort_path)
                 self.storage.sync_directory(self.config.root)
         except BadLogError as exc:
-            _log.critical("the log has bytes that are no record, the next start cuts it: %s", exc)
+            logger.critical("the log has bytes that are no record, the next start cuts it: %s", exc)
         finally:
             self.release()
 
@@ -412,7 +413,7 @@ class StoreCore:
         if self._failure is None:
             self._failure = to_keep(error)
             self._refusals.add(Refusal.FAILED)
-            _log.critical("the store takes no more messages: %s; %s", error, error.hint or "")
+            logger.critical("the store takes no more messages: %s; %s", error, error.hint or "")
 
     def reconfigure(self, config: StoreConfig) -> None:
         """Use other settings; raise `ConfigError` if one of them describes the files."""
@@ -435,10 +436,10 @@ class StoreCore:
     def set_disk_full(self, is_full: bool) -> None:
         """Refuse or take messages because of the room on the disk."""
         if is_full and Refusal.DISK_FULL not in self._refusals:
-            _log.error("the disk is full: the store refuses messages")
+            logger.error("the disk is full: the store refuses messages")
             self._refusals.add(Refusal.DISK_FULL)
         elif not is_full and Refusal.DISK_FULL in self._refusals:
-            _log.warning("there is room on the disk again: the store takes messages")
+            logger.warning("there is room on the disk again: the store takes messages")
             self._refusals.discard(Refusal.DISK_FULL)
 
     def _check_marks(self) -> None:
@@ -649,7 +650,9 @@ class StoreCore:
                 break
             gone.append(log.segments.detach_first())
         if gone:
-            _log.info("%d segments up to %s expire: %s", len(gone), gone[-1].path, decision.reason)
+            logger.info(
+                "%d segments up to %s expire: %s", len(gone), gone[-1].path, decision.reason
+            )
         self._expired = gone
         return ExpiryPlan(tuple(gone), storage)
 
@@ -736,7 +739,7 @@ class StoreCore:
         except StorageError as exc:
             if not deletion.queues:
                 raise
-            _log.error("not all queues are deleted: %s; %s", exc, exc.hint or "")
+            logger.error("not all queues are deleted: %s; %s", exc, exc.hint or "")
             return False
         self.queues.forget(queues)
         self._note_deletion()
@@ -867,7 +870,3 @@ class StoreCore:
 
 def _end_offset_of(file: IndexFile) -> PhysicalOffset:
     return file.end_offset
-
-
-def _system_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -56,7 +56,7 @@ _UNQUEUED_FLAG: Final = flags.TRANSACTION_PREPARED
 _TRANSACTION_MASK: Final = flags.TRANSACTION_MASK
 _ROLLBACK: Final = flags.TRANSACTION_ROLLBACK
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _write_entry = QUEUE_ENTRY.pack_into
 
 
@@ -238,7 +238,7 @@ class Dispatcher:
         if queue_offset == 0 and queue.next_offset and physical >= queue.max_physical:
             # Offsets count from 0 once only, so the topic was deleted before this record, and made
             # again. The entries are of the old one: a recovery, or a slave, has just built them.
-            _log.warning(
+            logger.warning(
                 "queue %d of %s begins again at physical offset %d: its topic was made again",
                 queue.queue_id,
                 queue.topic,
@@ -271,7 +271,7 @@ class Dispatcher:
             topic = decode_text(head.topic)
             if not is_legal_topic(topic) or head.queue_id < 0:
                 # Its directory might be any file; such a record can only come from elsewhere.
-                _log.error(
+                logger.error(
                     "the record at physical offset %d is of topic %r, queue %d, which cannot be;"
                     " it is kept, but no consumer will get it",
                     head.physical_offset,
@@ -371,7 +371,7 @@ class Dispatcher:
         queue_offset: QueueOffset,
     ) -> None:
         gap = QueueGapError(queue, physical, queue_offset)
-        _log.error("%s; the entry follows the last one there is", gap)
+        logger.error("%s; the entry follows the last one there is", gap)
         queue.put_after_gap(physical, size, tags_code)
 
 

@@ -21,6 +21,7 @@ from rmq.store.layout import (
     INDEX_ENTRY_BYTES,
     INDEX_HEADER,
     INDEX_HEADER_BYTES,
+    INDEX_SECONDS_MAX,
     INDEX_SLOT,
     INDEX_SLOT_BYTES,
 )
@@ -40,9 +41,8 @@ processes; after a crash the recovery point says what the file contains.
 STEPS_AT_ONCE: Final = 1_000
 """Entries of a key that are looked at in one step: about half a millisecond."""
 _RESERVE_STEP_BYTES: Final = 1024 * 1024
-_SECONDS_MAX: Final = 0x7FFFFFFF
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _read_slot = INDEX_SLOT.unpack_from
 _write_slot = INDEX_SLOT.pack_into
 _read_entry = INDEX_ENTRY.unpack_from
@@ -136,8 +136,8 @@ class IndexFile:
             self.slots_used += 1
         begin_ms = self.begin_ms
         seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 and store_ms > begin_ms else 0
-        if seconds > _SECONDS_MAX:
-            seconds = _SECONDS_MAX
+        if seconds > INDEX_SECONDS_MAX:
+            seconds = INDEX_SECONDS_MAX
         _write_entry(buffer, entry_at, key_hash, physical, seconds, previous)
         _write_slot(buffer, slot_at, count)
         if count <= 1:
@@ -172,8 +172,8 @@ class IndexFile:
                 previous = 0
                 slots_new += 1
             seconds = (store_ms - begin_ms) // 1000 if store_ms > begin_ms > 0 else 0
-            if seconds > _SECONDS_MAX:
-                seconds = _SECONDS_MAX
+            if seconds > INDEX_SECONDS_MAX:
+                seconds = INDEX_SECONDS_MAX
             _write_entry(buffer, entry_at, key_hash, physical, seconds, previous)
             _write_slot(buffer, slot_at, count)
             entry_at += INDEX_ENTRY_BYTES
@@ -284,7 +284,7 @@ class IndexFile:
         self.count = max(state.entry_count, 1)
         self._published = -1
         if not self._unlink_later_entries():
-            _log.warning("%s: the table of slots is filled again from its entries", self.path)
+            logger.warning("%s: the table of slots is filled again from its entries", self.path)
             self._fill_slots()
         self.publish()
         # What is behind the end must not mix with what comes in its place: half of the one and half
@@ -405,11 +405,11 @@ class Index:
         for name in self._storage.names(self._directory):
             path = self._directory / name
             if not name.isascii() or not name.isdecimal():
-                _log.warning("%s is no index file; it is left alone", path)
+                logger.warning("%s is no index file; it is left alone", path)
                 continue
             size = self._storage.size_of(path)
             if size < self.file_bytes and self._is_unfinished(path, size):
-                _log.warning("%s was never written; it is removed", path)
+                logger.warning("%s was never written; it is removed", path)
                 self._storage.delete(path)
                 self.has_new_names = True
                 continue

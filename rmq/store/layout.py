@@ -57,6 +57,8 @@ INDEX_HEADER_BYTES: Final = IndexHeader.sizeof()
 IndexSlot = Struct("entry" / Int32sb)
 INDEX_SLOT: Final = struct_of(IndexSlot)
 INDEX_SLOT_BYTES: Final = IndexSlot.sizeof()
+INDEX_SECONDS_MAX: Final = 0x7FFFFFFF
+"""The time of an entry, in seconds after its file began, goes no further."""
 
 IndexEntry = Struct(
     "key_hash" / Int32sb,

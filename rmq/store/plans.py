@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmq.store.segments import Segment
     from rmq.store.storage import Storage
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def delete_folder(storage: Storage, folder: Path) -> None:
             storage.delete(path)
     if storage.is_directory(folder):
         if storage.names(folder):
-            _log.warning("%s has other files than those of queues; they stay", folder)
+            logger.warning("%s has other files than those of queues; they stay", folder)
         else:
             storage.delete(folder)
 

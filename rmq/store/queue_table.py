@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def is_legal_topic(topic: str) -> bool:
@@ -86,17 +86,17 @@ class QueueTable:
         for topic in self._storage.names(self._directory):
             folder = self._directory / topic
             if not self._storage.is_directory(folder) or not is_legal_topic(topic):
-                _log.warning("%s is no topic's directory; it is left alone", folder)
+                logger.warning("%s is no topic's directory; it is left alone", folder)
                 continue
             for name in self._storage.names(folder):
                 if not (name.isascii() and name.isdecimal() and str(int(name)) == name):
-                    _log.warning("%s is no queue's directory; it is left alone", folder / name)
+                    logger.warning("%s is no queue's directory; it is left alone", folder / name)
                     continue
                 queue = self.open(topic, int(name))
                 try:
                     queue.load()
                 except CorruptStoreError as exc:
-                    _log.error("%s; the queue is built again from the log", exc)
+                    logger.error("%s; the queue is built again from the log", exc)
                     self._remove_files(folder / name)
                     broken.append(queue)
         return broken

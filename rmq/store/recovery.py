@@ -37,6 +37,7 @@ from rmq.model.record import (
 from rmq.model.record_layout import (
     HOST_FLAGS,
     MESSAGE_MAGIC,
+    MESSAGE_MAGIC_BYTES,
     RECORD_BYTES_MIN,
     RECORD_HEADS,
     RECORD_PREFIX,
@@ -58,9 +59,8 @@ if TYPE_CHECKING:
 _NORMAL_SEGMENTS: Final = 3
 _PROGRESS_INTERVAL_S: Final = 1.0
 _PROGRESS_EVERY_RECORDS: Final = 4096
-_MAGIC_BYTES: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class RecoveryReport(msgspec.Struct):
@@ -184,7 +184,7 @@ class Recovery:
     def _start_empty(self) -> None:
         """Remove queues and index if there is no log: they could only refer to an earlier one."""
         if len(self._queues) or (self._index is not None and self._index.files):
-            _log.warning("there is no CommitLog: queues and index of an earlier one are removed")
+            logger.warning("there is no CommitLog: queues and index of an earlier one are removed")
         self._queues.delete_all()
         if self._index is not None:
             self._index.delete_all()
@@ -201,7 +201,7 @@ class Recovery:
             # The store was empty then; a slave's log may have begun anywhere since.
             point = point._replace(physical_offset=max(point.physical_offset, self._log.min_offset))
         if point.physical_offset < self._log.min_offset:
-            _log.error(
+            logger.error(
                 "the recovery point is at physical offset %d, the log begins at %d: it is not used",
                 point.physical_offset,
                 self._log.min_offset,
@@ -236,7 +236,7 @@ class Recovery:
         entries, end = self._queues.entry_total, self._queues.max_physical
         if entries == point.queue_entries and end <= point.physical_offset:
             return True
-        _log.error(
+        logger.error(
             "the ConsumeQueues have %d entries of records below physical offset %d, up to %d;"
             " there were %d: they are built again from the log",
             entries,
@@ -286,13 +286,13 @@ class Recovery:
         # After a crash the last file returns to the state of the point, whatever its header says.
         kept = index.files if self.report.was_clean else index.files[:-1]
         if name != point.index_name or not all(file.is_sound for file in kept):
-            _log.error("the index does not end with %s: it is built again", point.index_name)
+            logger.error("the index does not end with %s: it is built again", point.index_name)
             return False
         if current is None and point.physical_offset > self._log.min_offset:
-            _log.warning("there was no index at the recovery point: it is built now")
+            logger.warning("there was no index at the recovery point: it is built now")
             return False
         if current is not None and not 0 <= point.index_state.entry_count <= current.capacity:
-            _log.error(
+            logger.error(
                 "the recovery point tells of %d entries of %s, which has room for %d: the index is"
                 " built again",
                 point.index_state.entry_count,
@@ -314,7 +314,9 @@ class Recovery:
         index = self._index
         if index is not None:
             if not all(file.is_sound for file in index.files):
-                _log.error("%s: a header is not sound; all is built again", self._config.index_path)
+                logger.error(
+                    "%s: a header is not sound; all is built again", self._config.index_path
+                )
                 index.delete_all()
             self._rebuild_index = not index.files
             index.has_new_names = True
@@ -337,7 +339,7 @@ class Recovery:
             return
         self._end_log(scan)
         if self._queues.max_physical > scan.offset:
-            _log.error(
+            logger.error(
                 "a ConsumeQueue has an entry of a record up to physical offset %d, the log ends at"
                 " %d: the queues are built again from the log",
                 self._queues.max_physical,
@@ -368,7 +370,7 @@ class Recovery:
         queue = self._queues.by_field.get((head.topic, head.queue_id))
         if queue is not None and queue.next_offset > head.queue_offset:
             return False
-        _log.error(
+        logger.error(
             "the record at physical offset %d has no entry in queue %d of %r, but later ones have:"
             " the queues are built again from the log",
             head.physical_offset,
@@ -414,7 +416,7 @@ class Recovery:
         limit_ms = times.min_index_ms if is_index_safe else times.min_ms
         segments = list(self._log.segments)
         if limit_ms > self._now_ms:
-            _log.warning("the checkpoint is from the future: the whole log is read")
+            logger.warning("the checkpoint is from the future: the whole log is read")
             return segments[0]
         for segment in reversed(segments):
             store_ms = _first_store_ms(segment)
@@ -430,7 +432,7 @@ class Recovery:
         try:
             return self._scan(start, dispatch=True)
         except QueueGapError as exc:
-            _log.error("%s; the queues are built again from the whole log", exc)
+            logger.error("%s; the queues are built again from the whole log", exc)
             self._rebuild_queues = True
             for queue in self._queues:
                 queue.clear()
@@ -480,7 +482,7 @@ class Recovery:
         )
         if self._on_progress is not None:
             self._on_progress(progress)
-        _log.info(
+        logger.info(
             "recovery: %d of at most %d MiB read, %d records",
             progress.done_bytes >> 20,
             progress.total_bytes >> 20,
@@ -530,7 +532,7 @@ class Recovery:
         self.report.cut_bytes = following.physical_offset + following.size - end
         is_known = self.report.used_point or not self._covers(following.store_ms)
         if not self.report.was_clean and is_known:
-            _log.warning(
+            logger.warning(
                 "%s: the log ends at physical offset %d (%s); later records that had reached the"
                 " disk before the crash, the next at %d, were not flushed in order and are dropped",
                 path,
@@ -596,14 +598,14 @@ def next_sound_record(log: CommitLog, offset: PhysicalOffset) -> RecordHead | No
             continue
         while position < segment.size:
             data = bytes(buffer[position : position + CHUNK_BYTES])
-            at = data.find(_MAGIC_BYTES)
+            at = data.find(MESSAGE_MAGIC_BYTES)
             while at >= 0:
                 head = _sound_head(segment, position + at - RECORD_PREFIX.size + 4)
                 if head is not None:
                     return head
-                at = data.find(_MAGIC_BYTES, at + 1)
+                at = data.find(MESSAGE_MAGIC_BYTES, at + 1)
             # The magic may lie across two chunks.
-            position += max(len(data) - len(_MAGIC_BYTES) + 1, 1)
+            position += max(len(data) - len(MESSAGE_MAGIC_BYTES) + 1, 1)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Which segments of the CommitLog may go, and whether there is room for more messages. Sans-IO.
+"""Which segments of the CommitLog may go, and whether there is room for more messages. Pure.
 
 `Retention` is asked every `cleanResourceInterval` and answers with a `RetentionDecision`; the
 caller measures the disks, deletes the files and refuses the appends. `files_behind` then says

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NAME_DIGITS: Final = 20
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def segment_name(first: int) -> str:
@@ -161,7 +161,7 @@ class Segments:
             for name in self._storage.names(directory):
                 path = directory / name
                 if not is_segment_name(name):
-                    _log.warning("%s is no segment; it is left alone", path)
+                    logger.warning("%s is no segment; it is left alone", path)
                     continue
                 first = int(name)
                 if first in found:
@@ -177,7 +177,7 @@ class Segments:
             whole = self._count_before_hole(firsts, sizes)
             self.had_hole = whole < len(firsts)
             for first in reversed(firsts[whole:]):
-                _log.warning("%s is not whole, or one before it; it is removed", found[first])
+                logger.warning("%s is not whole, or one before it; it is removed", found[first])
                 self._storage.delete(found[first])
                 self.unsynced_directories[found[first].parent] = None
             del firsts[whole:], sizes[whole:]
@@ -234,7 +234,7 @@ class Segments:
         """Give the last segment its size, if `load` found it too short."""
         if self.end_on_disk < self.end:
             segment = self._segments[-1]
-            _log.warning(
+            logger.warning(
                 "%s has %d of %d bytes; the rest was never written and is added as zeros",
                 segment.path,
                 self.end_on_disk - segment.first,

@@ -61,7 +61,7 @@ _DISPATCH_RETRY_S: Final = 1.0
 _ROOM_RETRY_S: Final = 0.1
 """Seconds after which a segment that could not be created is tried again."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -109,7 +109,7 @@ async def open_store(
                 if not has_failed:
                     raise
                 # What is on its way out already is what the caller must see.
-                _log.error("the store was not closed cleanly: %s; %s", exc, exc.hint or "")
+                logger.error("the store was not closed cleanly: %s; %s", exc, exc.hint or "")
             finally:
                 store.end_waits()
 
@@ -423,7 +423,9 @@ class MessageStore:
                     await run_in_thread(core.log.create_spare, limiter=self._limiter)
                 except StorageError as exc:
                     # The segment is made when it is needed, and that append gets the error.
-                    _log.warning("the next segment cannot be made yet: %s; %s", exc, exc.hint or "")
+                    logger.warning(
+                        "the next segment cannot be made yet: %s; %s", exc, exc.hint or ""
+                    )
             wanted = core.log.touch_wanted()
             if wanted is not None:
                 file, start, stop = wanted
@@ -471,7 +473,7 @@ class MessageStore:
                 while dispatcher.catch_up():
                     await trio.lowlevel.checkpoint()
             except StorageError as exc:
-                _log.error("dispatch failed and is tried again: %s; %s", exc, exc.hint or "")
+                logger.error("dispatch failed and is tried again: %s; %s", exc, exc.hint or "")
                 await trio.sleep(_DISPATCH_RETRY_S)
                 self._dispatch_wanted.set()
             except BadLogError as exc:
@@ -513,7 +515,7 @@ class MessageStore:
                         await run_in_thread(plan.run, limiter=self._limiter)
                 await in_steps(core.following_log())
             except StorageError as exc:
-                _log.error("expired files cannot be removed: %s; %s", exc, exc.hint or "")
+                logger.error("expired files cannot be removed: %s; %s", exc, exc.hint or "")
             pause_s = core.config.clean_interval_ms / 1000
             with trio.move_on_after(pause_s):
                 await self._room_wanted.wait()

@@ -11,7 +11,7 @@ import ctypes
 import logging
 import mmap
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TransientPool:
@@ -45,7 +45,7 @@ def _lock(memory: mmap.mmap, size: int) -> None:
         failed = libc.mlock(ctypes.c_void_p(ctypes.addressof(pin)), ctypes.c_size_t(size))
         del pin
         if failed:
-            _log.warning(
+            logger.warning(
                 "the transient pool is not locked in memory and may be swapped out; raise the limit"
                 " of locked memory (ulimit -l, LimitMEMLOCK)"
             )

@@ -55,7 +55,7 @@ NOTE_NAME: Final = "truncation"
 ASIDE: Final = "-set-aside-"
 """Between the name of a folder of segments and the time at which they were moved aside."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Truncation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -167,7 +167,7 @@ class LogCut:
         report = recovery.run()
         assert log.written == self._dispatcher.dispatched == end, (log.written, end)
         if not report.used_point:
-            _log.warning("queues or index did not return to physical offset %d as they were", end)
+            logger.warning("queues or index did not return to physical offset %d as they were", end)
         return cut
 
     def _boundary(self, end: PhysicalOffset) -> Boundary:

@@ -1,4 +1,4 @@
-"""Calls that wait until a watermark reaches an offset, each with its own deadline. Sans-IO.
+"""Calls that wait until a watermark reaches an offset, each with its own deadline. Pure.
 
 Made for group commit: thousands of appends wait for their bytes to be flushed, and one flush
 answers them all. A caller is known by its token, any hashable value, and gets it back exactly

@@ -20,6 +20,7 @@ from rmq.broker.config.schema import SCHEMA, adjusted, adjustments, build_config
 from rmq.broker.config.tls import tls_client_warnings
 from rmq.client.core.credentials import default_file
 from rmq.errors import ConfigError
+from rmq.model.names import NAMESERVERS_VARIABLE
 from rmq.remoting.tls_settings import tls_server_warnings
 from rmq.settings.exposure import exposed_store_warnings, secret_file_warnings
 from rmq.settings.schema import Problem, SettingsError, decode_settings, load
@@ -55,7 +56,7 @@ def load_broker_config(
 
     `overrides` are values of the command line, under the keys of the file.
     """
-    addresses = environ.get("NAMESRV_ADDR", "").strip() or None
+    addresses = environ.get(NAMESERVERS_VARIABLE, "").strip() or None
     defaults = {**machine_defaults(environ), "namesrvAddr": addresses}
     if path is None:
         root = overrides.get("storePathRootDir", "").strip() or str(defaults["storePathRootDir"])
@@ -113,5 +114,5 @@ def _check_environment(addresses: str) -> None:
     try:
         SCHEMA["namesrvAddr"].parse(addresses)
     except ConfigError as error:
-        problem = Problem("environment variable NAMESRV_ADDR", "", error.reason)
+        problem = Problem(f"environment variable {NAMESERVERS_VARIABLE}", "", error.reason)
         raise SettingsError([problem]) from None

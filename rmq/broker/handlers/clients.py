@@ -15,7 +15,6 @@ between.
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 import msgspec
@@ -24,6 +23,7 @@ import trio
 from rmq.broker.clients.locks import LockTally
 from rmq.broker.clients.registry import ClientIdentity
 from rmq.errors import ProtocolError, RefusedError, RmqError
+from rmq.model.clock import system_ms
 from rmq.model.name_rules import (
     GROUP_CHARS_MAX,
     client_id_refusal,
@@ -420,7 +420,7 @@ def _dated(data: ConsumerData) -> ConsumerData:
     subscriptions = data.subscription_data_set
     if all(subscription.sub_version for subscription in subscriptions):
         return data
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = system_ms()
     return msgspec.structs.replace(
         data,
         subscription_data_set=tuple(

@@ -16,6 +16,7 @@ import trio
 
 from rmq.broker.stats.runtime_info import Load, runtime_info, store_facts
 from rmq.errors import RefusedError
+from rmq.model.limits import INT64_MAX
 from rmq.model.offsets import QueueOffset
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies.groups import GroupList
@@ -67,7 +68,6 @@ QUEUES_PER_STEP: Final = 100
 ANSWERED_QUEUES_MAX: Final = FRAME_BYTES_MAX // 100
 """Queues that an answer can hold at best."""
 _THREADS: Final = 2
-_LONG_MAX: Final = 2**63 - 1
 _LATEST_MS: Final = 253_402_214_400_000
 """The last day that a date can have in any time zone."""
 
@@ -239,7 +239,7 @@ class StatisticsHandlers:
             consume_stats_list=tuple(found),
             broker_addr=self._live.current.address,
             # A client can commit any offset, and many of them make more than a long holds.
-            total_diff=max(-_LONG_MAX, min(behind, _LONG_MAX)),
+            total_diff=max(-INT64_MAX, min(behind, INT64_MAX)),
         )
         request.reply(body=await self._encoded(body, count + len(found)))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.broker.config import BrokerRole
 from rmq.broker.handlers.tables import answer_table
 from rmq.errors import RefusedError, StorageError
+from rmq.model.limits import QUEUES_MAX
 from rmq.model.names import SCHEDULE_TOPIC
 from rmq.model.offsets import QueueOffset
 from rmq.remoting.bodies import (
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-QUEUES_MAX: Final = 65_536
-"""Queues a topic may have: each is a directory and some memory."""
 ENTRIES_MAX: Final = 500
 """Entries of a queue that one request gets: about 5 ms."""
 TOPICS_AT_ONCE: Final = 64

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rmq.model import flags
+from rmq.model.limits import INT32_MAX
 from rmq.model.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rmq.model.properties import (
     CLUSTER,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _WAIT_MARK: Final = WAIT + "\x01"
 _CLUSTER_MARK: Final = CLUSTER + "\x01"
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,10}")
-_INT_MAX: Final = 2**31 - 1
 _DELAYABLE: Final = (0, flags.TRANSACTION_COMMIT)
 
 
@@ -101,8 +101,8 @@ def delay_level(properties: bytes) -> int:
     if not text:
         return 0
     # `int` takes more than Java does: blanks, underscores, any length.
-    level = int(text) if _NUMBER.fullmatch(text) else _INT_MAX + 1
-    if level > _INT_MAX:
+    level = int(text) if _NUMBER.fullmatch(text) else INT32_MAX + 1
+    if level > INT32_MAX:
         raise ValueError(f'For input string: "{decode_text(text)}"')
     return level
 

@@ -1,4 +1,4 @@
-"""How much a broker takes and gives, by topic, group and queue. Sans-IO but for `run`.
+"""How much a broker takes and gives, by topic, group and queue. Pure but for `run`.
 
 This is RocketMQ 4.9.8 BrokerStatsManager: figures by statistic and key, as VIEW_BROKER_STATS_DATA
 asks for them, and `mqadmin statsAll` and rocketmq-exporter show them. Statistics and their keys:

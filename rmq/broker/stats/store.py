@@ -1,6 +1,6 @@
 """How fast a store takes and gives messages, as RocketMQ 4.9.8 StoreStatsService counts it.
 
-Sans-IO but for `run`. Totals are sampled every second; rates are over the last 10, 60 and 600 of
+Pure but for `run`. Totals are sampled every second; rates are over the last 10, 60 and 600 of
 those samples. How long storing took is counted into classes that are shown once a minute is over,
 the figures of the last whole minute.
 

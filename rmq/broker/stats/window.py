@@ -1,4 +1,4 @@
-"""A count over the last minute, hour and day, as RocketMQ 4.9.8 StatsItem keeps it. Sans-IO.
+"""A count over the last minute, hour and day, as RocketMQ 4.9.8 StatsItem keeps it. Pure.
 
 A `Meter` counts up and never down. Now and then it is sampled; what it says about a span is the
 difference between the last and the first sample kept for that span:

@@ -25,6 +25,7 @@ from rmq.broker.tables.offsets_body import SavedOffsets, SharedOffsets
 from rmq.broker.tables.progress_trail import ProgressTrail
 from rmq.broker.transactions.half import PROGRESS_KEYS, QUEUE_ID
 from rmq.model.clock import system_ms
+from rmq.model.limits import INT64_MAX, INT64_MIN
 from rmq.model.offsets import ConsumerOffset, PhysicalOffset, QueueOffset
 from rmq.remoting.bodies.offsets import ConsumerOffsetSerializeWrapper
 
@@ -39,8 +40,6 @@ NO_OFFSET: Final = ConsumerOffset(-1)
 """The answer for a queue that a group has never committed."""
 
 _SEPARATOR: Final = "@"
-_INT64_MIN: Final = -(1 << 63)
-_INT64_MAX: Final = (1 << 63) - 1
 _FILE_BYTES_MAX: Final = 1 << 30
 _MERGED_PER_STEP: Final = 1000
 _KEYS_PER_STEP: Final = 2000
@@ -83,7 +82,7 @@ class ConsumerOffsets:
         if stored == offset:
             return
         # What does not fit could be written, but neither we nor a stock broker could read it.
-        if not _INT64_MIN <= offset <= _INT64_MAX:
+        if not INT64_MIN <= offset <= INT64_MAX:
             raise ValueError(f"consumer offset {offset} of {key} does not fit into 64 bits")
         if table is None or stored is None:
             self._stored.add_queue(key, queue_id, offset)

@@ -17,14 +17,13 @@ from rmq.broker.tables.order import (
     table_order_in_steps,
 )
 from rmq.model import fastjson
+from rmq.model.limits import INT32_MAX, INT32_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rmq.model.offsets import ConsumerOffset
 
-_INT32_MIN: Final = -(1 << 31)
-_INT32_MAX: Final = (1 << 31) - 1
 _OFFSETS_PER_PIECE: Final = 2000
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -50,7 +49,7 @@ class OffsetTables:
 
     def add_queue(self, key: str, queue_id: int, offset: ConsumerOffset) -> None:
         """Store the offset of a queue that is new; `ValueError` if its number is none of Java's."""
-        if not _INT32_MIN <= queue_id <= _INT32_MAX:
+        if not INT32_MIN <= queue_id <= INT32_MAX:
             raise ValueError(f"queue id {queue_id} of {key} does not fit into 32 bits")
         table = self.by_key.get(key)
         if table is None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rmq.broker.sending import properties as inbound
 from rmq.model import flags
+from rmq.model.limits import QUEUE_ID_MAX
 from rmq.model.name_rules import topic_refusal
 from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_CHECK_MAX_TOPIC
 from rmq.model.properties import REAL_QUEUE_ID, REAL_TOPIC, TAGS, TRAN_MSG, WAIT, encode_properties
@@ -47,7 +48,6 @@ DONE_TAG: Final = b"d"
 """The tag of op messages; there is no other kind."""
 _OP_PROPERTIES: Final = encode_properties({WAIT: "true", TAGS: DONE_TAG.decode()})
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-_QUEUE_ID_MAX: Final = 2**31 - 1
 
 
 class Home(NamedTuple):
@@ -63,7 +63,7 @@ def home_of(properties: Mapping[str, str]) -> Home | None:
     queue_id = number(properties, REAL_QUEUE_ID)
     if topic is None or topic_refusal(topic) is not None:
         return None
-    if queue_id is None or not 0 <= queue_id <= _QUEUE_ID_MAX:
+    if queue_id is None or not 0 <= queue_id <= QUEUE_ID_MAX:
         return None
     return Home(topic, queue_id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.usage import UsageError
@@ -18,6 +18,7 @@ from rmq.client.core.credentials import (
     SECRET_KEY_VARIABLE,
     find_credentials,
 )
+from rmq.model.names import NAMESERVERS_VARIABLE
 from rmq.remoting.tls_config import TlsClientConfig
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from rmq.remoting.signing import Credentials
 
 logger = logging.getLogger(__name__)
-
-NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 
 
 def add_client_arguments(parser: ArgumentParser) -> None:

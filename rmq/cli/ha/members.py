@@ -16,6 +16,7 @@ from rmq.cli.common.usage import UsageError
 from rmq.cli.ha.client import NotAllowedError, StockBrokerError
 from rmq.errors import ClientError, RmqError
 from rmq.ha.slave_status import SlaveState
+from rmq.model.names import NAMESERVERS_VARIABLE
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ class Target:
             if args.nameservers is not None or args.name is not None:
                 raise UsageError("-b names one broker; leave out -n and --name")
             return cls(broker=args.broker)
-        text = args.nameservers if args.nameservers is not None else environ.get("NAMESRV_ADDR", "")
+        text = (
+            args.nameservers
+            if args.nameservers is not None
+            else environ.get(NAMESERVERS_VARIABLE, "")
+        )
         nameservers = tuple(part.strip() for part in text.split(";") if part.strip())
         if not nameservers:
             raise UsageError("which broker? give -b HOST:PORT, or -n NAMESERVER --name BROKER")

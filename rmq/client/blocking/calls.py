@@ -1,4 +1,4 @@
-"""Requests of this client that are in flight. Sans-IO."""
+"""Requests of this client that are in flight. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all connections of a client have in common, and how its frames are encoded. Sans-IO."""
+"""What all connections of a client have in common, and how its frames are encoded. Pure."""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX: Final = 4 * 1024**2
 """As brokers have it when `maxMessageSize` is not set."""
-PROPERTIES_BYTES_MAX: Final = 32_767
 DELAY_LEVEL_MAX: Final = 18
 
 # fmt: off

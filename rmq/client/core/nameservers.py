@@ -1,4 +1,4 @@
-"""Asking nameservers: one of several, the next one if it does not answer. Sans-IO."""
+"""Asking nameservers: one of several, the next one if it does not answer. Pure."""
 
 from __future__ import annotations
 

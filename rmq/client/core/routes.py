@@ -7,12 +7,13 @@ RocketMQ 4.9.8 only the master tells where queues begin and end.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, final
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, final
 
 import msgspec
 
 from rmq.client.core.slave_reads import SlaveReads
 from rmq.errors import ClientError, ConnectFailedError, ConnectionLostError, NoRouteError
+from rmq.model.limits import QUEUES_MAX
 from rmq.model.names import MASTER_ID
 from rmq.model.queues import MessageQueue
 from rmq.model.topic_flags import PERM_READ, PERM_WRITE
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from rmq.remoting.bodies import TopicRouteData
 
 T = TypeVar("T")
-
-QUEUES_MAX: Final = 65_536
-"""Queues of a topic on one broker; further ones in a route are ignored."""
 
 
 class Address(NamedTuple):

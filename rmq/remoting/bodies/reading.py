@@ -22,6 +22,7 @@ from msgspec import inspect
 from rmq.errors import MalformedJsonError
 from rmq.model import fastjson
 from rmq.model.java import double_text
+from rmq.model.limits import INT64_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -227,7 +228,6 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}\Z")
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,5})?\Z")
 _BOOLEANS: Final = {"true": True, "1": True, 1: True, "false": False, "0": False, 0: False}
 _MISSING: Final = ("", "null")
-_INT64_MAX: Final = 2**63 - 1
 _UINT64_MAX: Final = 2**64 - 1
 
 
@@ -280,7 +280,7 @@ def _integer_reader(low: int, high: int) -> _Reader:
                 return None
             if _INTEGER.match(value):
                 number = int(value)
-                if high == _INT64_MAX < number <= _UINT64_MAX:
+                if high == INT64_MAX < number <= _UINT64_MAX:
                     # The C++ client writes what it never set, and without a sign.
                     number -= _UINT64_MAX + 1
         elif type(value) is float and value.is_integer():

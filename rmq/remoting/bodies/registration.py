@@ -25,6 +25,7 @@ import msgspec
 from rmq.errors import LocalProtocolError, MalformedJsonError
 from rmq.model import fastjson
 from rmq.model.crc import crc32
+from rmq.model.limits import INT32_MAX, INT32_MIN
 from rmq.packing import struct_of
 from rmq.remoting.bodies.base import Body, BodyError
 from rmq.remoting.bodies.topics import (
@@ -32,7 +33,6 @@ from rmq.remoting.bodies.topics import (
     TopicConfigSerializeWrapper,
     TopicFilterType,
 )
-from rmq.remoting.header import INT32_MAX, INT32_MIN
 from rmq.remoting.layout import CompressedRegistration
 
 CRC32_MASK: Final = 0x7FFFFFFF

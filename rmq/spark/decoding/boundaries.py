@@ -21,6 +21,7 @@ from rmq.model.record import BadRecordError
 from rmq.model.record_layout import (
     BLANK_MAGIC,
     MESSAGE_MAGIC,
+    MESSAGE_MAGIC_BYTES,
     RECORD_BYTES_MIN,
     RECORD_PREFIX,
     RecordPrefix,
@@ -39,7 +40,6 @@ each, takes as long as walking them, 8 us for one record of every strand.
 STRANDS_BYTES_MIN: Final = 64 * 1024
 """Fewer bytes are walked record by record."""
 
-_MAGIC: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
 _MAGIC_AT: Final = 4
 _PREFIX: Final = dtype_of(RECORD_PREFIX, [str(each.name) for each in RecordPrefix.subcons])
 _read_prefix = RECORD_PREFIX.unpack_from
@@ -93,10 +93,10 @@ def find_strands(data: bytes) -> list[int]:
     """Return places where records may begin, about equally far from each other, and the first."""
     strand_bytes = max(math.isqrt(STRAND_FACTOR * len(data)), RECORD_BYTES_MIN)
     strands = [0]
-    at = data.find(_MAGIC, strand_bytes)
+    at = data.find(MESSAGE_MAGIC_BYTES, strand_bytes)
     while at >= 0:
         strands.append(at - _MAGIC_AT)
-        at = data.find(_MAGIC, at + strand_bytes)
+        at = data.find(MESSAGE_MAGIC_BYTES, at + strand_bytes)
     return strands
 
 

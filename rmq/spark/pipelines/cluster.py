@@ -17,6 +17,7 @@ from rmq.client.core.credentials import (
     SECRET_KEY_VARIABLE,
 )
 from rmq.errors import ConfigError
+from rmq.model.names import NAMESERVERS_VARIABLE
 from rmq.settings.schema import Schema
 from rmq.spark.options import (
     CLUSTER_SETTINGS,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from rmq.client.core.config import ClientConfig
 
-NAMESERVERS_VARIABLE: Final = "NAMESRV_ADDR"
 
 _OPTION_NAMES: Final = {
     "credentials": "credentialsFile",

@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmq.client.core.messages import DELAY_LEVEL_MAX, PROPERTIES_BYTES_MAX
+from rmq.client.core.messages import DELAY_LEVEL_MAX
 from rmq.client.core.producing.outbound import OutboundMessage, compressed
 from rmq.errors import IllegalMessageError
 from rmq.model.names import RETRY_PREFIX
 from rmq.model.properties import NAME_VALUE, PAIR, UNIQ_KEY, WAIT
+from rmq.model.record import PROPERTIES_BYTES_MAX
 from rmq.packing import fixed_prefix_of
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.layout import BatchEntry

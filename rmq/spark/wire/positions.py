@@ -19,6 +19,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from rmq.errors import ConfigError
+from rmq.model.limits import QUEUE_ID_MAX
 from rmq.model.queues import MessageQueue
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 INITIAL: Final = "@initial"
 OFFSET_MAX: Final = 2**63 - 1
-QUEUE_ID_MAX: Final = 2**31 - 1
 _SHOWN_MAX: Final = 5
 
 

@@ -26,7 +26,7 @@ from rmq.errors import (
 )
 from rmq.model.properties import TAGS
 from rmq.model.record import BadRecordError
-from rmq.model.record_layout import MESSAGE_MAGIC
+from rmq.model.record_layout import MESSAGE_MAGIC_BYTES
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.expressions import build_subscription
 from rmq.spark.decoding.boundaries import chained
@@ -53,7 +53,6 @@ GATHERED_BYTES_MAX: Final = 16 * 1024**2
 """Bytes that are decoded at once, or as many records as a batch has rows."""
 _REMOVED: Final = "MESSAGE_WAS_REMOVING"
 """What a broker remarks that has the entries of a queue and not the messages any more."""
-_MAGIC: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
 
 
 class BadRangeError(RmqError):
@@ -112,7 +111,11 @@ class RangeBatches:
             size += len(pull.body)
             # With a filter, pulls skip messages; bodies that have the magic in them only make
             # the batch smaller.
-            more = pull.next_offset - pull.offset if self._tags is None else pull.body.count(_MAGIC)
+            more = (
+                pull.next_offset - pull.offset
+                if self._tags is None
+                else pull.body.count(MESSAGE_MAGIC_BYTES)
+            )
             count += more
             if size >= GATHERED_BYTES_MAX or count + more > self._rows_max:
                 data = b"".join(parts)

@@ -1,4 +1,4 @@
-"""The first message of a queue that was stored at a time or later. Sans-IO.
+"""The first message of a queue that was stored at a time or later. Pure.
 
 Brokers search by time themselves, and answer with a message that was stored nearest to it: it may
 be the one before, and of many with the same time it is any. So their answer is only where the

@@ -10,11 +10,11 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 from rmq.model import flags
+from rmq.model.compression import COMPRESSION_MASK
 
 if TYPE_CHECKING:
     from rmq.model.record import StoredRecord
 
-COMPRESSION_MASK: Final = 0x700
 COMPRESSION_ZLIB: Final = 0x300
 COMPRESSION_UNNAMED: Final = 0x000
 """Older clients know zlib only and do not name it."""

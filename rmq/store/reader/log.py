@@ -22,7 +22,13 @@ from rmq.model.record import (
     decode_record,
     read_head,
 )
-from rmq.model.record_layout import BLANK_MAGIC, MESSAGE_MAGIC, RECORD_BYTES_MIN, RECORD_PREFIX
+from rmq.model.record_layout import (
+    BLANK_MAGIC,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_BYTES,
+    RECORD_BYTES_MIN,
+    RECORD_PREFIX,
+)
 from rmq.store.reader.files import FileGoneError, FilePool, SegmentFile, list_segments
 
 if TYPE_CHECKING:
@@ -35,7 +41,6 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 1024 * 1024
 _FIRST_READ_BYTES: Final = 4096
 _MAGIC_AT: Final = 4
-_MAGIC: Final = MESSAGE_MAGIC.to_bytes(4, signed=True)
 _read_prefix = RECORD_PREFIX.unpack_from
 
 
@@ -298,16 +303,16 @@ class LogFiles:
             data = self._files.read(segment.path, position, CHUNK_BYTES)
             # Files are made with their full size. That zeros do not have one byte is found out a
             # hundred times as fast as that they do not have four.
-            at = data.find(_MAGIC, _MAGIC_AT) if _MAGIC[0] in data else -1
+            at = data.find(MESSAGE_MAGIC_BYTES, _MAGIC_AT) if MESSAGE_MAGIC_BYTES[0] in data else -1
             while at >= 0:
                 offset = PhysicalOffset(segment.first + position + at - _MAGIC_AT)
                 if offset < segment.first + stop and self._is_sound(offset):
                     return offset
-                at = data.find(_MAGIC, at + 1)
+                at = data.find(MESSAGE_MAGIC_BYTES, at + 1)
             if len(data) < CHUNK_BYTES:
                 return None
             # A magic may begin in this chunk and end in the next.
-            position += len(data) - _MAGIC_AT - len(_MAGIC) + 1
+            position += len(data) - _MAGIC_AT - len(MESSAGE_MAGIC_BYTES) + 1
         return None
 
     def _is_sound(self, offset: PhysicalOffset) -> bool:

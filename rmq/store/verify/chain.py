@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import sys
 from array import array
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from rmq.store.layout import INDEX_SLOT_BYTES
+from rmq.store.layout import INDEX_SECONDS_MAX, INDEX_SLOT_BYTES
 
 if TYPE_CHECKING:
     from rmq.model.offsets import PhysicalOffset
     from rmq.store.index_file import IndexState
     from rmq.store.reader.index import IndexEntry, IndexView
     from rmq.store.verify.finding import Findings
-
-_SECONDS_MAX: Final = 0x7FFFFFFF
 
 
 class IndexFileState:
@@ -54,7 +52,7 @@ class IndexFileState:
     def _seconds_since(begin_ms: int, store_ms: int) -> int:
         if begin_ms <= 0:
             return 0
-        return min(max(store_ms - begin_ms, 0) // 1000, _SECONDS_MAX)
+        return min(max(store_ms - begin_ms, 0) // 1000, INDEX_SECONDS_MAX)
 
 
 class ChainCheck:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rmq.client.core.routes import QUEUES_MAX, Address, MissingTopics, RouteTable, TopicRoute
+from rmq.client.core.routes import Address, MissingTopics, RouteTable, TopicRoute
+from rmq.model.limits import QUEUES_MAX
 from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
 
 

@@ -1,4 +1,4 @@
-"""Accounts of brokers with access control, for admin tools. Sans-IO.
+"""Accounts of brokers with access control, for admin tools. Pure.
 
 Every broker has files of its own, so a change goes to all brokers of a cluster: masters and slaves.
 """

@@ -1,4 +1,4 @@
-"""Brokers for admin tools: which there are, their settings, figures and cleaning up. Sans-IO."""
+"""Brokers for admin tools: which there are, their settings, figures and cleaning up. Pure."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The modules of this package list their calls in a class each (`TopicCalls.create_topic`), and both
 admin clients inherit all of them by way of `rmq.client.core.admin.catalogue.AdminCalls`. A method
 has the arguments, the result and the documentation of its flow; type checkers tell by the `run` of
-the client whether the result must be awaited. Sans-IO.
+the client whether the result must be awaited. Pure.
 """
 
 from __future__ import annotations

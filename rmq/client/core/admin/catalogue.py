@@ -1,4 +1,4 @@
-"""Everything an admin tool can ask of nameservers and brokers: the calls of all subjects. Sans-IO.
+"""Everything an admin tool can ask of nameservers and brokers: the calls of all subjects. Pure.
 
 `rmq.client.trio.admin` and `rmq.client.blocking.admin` both inherit `AdminCalls`, so a flow that is
 listed in the class of its module is a method of both. Reading order: `targets` (which brokers are

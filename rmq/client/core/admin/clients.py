@@ -1,4 +1,4 @@
-"""Connected clients for admin tools: who consumes, who produces, and calls to consumers. Sans-IO.
+"""Connected clients for admin tools: who consumes, who produces, and calls to consumers. Pure.
 
 Consumers and producers send heartbeats to the brokers of their topics only, so all brokers that may
 know one are asked, and their answers are merged. No connected client is a result, not an error.

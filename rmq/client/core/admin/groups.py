@@ -1,4 +1,4 @@
-"""Consumer groups for admin tools: settings, how far they are, and who is in them. Sans-IO.
+"""Consumer groups for admin tools: settings, how far they are, and who is in them. Pure.
 
 Whom to ask about a group: the brokers of a topic it reads if one is named, else those of its retry
 topic, which consumers make when they come. A group without one (pull consumers have none) is asked

@@ -1,4 +1,4 @@
-"""Single messages for admin tools: by id, by key, by unique key, by offset. Sans-IO.
+"""Single messages for admin tools: by id, by key, by unique key, by offset. Pure.
 
 Brokers find messages by hashes, and an address in an id may have another owner by now. So whatever
 is found is compared with what was asked for. A message counts as missing only

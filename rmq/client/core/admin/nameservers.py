@@ -1,6 +1,6 @@
 """What admin tools ask of nameservers: settings by key, their own settings, write permission.
 
-Nameservers do not talk to each other, so whatever changes something goes to all of them. Sans-IO.
+Nameservers do not talk to each other, so whatever changes something goes to all of them. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offsets for admin tools: what queues hold, where groups go on, and moving groups. Sans-IO."""
+"""Offsets for admin tools: what queues hold, where groups go on, and moving groups. Pure."""
 
 from __future__ import annotations
 

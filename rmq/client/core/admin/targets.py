@@ -1,4 +1,4 @@
-"""Which brokers an admin call goes to, and how their results are merged. Sans-IO.
+"""Which brokers an admin call goes to, and how their results are merged. Pure.
 
 A call for a cluster or a topic goes to one broker of every name: changes to the master, reads to a
 slave if the master does not answer. Brokers that fail are named in the result of reads, and in the

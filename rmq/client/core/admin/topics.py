@@ -1,4 +1,4 @@
-"""Topics for admin tools: create, delete, list, where they are and what they hold. Sans-IO.
+"""Topics for admin tools: create, delete, list, where they are and what they hold. Pure.
 
 As with mqadmin, a topic is created on every master of a cluster or on one broker, and deleted on
 every master of a cluster and then at all nameservers.

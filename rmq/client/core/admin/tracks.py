@@ -1,4 +1,4 @@
-"""The fate of one message: which groups have consumed it, and what traces tell. Sans-IO."""
+"""The fate of one message: which groups have consumed it, and what traces tell. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages that were pulled ahead of the application, and how far it has come. Sans-IO.
+"""Messages that were pulled ahead of the application, and how far it has come. Pure.
 
 For each queue of a consumer there are four places, in this order:
 

@@ -1,4 +1,4 @@
-"""What the members of a consumer group ask brokers for: each other, locks, filters. Sans-IO.
+"""What the members of a consumer group ask brokers for: each other, locks, filters. Pure.
 
 Locks are what orderly consumption rests on: the master of a queue gives it to one client of a group
 at a time, for 60 s from the last time that it was asked for.

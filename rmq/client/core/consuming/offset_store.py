@@ -4,7 +4,7 @@ Members of a group share their offsets, which the brokers keep (`RemoteOffsetSto
 broadcasts has its own, in a file of its machine (`LocalOffsetStore`,
 `rmq.client.core.consuming.offset_file`).
 
-An offset never goes back, except where that is asked for. Sans-IO.
+An offset never goes back, except where that is asked for. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offsets: where a group is in a queue, and where queues begin and end. Sans-IO.
+"""Offsets: where a group is in a queue, and where queues begin and end. Pure.
 
 A group that has no offset in a queue starts where `start_offset` says. That a broker does not know
 of one is an answer; that a broker cannot be asked is not, and never taken for one: a consumer that

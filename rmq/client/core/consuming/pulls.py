@@ -1,4 +1,4 @@
-"""Pulls: messages of one queue from an offset on (11). Sans-IO.
+"""Pulls: messages of one queue from an offset on (11). Pure.
 
 `pull` is the whole conversation. Who pipelines pulls on a channel uses `pull_request` and
 `read_pull_answer` instead, which are the same without the wait between them.

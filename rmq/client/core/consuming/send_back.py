@@ -1,4 +1,4 @@
-"""Giving messages back to be consumed again later. Sans-IO.
+"""Giving messages back to be consumed again later. Pure.
 
 A consumer that could not deal with a message asks the broker that stored it to deliver it again
 after a while, from the retry topic of its group. If that broker cannot be asked, the consumer sends

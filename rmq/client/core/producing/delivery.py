@@ -1,4 +1,4 @@
-"""The policy of sends: which queue, how many attempts, what is retried, when it ends. Sans-IO.
+"""The policy of sends: which queue, how many attempts, what is retried, when it ends. Pure.
 
 A send has one timeout for all of its attempts. An attempt that fails is repeated on another broker
 where there is one, unless the broker refused the message for a reason that holds everywhere. A

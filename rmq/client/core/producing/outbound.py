@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rmq.client.core.messages import PROPERTIES_BYTES_MAX, SendResult, SendStatus
+from rmq.client.core.messages import SendResult, SendStatus
 from rmq.client.core.producing.master_waits import refusal
 from rmq.errors import BadAnswerError, IllegalMessageError, ProtocolError
 from rmq.model.flags import COMPRESSED, TRANSACTION_PREPARED
 from rmq.model.java import hash_map_order
+from rmq.model.limits import INT32_MAX, INT32_MIN
 from rmq.model.names import (
     AUTO_CREATE_TOPIC,
     HALF_TOPIC,
@@ -28,6 +29,7 @@ from rmq.model.names import (
 )
 from rmq.model.properties import DELAY, KEY_SEPARATOR, KEYS, TAGS, TRAN_MSG, UNIQ_KEY, WAIT
 from rmq.model.queues import MessageQueue
+from rmq.model.record import PROPERTIES_BYTES_MAX
 from rmq.remoting.bodies.batch import BatchMessage, encode_batch
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import SendMessageRequestV2, SendMessageResponse
@@ -61,7 +63,6 @@ _PLAIN_ENTRY_BYTES: Final = 22 + _KEY_CHARS_MAX + 20
 """What an entry of a batch has beside its body and what the application adds, or a few bytes more:
 its fixed fields, and the names UNIQ_KEY and WAIT with their values and three separators.
 """
-_INT32_MAX: Final = 2**31 - 1
 
 _STATUSES: Final = {
     int(ResponseCode.SUCCESS): SendStatus.OK,
@@ -165,7 +166,7 @@ def properties_text(
     """
     if message.topic in UNSENDABLE_TOPICS:
         raise IllegalMessageError(f"topic {message.topic} is written to by brokers only")
-    if message.flag and not -_INT32_MAX - 1 <= message.flag <= _INT32_MAX:
+    if message.flag and not INT32_MIN <= message.flag <= INT32_MAX:
         raise IllegalMessageError(f"flag {message.flag} needs more than 32 bits")
     if message.properties or extra:
         return _checked(_ordered(message, message_id, extra), message)

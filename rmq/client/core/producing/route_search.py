@@ -1,4 +1,4 @@
-"""Searching for the route of a topic, for callers that choose a queue before they send. Sans-IO.
+"""Searching for the route of a topic, for callers that choose a queue before they send. Pure.
 
 A send that finds no master waits in a line of its topic (`MasterWaits`). A caller that needs the
 queues first has no send yet, so it waits by itself: it asks for the route again after pauses, until

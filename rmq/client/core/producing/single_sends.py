@@ -1,4 +1,4 @@
-"""Sends of single messages, each as a flow: for clients without a loop. Sans-IO.
+"""Sends of single messages, each as a flow: for clients without a loop. Pure.
 
 Drives `rmq.client.core.producing.delivery`: a flow carries out the steps of one send.
 """

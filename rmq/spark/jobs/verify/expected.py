@@ -7,7 +7,7 @@ two.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from rmq.spark.jobs.verify.sums import (
     sums_by_queue,
 )
 from rmq.store.key_hash import TagCodes
+from rmq.store.layout import INDEX_SECONDS_MAX
 from rmq.store.verify.queues import EXTRA_QUEUES, delay_level
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rmq.spark.decoding.heads import Heads
-
-_SECONDS_MAX: Final = 0x7FFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class IndexBegins:
         files = np.searchsorted(begins, physical, side="right") - 1
         is_judged = (files >= 0) & (begins[files] != physical)
         begin_ms = np.array(self.times_ms, np.int64)[files]
-        seconds = np.clip((store_ms - begin_ms) // 1000, 0, _SECONDS_MAX)
+        seconds = np.clip((store_ms - begin_ms) // 1000, 0, INDEX_SECONDS_MAX)
         return np.where(is_judged & (begin_ms > 0), seconds, 0)
 
 
