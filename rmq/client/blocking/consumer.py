@@ -345,7 +345,7 @@ class BlockingConsumer:
         queues: Iterable[MessageQueue],
         flow: Callable[[RouteTable, MessageQueue], Flow[T]],
     ) -> dict[MessageQueue, T]:
-        """Ask the brokers of several queues at once; a broker that is gone is looked for again."""
+        """Ask the brokers of several queues at once; one that is gone is found by a new route."""
         self._check_open()
         client = self.client
         wanted = list(queues)

@@ -27,7 +27,7 @@ class Settings:
     """None: connections are not encrypted."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     busy_wait_s: float = 0.0
-    """How long to look for answers before sleeping."""
+    """How long to busy-wait for answers before sleeping."""
     credentials: Credentials | None = None
     """What requests are signed with; None: they are not signed."""
     frames: RequestFrames = field(init=False)

@@ -232,7 +232,7 @@ class MissingTopics:
         """By topic: time of the next lookup, and the pause after it."""
 
     def due(self, missing: Collection[str], now: float) -> list[str]:
-        """Return those of the missing topics that it is time to look for."""
+        """Return those of the missing topics that it is time to ask for."""
         self._next = {topic: self._next.get(topic, (now, 1.0)) for topic in missing}
         due = sorted(topic for topic, (at, _) in self._next.items() if at <= now)
         for topic in due:

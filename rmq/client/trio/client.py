@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MISSING_S: Final = 1.0
-"""A topic that no broker has yet is looked for this soon, then less and less often."""
+"""A topic that no broker has yet is asked for again this soon, then less and less often."""
 
 
 @final

@@ -1,7 +1,7 @@
 """Calls the listener: a bounded number of tasks that share the messages of all queues.
 
 A task is not started, and nothing is waited for, per message: a task takes the next batch of
-whichever queue has its turn, calls the listener, and looks for the next. Tasks that find nothing
+whichever queue has its turn, calls the listener, and takes the next. Tasks that find nothing
 rest until a queue is offered.
 
 A listener that takes longer than it may is cancelled, and its messages are treated as failed. So
@@ -85,7 +85,7 @@ class ListenerPool:
         self._workers: set[_Worker] = set()
         self._resting = trio.lowlevel.ParkingLot()
         self._is_waking = False
-        """Whether a task was woken, or started, and has not looked for work yet."""
+        """Whether a task was woken, or started, and has not checked for work yet."""
         self._is_stopping = False
         self._idle: trio.Event | None = None
         self._nursery: trio.Nursery | None = None

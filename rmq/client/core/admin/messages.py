@@ -317,7 +317,7 @@ def _parse(message_id: str) -> tuple[str, int]:
     if not 0 < port < 65_536:
         raise IllegalMessageError(
             f"message id {message_id!r} names port {port}: it says nothing of a place",
-            hint="look for it as the unique key of a message of its topic",
+            hint="query it as the unique key of a message of its topic",
         )
     return format_address((name, port)), offset
 

@@ -16,7 +16,7 @@ class ProducerConfig:
     group: str
     """Names the producer to brokers, which ask members of the group about transactions."""
     send_timeout_s: float = 3.0
-    """How long a send may take, all its attempts, looking for brokers and waiting for a master
+    """How long a send may take, all its attempts, finding brokers and waiting for a master
     included."""
     retries: int = 2
     """Attempts after the first, on another broker where there is one. A broker that is no master

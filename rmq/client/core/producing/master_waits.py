@@ -98,7 +98,9 @@ class NamedMasters:
 
 @final
 class Pauses:
-    """How long to wait before a master is looked for again: not at all, then longer each time."""
+    """How long to wait before nameservers are asked for a master again: not at all, then longer
+    each time.
+    """
 
     __slots__ = ("_length_s", "_until")
 
