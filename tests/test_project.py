@@ -42,7 +42,8 @@ NOT_WORDS = re.compile(
 )
 """Words that docs/glossary.md replaces, in names and texts."""
 NOT_PHRASES = re.compile(
-    r"\b(?:look(?:s|ed|ing)? for|mend(?:s|ed|ing)?|who(?:m)?ever|(?:some|no|any|every)body|anew|in vain|in earnest|ha(?:ve|s|d) done with"
+    r"\b(?:look(?:s|ed|ing)? for|mend(?:s|ed|ing)?"
+    r"|who(?:m)?ever|(?:some|no|any|every)body|anew|in vain|in earnest|ha(?:ve|s|d) done with"
     r"|how it goes|what (?:came|comes?|became|becomes?) of|all the same|so many(?! \w+ that)"
     r"|up to where)\b",
     re.IGNORECASE,
