@@ -14,19 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmq.errors import HeaderError
+from rmq.model.limits import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from rmq.remoting.codes import RequestCode, Serialization
 from rmq.remoting.command import encode_frame
-from rmq.remoting.header import (
-    INT32_MAX,
-    INT32_MIN,
-    INT64_MAX,
-    INT64_MIN,
-    EmptyHeader,
-    Header,
-    Int32,
-    Int64,
-    ext_fields_of,
-)
+from rmq.remoting.header import EmptyHeader, Header, Int32, Int64, ext_fields_of
 from rmq.remoting.headers import (
     SendMessageRequest,
     SendMessageRequestV2,
