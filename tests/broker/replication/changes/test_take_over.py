@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.broker.registration.registration import Registered
+from rmq.broker.registration.registration import Registered, RegistrationListener
 from rmq.broker.replication.changes import take_over
 from rmq.broker.replication.peers import ASK_S
 from rmq.errors import RequestTimeoutError
@@ -83,7 +83,10 @@ async def test_a_slave_that_does_not_join_the_master_there_is_refuses_and_says_w
         master, _ = await it.sync_pair()
         stranger = await it.start("three", "SLAVE", {"haMasterAddress": "127.0.0.1:1"})
         # What nameservers say is what the test says.
-        monkeypatch.setattr(stranger.registration, "_on_registered", None)
+        unheard = RegistrationListener(
+            registered=lambda _: None, fenced=lambda *_: None, doubted=lambda _: None
+        )
+        monkeypatch.setattr(stranger.registration, "_listener", unheard)
         _tell(it, stranger, master.address if is_listed else None)
         answer = await it.promote(stranger)
         assert answer.code == ResponseCode.NO_PERMISSION
