@@ -14,7 +14,7 @@ import trio
 from rmq.broker.config import BrokerRole
 from rmq.broker.replication.ha_settings import master_settings, mode_of
 from rmq.broker.replication.leader_check import Fence
-from rmq.broker.replication.record_keeping import RecordKeeping
+from rmq.broker.replication.record_keeping import RecordKeeping, RecordListener
 from rmq.errors import StoreError
 from rmq.ha.identity import begun, with_role
 from rmq.ha.protocol.master import Master
@@ -139,10 +139,12 @@ class MasterRole:
             parts.live,
             parts.peers,
             save=parts.saved.save_records,
-            on_change=self._record_changed,
-            on_brought=parts.registration.retry,
-            on_overtaken=self._overtaken,
-            on_taken=self._taken,
+            listener=RecordListener(
+                changed=self._record_changed,
+                brought=parts.registration.retry,
+                overtaken=self._overtaken,
+                taken=self._taken,
+            ),
         )
         hides = config.hide_unreplicated
         server.listen(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -96,6 +97,20 @@ async def kept_records(
     return answers
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordListener:
+    """Whom the keeping of records tells what they led to."""
+
+    changed: Callable[[], None]
+    """Another record counts."""
+    brought: Callable[[str], None]
+    """Gets a nameserver that has taken a new record."""
+    overtaken: Callable[[], None]
+    """This master has to withdraw its epoch."""
+    taken: Callable[[str], None]
+    """Gets the reason when this master was forced into an epoch that another one has begun."""
+
+
 @final
 class RecordKeeping:
     """Keeps the in-sync records of one master while `run` runs."""
@@ -107,26 +122,15 @@ class RecordKeeping:
         peers: Peers,
         *,
         save: Callable[[tuple[InSyncRecord, ...]], Awaitable[None]],
-        on_change: Callable[[], None],
-        on_brought: Callable[[str], None],
-        on_overtaken: Callable[[], None],
-        on_taken: Callable[[str], None],
+        listener: RecordListener,
     ) -> None:
-        """`save` writes records to disk; `on_change` is called when another record counts.
-
-        `on_brought` is called with a nameserver that has taken a new record, `on_overtaken` when
-        this master has to withdraw its epoch, `on_taken` with the reason when it was forced into an
-        epoch that another one has begun.
-        """
+        """`save` writes records to disk."""
         self._master = master
         self._keeper = master.keeper
         self._live = live
         self._peers = peers
         self._save = save
-        self._on_change = on_change
-        self._on_brought = on_brought
-        self._on_overtaken = on_overtaken
-        self._on_taken = on_taken
+        self._listener = listener
         self._woken = trio.Event()
         self._changed = trio.Event()
         self._told: dict[str, tuple[tuple[int, int], float]] = {}
@@ -231,7 +235,7 @@ class RecordKeeping:
                 await self._go_on(nursery)
                 with trio.move_on_after(self._pause_s()):
                     await self._woken.wait()
-                self._on_change()
+                self._listener.changed()
 
     def _pause_s(self) -> float:
         """Return how long to sleep unless an event wakes the task."""
@@ -312,7 +316,7 @@ class RecordKeeping:
             was_fenced = keeper.is_fenced
             if not keeper.met(there):
                 if keeper.is_fenced and not was_fenced:
-                    self._on_taken(f"nameserver {nameserver}: {self._why_not_instead(there)}")
+                    self._listener.taken(f"nameserver {nameserver}: {self._why_not_instead(there)}")
                     self._apply()
                 raise ClientError(nameserver, self._why_not_instead(there))
             if keeper.is_fenced:
@@ -341,7 +345,7 @@ class RecordKeeping:
             self._note(f"nameserver {nameserver} did not take the in-sync record: {exc}")
             if keeper.overtaken_by is not None:
                 self._apply()
-                self._on_overtaken()
+                self._listener.overtaken()
             elif keeper.asked(nameserver):
                 self._apply()
             return
@@ -354,7 +358,7 @@ class RecordKeeping:
         if not self._lacking():
             self._problem = None
         if not had_it:
-            self._on_brought(nameserver)
+            self._listener.brought(nameserver)
         self._woken.set()
 
     def _why_not_instead(self, there: InSyncRecord | None) -> str:
@@ -379,7 +383,7 @@ class RecordKeeping:
     def _apply(self) -> None:
         """Apply the record that counts now."""
         self._master.apply_record()
-        self._on_change()
+        self._listener.changed()
         self._changed.set()
         self._changed = trio.Event()
 
