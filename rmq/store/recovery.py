@@ -523,7 +523,8 @@ class Recovery:
                 reason,
                 f"the log was on disk up to physical offset {self._known_flushed}",
             )
-        if self.report.used_point and reason == NOTHING_WRITTEN:
+        is_end_known = self._is_tail_clear or not self.report.was_clean
+        if self.report.used_point and reason == NOTHING_WRITTEN and is_end_known:
             # All that was flushed is there. Searching for more would read all the room reserved.
             return
         following = next_sound_record(self._log, end + 1)
@@ -546,8 +547,18 @@ class Recovery:
 
     @property
     def _is_tail_clear(self) -> bool:
-        """Tell whether nothing can follow the end: an rmq broker wrote last and stopped cleanly."""
-        return self.report.was_clean and self.report.used_point
+        """Tell whether nothing can follow the end: an rmq broker wrote last and stopped cleanly.
+
+        Then its point is at the end, and there is no segment made ahead. An earlier point matches
+        a checkpoint that was put back or damaged; with it the end may be a hole.
+        """
+        report, last = self.report, self._log.segments.last
+        return (
+            report.was_clean
+            and report.used_point
+            and report.started_at == report.ended_at
+            and (last is None or last.first <= report.ended_at)
+        )
 
     def _covers(self, store_ms: int) -> bool:
         """Tell whether the checkpoint says that records of this time were on disk."""

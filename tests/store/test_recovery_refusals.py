@@ -113,6 +113,53 @@ def test_our_own_clean_stop_is_believed_and_damage_does_not_make_garbage() -> No
     assert core.reads.record_at(PhysicalOffset(2000)) is not None
 
 
+def store_with_an_earlier_point(count: int) -> MemoryStorage:
+    """Return a store stopped cleanly, with the checkpoint that it had after the first record.
+
+    With such a checkpoint the point before the last one matches.
+    """
+    storage, clock = MemoryStorage(), Clock()
+    core = open_core(storage, clock=clock)
+    put(core, [message_of_size(1000)])
+    save_point(core)
+    earlier = storage.read(ROOT / "checkpoint")
+    clock.ms += 1000
+    put(core, [message_of_size(1000) for _ in range(count - 1)])
+    core.close()
+    storage.write(ROOT / "checkpoint", earlier)
+    return storage
+
+
+def test_a_hole_behind_an_earlier_point_is_refused_after_a_clean_stop() -> None:
+    storage = store_with_an_earlier_point(4)
+    overwrite(storage, log_path(), 2000, bytes(1000))
+    error = refusal(storage)
+    assert (error.path, error.offset) == (str(log_path()), 2000)
+    assert "sound records follow from physical offset 3000 on" in str(error)
+
+
+def test_nothing_is_left_behind_the_end_after_an_earlier_point() -> None:
+    storage = store_with_an_earlier_point(2)
+    overwrite(storage, log_path(), 3000, b"what a damaged disk shows")
+    core = open_core(storage)
+    assert (core.recovery.used_point, core.log.written) == (True, 2000)
+    assert not any(storage.read(log_path())[2000:])
+
+
+def test_a_hole_at_the_last_point_is_refused_although_abort_was_removed() -> None:
+    storage = MemoryStorage()
+    core = open_core(storage)
+    put(core, [message_of_size(1000)])
+    save_point(core)
+    fill_segments(core, 2)
+    kill(core)
+    storage.delete(ROOT / "abort")
+    overwrite(storage, log_path(), 1000, bytes(SEGMENT_BYTES - 1000))
+    for _ in range(2):
+        with pytest.raises(CorruptStoreError, match=f"from physical offset {SEGMENT_BYTES} on"):
+            open_core(storage)
+
+
 def test_damage_in_an_old_segment_is_not_noticed_and_does_not_make_garbage() -> None:
     storage = MemoryStorage()
     core = open_core(storage)
