@@ -163,6 +163,11 @@ class ConsumeQueue:
         return self.position
 
     @property
+    def begin(self) -> QueueOffset:
+        """The queue offset of the first entry in the files, fillers included."""
+        return QueueOffset(self.segments.first // QUEUE_ENTRY_BYTES)
+
+    @property
     def has_file(self) -> bool:
         """Tell whether the next entry needs no directory and no first file to be made."""
         return len(self.segments) > 0 or self._ahead is not None

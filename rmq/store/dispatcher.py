@@ -95,8 +95,9 @@ class QueueGapError(Exception):
         self, queue: ConsumeQueue, physical: PhysicalOffset, queue_offset: QueueOffset
     ) -> None:
         super().__init__(
-            f"queue {queue.queue_id} of {queue.topic} ends at {queue.next_offset}, but the record"
-            f" at physical offset {physical} has queue offset {queue_offset}"
+            f"queue {queue.queue_id} of {queue.topic} goes from {queue.begin} to"
+            f" {queue.next_offset}, but the record at physical offset {physical} has queue offset"
+            f" {queue_offset}"
         )
         self.queue = queue
 
@@ -246,7 +247,7 @@ class Dispatcher:
             )
             queue.clear()
             queue.assigned = assigned
-        if self.fail_on_gap and queue_offset > queue.next_offset:
+        if self.fail_on_gap and not queue.begin <= queue_offset <= queue.next_offset:
             raise QueueGapError(queue, physical, queue_offset)
         outcome = queue.put(physical, size, tags_code, queue_offset)
         queue.assigned = assigned

@@ -368,7 +368,7 @@ class Recovery:
         if head.physical_offset + head.size > self._queues.max_physical:
             return False
         queue = self._queues.by_field.get((head.topic, head.queue_id))
-        if queue is not None and queue.next_offset > head.queue_offset:
+        if queue is not None and queue.begin <= head.queue_offset < queue.next_offset:
             return False
         logger.error(
             "the record at physical offset %d has no entry in queue %d of %r, but later ones have:"
@@ -426,7 +426,7 @@ class Recovery:
 
     def _scan_closing_gaps(self, start: PhysicalOffset) -> LogScan:
         """Read and dispatch; when a queue turns out to have a hole, build all of it again."""
-        if start == self._log.min_offset:
+        if self._rebuild_queues:
             return self._scan(start, dispatch=True)
         self._dispatcher.fail_on_gap = True
         try:

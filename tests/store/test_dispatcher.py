@@ -252,7 +252,7 @@ def test_a_gap_is_closed_as_a_stock_broker_does(caplog: pytest.LogCaptureFixture
     slave.append_raw(PhysicalOffset(0), data)
     with caplog.at_level(logging.ERROR):
         slave.dispatcher.catch_up()
-    assert "queue 0 of TopicA ends at 1" in caplog.text
+    assert "queue 0 of TopicA goes from 0 to 1" in caplog.text
     assert "has queue offset 5" in caplog.text
     assert len(read_bodies(slave)) == 2
 

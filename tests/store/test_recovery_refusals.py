@@ -417,3 +417,24 @@ def test_a_point_of_another_store_is_refused_or_does_no_harm() -> None:
     storage.write(ROOT / "checkpoint", other.read(ROOT / "checkpoint"))
     error = refusal(storage)
     assert "was on disk up to physical offset" in str(error)
+
+
+# --- derived files that are gone --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lacks_index", [False, True], ids=["index", "no index"])
+@pytest.mark.parametrize("stop", [stock_stop, kill])
+def test_queues_without_their_first_file_are_built_again_from_the_log(
+    stop: Callable[[StoreCore], None], lacks_index: bool
+) -> None:
+    storage = MemoryStorage()
+    core = open_core(storage)
+    put_numbered(core, range(25))
+    stop(core)
+    forget_point(storage)
+    storage.delete(queue_path(0))
+    if lacks_index:
+        remove_tree(storage, ROOT / "index")
+    core = open_core(storage)
+    assert core.recovery.rebuilt_queues
+    assert read_bodies(core) == numbered_bodies(range(25))
