@@ -233,6 +233,8 @@ class Recovery:
             queue.recover_to(point.physical_offset)
         if self._queues.entry_total > point.queue_entries:
             self._forget_torn_entries(point)
+        if self._lacks_first_files():
+            return False
         entries, end = self._queues.entry_total, self._queues.max_physical
         if entries == point.queue_entries and end <= point.physical_offset:
             return True
@@ -245,6 +247,19 @@ class Recovery:
             point.queue_entries,
         )
         return False
+
+    def _lacks_first_files(self) -> bool:
+        """Tell whether a queue begins late although nothing has expired."""
+        if self._log.min_offset:
+            return False
+        late = [queue for queue in self._queues if queue.begin]
+        for queue in late:
+            logger.error(
+                "queue %d of %s lacks its first file: the queues are built again from the log",
+                queue.queue_id,
+                queue.topic,
+            )
+        return bool(late)
 
     def _forget_torn_entries(self, point: Point) -> None:
         """Find the ends of the queues again, by what the log says.
@@ -309,7 +324,8 @@ class Recovery:
     # --- as a stock broker does ------------------------------------------------------------
 
     def _recover_as_stock(self) -> None:
-        if not len(self._queues) or any(queue.segments.had_hole for queue in self._queues):
+        has_hole = any(queue.segments.had_hole for queue in self._queues)
+        if not len(self._queues) or has_hole or self._lacks_first_files():
             self._rebuild_queues = True
         index = self._index
         if index is not None:
@@ -426,20 +442,19 @@ class Recovery:
 
     def _scan_closing_gaps(self, start: PhysicalOffset) -> LogScan:
         """Read and dispatch; when a queue turns out to have a hole, build all of it again."""
-        if self._rebuild_queues:
-            return self._scan(start, dispatch=True)
-        self._dispatcher.fail_on_gap = True
+        self._dispatcher.fail_on_gap = not self._rebuild_queues
         try:
             return self._scan(start, dispatch=True)
         except QueueGapError as exc:
             logger.error("%s; the queues are built again from the whole log", exc)
-            self._rebuild_queues = True
-            for queue in self._queues:
-                queue.clear()
-            self._dispatcher.dispatched = self._log.min_offset
-            return self._scan_closing_gaps(self._log.min_offset)
         finally:
             self._dispatcher.fail_on_gap = False
+        self._rebuild_queues = True
+        for queue in self._queues:
+            queue.clear()
+        # What is missing in the log itself stays missing, as after messages that have expired.
+        self._dispatcher.dispatched = self._log.min_offset
+        return self._scan(self._log.min_offset, dispatch=True)
 
     # --- common ----------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from rmq.store.index_file import IndexState
 from rmq.store.layout import INDEX_HEADER
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
+    QUEUE_ENTRIES,
+    QUEUE_SEGMENT_BYTES,
     ROOT,
     SEGMENT_BYTES,
     START_MS,
@@ -422,19 +424,44 @@ def test_a_point_of_another_store_is_refused_or_does_no_harm() -> None:
 # --- derived files that are gone --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lacks_index", [False, True], ids=["index", "no index"])
-@pytest.mark.parametrize("stop", [stock_stop, kill])
+@pytest.mark.parametrize("has_point", [False, True], ids=["stock", "point"])
+@pytest.mark.parametrize("stop", [StoreCore.close, kill], ids=["clean", "killed"])
 def test_queues_without_their_first_file_are_built_again_from_the_log(
-    stop: Callable[[StoreCore], None], lacks_index: bool
+    stop: Callable[[StoreCore], None], has_point: bool
 ) -> None:
     storage = MemoryStorage()
     core = open_core(storage)
     put_numbered(core, range(25))
+    save_point(core)
+    stop(core)
+    if not has_point:
+        forget_point(storage)
+    storage.delete(queue_path(0))
+    core = open_core(storage)
+    assert core.recovery.rebuilt_queues
+    assert read_bodies(core) == numbered_bodies(range(25))
+
+
+@pytest.mark.parametrize("lacks_index", [False, True], ids=["index", "no index"])
+@pytest.mark.parametrize("stop", [stock_stop, kill], ids=["clean", "killed"])
+def test_files_that_are_gone_from_the_beginning_of_a_queue_show_behind_expired_ones_too(
+    stop: Callable[[StoreCore], None], lacks_index: bool
+) -> None:
+    storage = MemoryStorage()
+    core = open_core(storage)
+    fill_segments(core, 3)
     stop(core)
     forget_point(storage)
-    storage.delete(queue_path(0))
+    storage.delete(log_path())
+    core = open_core(storage)
+    before = read_bodies(core)
+    files = core.queues.open(TOPIC, 0).min_offset // QUEUE_ENTRIES + 2
+    stop(core)
+    forget_point(storage)
+    for number in range(files):
+        storage.delete(queue_path(number * QUEUE_SEGMENT_BYTES))
     if lacks_index:
         remove_tree(storage, ROOT / "index")
     core = open_core(storage)
     assert core.recovery.rebuilt_queues
-    assert read_bodies(core) == numbered_bodies(range(25))
+    assert read_bodies(core) == before
