@@ -180,6 +180,8 @@ class Faults:
             watcher(operation, path)
         with self._guard:
             self.calls[operation] += 1
+            if not self._orders:
+                return
             # Every fault counts the call, also when an earlier one makes it fail.
             struck = [fault for fault in self._orders if fault.strikes(operation, path)]
         if struck:

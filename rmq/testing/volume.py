@@ -69,19 +69,22 @@ class Volume:
 
     def peek(self, path: Path) -> Node | None:
         """Return what is at a path, None for nothing."""
-        try:
-            return self.find(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        node: Node | None = self.root
+        for name in _names(path):
+            if not isinstance(node, DirectoryNode):
+                return None
+            node = node.entries.get(name)
+        return node
 
     def find(self, path: Path) -> Node:
         node: Node = self.root
         for name in _names(path):
             if not isinstance(node, DirectoryNode):
                 raise refusal(errno.ENOTDIR)
-            if name not in node.entries:
+            found = node.entries.get(name)
+            if found is None:
                 raise refusal(errno.ENOENT)
-            node = node.entries[name]
+            node = found
         return node
 
     def find_directory(self, path: Path) -> DirectoryNode:
@@ -168,7 +171,9 @@ def refusal(code: int) -> OSError:
 
 
 def _names(path: Path) -> tuple[str, ...]:
-    names = path.parts[1:] if path.anchor else path.parts
+    names = path.parts
+    if names and names[0] == path.anchor:
+        names = names[1:]
     for name in names:
         # A character has at most 4 bytes.
         if len(name) > _NAME_BYTES_MAX // 4 and len(os.fsencode(name)) > _NAME_BYTES_MAX:

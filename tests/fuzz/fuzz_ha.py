@@ -12,7 +12,7 @@ it follows no order to start over, and hears none in bytes that were changed by 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -48,6 +48,7 @@ WRONG_SECRET: Final = b"a guess"
 OUTPUT_BYTES_MAX: Final = wire.DOWN.size + wire.BODY_BYTES_MAX
 """Most bytes in one frame of a greeting."""
 _SIZES: Final = (0, 0, 400, 1500)
+_GREETINGS_KEPT: Final = 4096
 
 
 class _Damage:
@@ -235,9 +236,7 @@ def _from_slave(
         name: damage.bytes_of(getattr(hello, name)) for name in ("store_id", "nonce", "tail_digest")
     }
     changed["catch_up"] = damage.small(chance.choice((0, 1)), 255)
-    body = wire.pack_body(
-        wire.Hello, sign_hello(msgspec.structs.replace(hello, **changed), key, NONCE)
-    )
+    body = _packed_hello(msgspec.structs.replace(hello, **changed), key)
     size = damage.small(len(body), 2**32 - 1)
     frames = [
         wire.PREAMBLE,
@@ -398,9 +397,9 @@ def _from_master(
         damage.number(start, log.end),
         damage.text(""),
     )
-    body = wire.pack_body(wire.Welcome, sign_welcome(welcome, key, NONCE))
+    body = _packed_welcome(welcome, key)
     frames = [
-        packed_challenge(needs_secret=1 if key else 0),
+        _packed_challenge(1 if key else 0),
         _down(damage, wire.DownKind.WELCOME, body, 0, log.end),
     ]
     version = 0
@@ -441,6 +440,25 @@ def _down_again(frame: bytes) -> bytes:
         return frame
     body = frame[wire.DOWN.size :]
     return wire.with_body_crc(frame[: wire.DOWN.size], body) + body
+
+
+# --- greetings -------------------------------------------------------------------------------
+# Most streams have one of a few: to pack them takes longer than what is examined.
+
+
+@lru_cache(_GREETINGS_KEPT)
+def _packed_hello(hello: wire.HelloBody, key: bytes) -> bytes:
+    return wire.pack_body(wire.Hello, sign_hello(hello, key, NONCE))
+
+
+@lru_cache(_GREETINGS_KEPT)
+def _packed_welcome(welcome: wire.WelcomeBody, key: bytes) -> bytes:
+    return wire.pack_body(wire.Welcome, sign_welcome(welcome, key, NONCE))
+
+
+@cache
+def _packed_challenge(needs_secret: int) -> bytes:
+    return packed_challenge(needs_secret=needs_secret)
 
 
 # --- logs ------------------------------------------------------------------------------------

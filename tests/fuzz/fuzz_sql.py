@@ -59,8 +59,13 @@ _PIECES: Final = (
         ";",
         "\u2028",
     ),
+    *("(" * 3, "-" * 3, "NOT " * 3, "a=" * 2, "a=1 OR " * 2, "'y'," * 3, "9" * 40),
+)
+_LONG_PIECES: Final = (
     *("(" * 63, "-" * 63, "NOT " * 63, "a=" * 60, "a=1 OR " * 600, "'y'," * 300, "9" * 5000),
 )
+_LONG_SHARE: Final = 0.05
+"""How many damaged texts come near the bounds of an expression: each takes as long as twenty."""
 _TOKEN: Final = re.compile(r"'[^']*'|[A-Za-z_$][\w$]*|[0-9.]+|<>|<=|>=|\s+|.", re.DOTALL)
 _RARE_VALUES: Final = (
     *(
@@ -162,44 +167,47 @@ def _properties(names: frozenset[str], chance: random.Random) -> dict[str, str]:
 
 
 def _damaged(text: str, chance: random.Random) -> str:
+    is_long = chance.random() < _LONG_SHARE
     for _ in range(chance.choice((1, 1, 2, 4))):
-        text = _damaged_once(text, chance)
+        text = _damaged_once(text, chance, is_long=is_long)
     return text
 
 
-def _damaged_once(text: str, chance: random.Random) -> str:
+def _damaged_once(text: str, chance: random.Random, *, is_long: bool) -> str:
     tokens = _TOKEN.findall(text)
     place = chance.randrange(len(tokens) + 1)
+    pieces = _LONG_PIECES if is_long else _PIECES
     match chance.randrange(7):
         case 0:
-            tokens[place : place + 1] = [chance.choice(_PIECES)]
+            tokens[place : place + 1] = [chance.choice(pieces)]
         case 1:
-            tokens.insert(place, chance.choice(_PIECES))
+            tokens.insert(place, chance.choice(pieces))
         case 2:
             del tokens[place : place + chance.choice((1, 1, 3))]
         case 3:
             end = place + chance.choice((1, 2, 5, 20))
-            tokens[place:end] = tokens[place:end] * chance.choice((2, 3, 40, 400))
+            tokens[place:end] = tokens[place:end] * chance.choice((40, 400) if is_long else (2, 3))
         case 4:
-            return _nested(text, chance)
+            depth = chance.choice((30, 62, 63, 64, 65, 1000) if is_long else (1, 2))
+            return _nested(text, depth, chance)
         case 5:
-            return _repeated(text, chance)
+            most = CHARS_MAX // (len(text) + 5)
+            count = chance.choice((10, 64, 65, 200, 511, 512, 513, most) if is_long else (2, 2, 3))
+            return _repeated(text, count, chance)
         case _:
             return mutated_bytes(text.encode(errors="replace"), chance).decode(errors="replace")
     return "".join(tokens)[: 2 * CHARS_MAX]
 
 
-def _nested(text: str, chance: random.Random) -> str:
-    depth = chance.choice((1, 2, 30, 62, 63, 64, 65, 1000))
+def _nested(text: str, depth: int, chance: random.Random) -> str:
     before, after = chance.choice(
         (("(", ")"), ("NOT (", ")"), ("-(", ")"), ("NOT ", ""), ("-", ""))
     )
     return (before * depth + text + after * depth)[: 2 * CHARS_MAX]
 
 
-def _repeated(text: str, chance: random.Random) -> str:
+def _repeated(text: str, count: int, chance: random.Random) -> str:
     between = chance.choice((" AND ", " OR ", " = ", " <> ", "\n", "--", " /* */ "))
-    count = chance.choice((2, 10, 64, 65, 200, 511, 512, 513, CHARS_MAX // (len(text) + 5)))
     return between.join([text] * count)[: 2 * CHARS_MAX]
 
 

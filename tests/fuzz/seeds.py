@@ -6,6 +6,7 @@ The same frames in the same order on every run, so that a seed and a number name
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
@@ -46,6 +47,7 @@ class Seed(NamedTuple):
     answers: RequestCode | None = None
 
 
+@cache
 def all_seeds() -> list[Seed]:
     chance = random.Random(409)
     captured = [

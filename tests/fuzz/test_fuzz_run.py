@@ -8,8 +8,10 @@ import pytest
 
 from rmq.broker.pulling.sql import evaluator
 from rmq.broker.pulling.sql.nodes import NumberType
+from rmq.broker.tables.consumer_offsets import ConsumerOffsets
 from rmq.ha.protocol.slave_link import SlaveLink
-from tests.fuzz import fuzz_ha, fuzz_sql, fuzz_store
+from rmq.store.recovery import Recovery
+from tests.fuzz import fuzz_ha, fuzz_sql
 from tests.fuzz.inputs import Tally, examine_inputs
 from tests.fuzz.run import TARGETS, main, run, shared_out
 
@@ -40,10 +42,17 @@ def test_damaged_filters_are_read_or_refused() -> None:
 
 
 def test_damaged_files_of_a_store_are_read_or_refused() -> None:
-    tally = examine_inputs("store", fuzz_store.examine, 100, seed=498)
+    (tally,) = run(100, only=["store"], seed=498)
     assert_nothing_found(tally, 100)
-    assert tally.outcomes["store: opened"] > 20
-    assert tally.outcomes["table: refused"] > 5
+    assert tally.outcomes["opened"] > 40
+    assert tally.outcomes["refused"] > 1
+    assert tally.outcomes["reader: read"] > 3
+
+
+def test_damaged_files_of_tables_are_read_or_refused() -> None:
+    (tally,) = run(200, only=["tables"], seed=498)
+    assert_nothing_found(tally, 200)
+    assert min(tally.outcomes["read"], tally.outcomes["refused"]) > 30
 
 
 def test_a_slave_that_acknowledges_damaged_bytes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +65,18 @@ def test_a_filter_that_decides_otherwise_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(evaluator._READERS, NumberType.INTEGER, lambda _: 0)
     tally = examine_inputs("sql", fuzz_sql.examine, 300, seed=498)
     assert any("AssertionError in _compare_with_plain" in finding for finding in tally.findings)
+
+
+def test_a_store_that_ends_at_a_hole_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recovery, "_refuse_if_cutting_loses_messages", lambda *_: None)
+    (tally,) = run(60, only=["store"], seed=498)
+    assert any("sound records follow" in finding for finding in tally.findings)
+
+
+def test_a_table_that_does_not_write_all_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConsumerOffsets, "render", lambda _: '{"offsetTable":{}}')
+    (tally,) = run(60, only=["tables"], seed=498)
+    assert any("it says something else" in finding for finding in tally.findings)
 
 
 def test_inputs_are_shared_out_and_numbered_the_same_in_any_run(
