@@ -67,18 +67,29 @@ class Outcome(NamedTuple):
     bodies: int
 
 
+class _Decoded(NamedTuple):
+    """What a stream was read as."""
+
+    commands: list[Command]
+    error: RmqError | None
+    held_bytes: int
+    """Bytes at its end that are no whole frame."""
+
+
 def examine(chunks: Iterable[bytes], take: int, answers: RequestCode | None) -> Outcome:
     """Read everything of a stream that comes in these chunks.
 
     `answers` is the request that responses in the stream are taken to answer.
     """
     chunks = list(chunks)
-    commands, error = _decode(chunks, take)
+    stream = b"".join(chunks)
+    read = _decode(chunks, take)
     if len(chunks) > 1:
-        at_once, error_at_once = _decode([b"".join(chunks)], 1000)
-        assert commands == at_once, "the split of the input shows in the commands"
-        assert str(error) == str(error_at_once), "the split of the input shows in the error"
-    _check_runs(b"".join(chunks))
+        at_once = _decode([stream], 1000)
+        assert read.commands == at_once.commands, "the split of the input shows in the commands"
+        assert str(read.error) == str(at_once.error), "the split of the input shows in the error"
+    _check_runs(stream, read)
+    commands, error, _ = read
     headers = bodies = 0
     for command in commands:
         has_header, has_body = examine_command(command, answers)
@@ -87,15 +98,25 @@ def examine(chunks: Iterable[bytes], take: int, answers: RequestCode | None) -> 
     return Outcome(len(commands), error is not None, headers, bodies)
 
 
-def _check_runs(stream: bytes) -> None:
-    """Have the same requests come in a run, which are then read in one pass with their headers."""
+def _check_runs(stream: bytes, read: _Decoded) -> None:
+    """Have the same requests come in a run, which are then read in one pass with their headers.
+
+    `read` is what the stream is without that.
+    """
     if len(stream) > _RUN_BYTES_MAX:
         return
-    plain, error = _decode([stream * 3], 1000)
-    whole, error_of_whole = _decode([stream * 3], 1000, whole_decoders=_WHOLE_DECODERS)
-    assert str(error) == str(error_of_whole), "reading in one pass shows in the error"
-    assert len(plain) == len(whole), "reading in one pass shows in the number of commands"
-    for one, other in zip(plain, whole, strict=True):
+    plain = read
+    if read.error is None:
+        # A stream that ends within a frame is another one when it is repeated.
+        plain = (
+            _decode([stream * 3], 1000)
+            if read.held_bytes
+            else read._replace(commands=read.commands * 3)
+        )
+    whole = _decode([stream * 3], 1000, whole_decoders=_WHOLE_DECODERS)
+    assert str(plain.error) == str(whole.error), "reading in one pass shows in the error"
+    assert len(plain.commands) == len(whole.commands), "reading in one pass shows in their number"
+    for one, other in zip(plain.commands, whole.commands, strict=True):
         if other.raw_header is None:
             assert one == other, "a decoder for runs shows in a command that is in none"
         else:
@@ -123,7 +144,7 @@ def _decode(
     take: int,
     *,
     whole_decoders: Mapping[int, Callable[[bytes], Command]] | None = None,
-) -> tuple[list[Command], RmqError | None]:
+) -> _Decoded:
     decoder = FrameDecoder(whole_decoders=whole_decoders)
     commands: list[Command] = []
     fed = 0
@@ -137,7 +158,7 @@ def _decode(
         if decoder.error is not None:
             assert decoder.held_bytes == 0, "something is held of a stream that has ended"
             break
-    return commands, decoder.error
+    return _Decoded(commands, decoder.error, decoder.held_bytes)
 
 
 def examine_command(command: Command, answers: RequestCode | None) -> tuple[bool, bool]:
@@ -175,7 +196,7 @@ def _read_header(command: Command, header_class: type[Header]) -> Header | None:
         return None
     if quick is not None:
         assert header == quick, "the two readers differ"
-    (again,), _ = _decode([encode_frame(code=0, header=header)], 2)
+    (again,) = _decode([encode_frame(code=0, header=header)], 2).commands
     assert again.header(header_class) == header, "a header changes when it is written"
     return header
 
@@ -209,7 +230,7 @@ def _check_rewriting(command: Command) -> None:
         frame = encode_command(command)
     except (LocalProtocolError, HeaderError):
         return
-    commands, error = _decode([frame], 2)
+    commands, error, _ = _decode([frame], 2)
     assert error is None, f"our own frame is refused: {error}"
     assert len(commands) == 1, f"our own frame is read as {len(commands)}"
     said, said_again = _said(command), _said(commands[0])

@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.remoting.codes import RequestCode, Serialization
+from tests.fuzz import oracle
 from tests.fuzz.fuzz_remoting import Memory, Report, fuzz
 from tests.fuzz.oracle import Outcome, examine
 from tests.fuzz.seeds import all_seeds
 from tests.remoting.frames import receive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+    from rmq.remoting.command import Command
 
 
 def assert_nothing_found(report: Report) -> None:
@@ -74,6 +77,23 @@ def test_an_exception_is_found_with_all_that_is_needed_to_repeat_it() -> None:
     assert finding.startswith("KeyError in fail (test_fuzz_short.py:")
     assert "seed 7, number 0, chunks " in finding
     assert bytes.fromhex(finding.rsplit("\n", 1)[1])
+
+
+def test_a_decoder_for_runs_that_reads_something_else_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def altered(decode: Callable[[bytes], Command]) -> Callable[[bytes], Command]:
+        def read(header: bytes) -> Command:
+            command = decode(header)
+            command.remark = "something else"
+            return command
+
+        return read
+
+    decoders = {code: altered(decode) for code, decode in oracle._WHOLE_DECODERS.items()}
+    monkeypatch.setattr(oracle, "_WHOLE_DECODERS", decoders)
+    report = fuzz(frames=50, seed=498)
+    assert any("reading in one pass shows" in finding for finding in report.findings)
 
 
 def test_a_frame_that_takes_too_long_is_found() -> None:
