@@ -75,7 +75,7 @@ def test_a_store_that_ends_at_a_hole_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_table_that_does_not_write_all_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConsumerOffsets, "render", lambda _: '{"offsetTable":{}}')
-    (tally,) = run(60, only=["tables"], seed=498)
+    (tally,) = run(150, only=["tables"], seed=498)
     assert any("it says something else" in finding for finding in tally.findings)
 
 
