@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rmq.errors import StoreUnavailableError
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.record import BadRecordError, NeedMoreDataError, RecordHead, read_head
-from rmq.model.record_layout import HOST_FLAGS, MESSAGE_MAGIC, RECORD_HEADS, RECORD_PREFIX
+from rmq.model.record_layout import (
+    HOST_FLAGS,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_BYTES,
+    RECORD_BYTES_MIN,
+    RECORD_HEADS,
+    RECORD_PREFIX,
+)
 from rmq.store.config import MIB
 from rmq.store.layout import FILLER_SIZE
 
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
 
     from rmq.store.commit_log import CommitLog
     from rmq.store.queue_table import QueueTable
-    from rmq.store.segments import Segments
+    from rmq.store.segments import Segment, Segments
 
 CHUNK_BYTES: Final = MIB
 
@@ -169,4 +176,49 @@ def stored_ms(log: CommitLog, physical: PhysicalOffset) -> int | None:
     if len(view) < head.size:
         return None
     store_ms: int = head.unpack_from(view)[10]
+    return store_ms
+
+
+def next_sound_record(log: CommitLog, offset: PhysicalOffset) -> RecordHead | None:
+    """Return the first record at or behind `offset` that is sound and says it lies there."""
+    for segment in log.segments.from_offset(offset):
+        buffer = segment.buffer
+        position = max(offset - segment.first, 0)
+        if segment.file.is_clear_from(position):
+            continue
+        while position < segment.size:
+            data = bytes(buffer[position : position + CHUNK_BYTES])
+            at = data.find(MESSAGE_MAGIC_BYTES)
+            while at >= 0:
+                head = sound_head(segment, position + at - RECORD_PREFIX.size + 4)
+                if head is not None:
+                    return head
+                at = data.find(MESSAGE_MAGIC_BYTES, at + 1)
+            # The magic may lie across two chunks.
+            position += max(len(data) - len(MESSAGE_MAGIC_BYTES) + 1, 1)
+    return None
+
+
+def sound_head(segment: Segment, position: int) -> RecordHead | None:
+    """Return the head of the record at a position of a segment, None if there is no sound one."""
+    if position < 0:
+        return None
+    room = segment.size - position
+    size = int.from_bytes(segment.buffer[position : position + 4], signed=True)
+    if not RECORD_BYTES_MIN <= size <= room:
+        return None
+    data = bytes(segment.buffer[position : position + size])
+    try:
+        head = read_head(data, 0, size, room, True)
+    except (BadRecordError, NeedMoreDataError):
+        return None
+    return head if head.physical_offset == segment.first + position else None
+
+
+def first_store_ms(segment: Segment) -> int:
+    """Return the store time of a segment's first record, 0 if it does not begin with one."""
+    fields = RECORD_HEADS[0].unpack_from(segment.buffer)
+    if fields[1] != MESSAGE_MAGIC:
+        return 0
+    store_ms: int = RECORD_HEADS[fields[7] & HOST_FLAGS].unpack_from(segment.buffer)[10]
     return store_ms

@@ -27,30 +27,15 @@ from rmq.errors import CorruptStoreError
 from rmq.model import flags
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import decode_text
-from rmq.model.record import (
-    NOTHING_WRITTEN,
-    BadRecordError,
-    NeedMoreDataError,
-    RecordHead,
-    read_head,
-)
-from rmq.model.record_layout import (
-    HOST_FLAGS,
-    MESSAGE_MAGIC,
-    MESSAGE_MAGIC_BYTES,
-    RECORD_BYTES_MIN,
-    RECORD_HEADS,
-    RECORD_PREFIX,
-)
+from rmq.model.record import NOTHING_WRITTEN, RecordHead
 from rmq.store.dispatcher import BadLogError, QueueGapError
-from rmq.store.log_scan import CHUNK_BYTES, LogScan
+from rmq.store.log_scan import LogScan, first_store_ms, next_sound_record, sound_head
 from rmq.store.segments import segment_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmq.store.checkpoint import Checkpoint, Point
-    from rmq.store.commit_log import CommitLog
     from rmq.store.consume_queue import ConsumeQueue
     from rmq.store.dispatcher import Dispatcher, StoreFiles
     from rmq.store.index_file import Index
@@ -282,7 +267,7 @@ class Recovery:
         if physical < self._log.min_offset:
             return True
         segment = self._log.segments.find(physical)
-        head = _sound_head(segment, physical - segment.first) if segment is not None else None
+        head = sound_head(segment, physical - segment.first) if segment is not None else None
         return head is not None and (head.topic, head.queue_id, head.queue_offset, head.size) == (
             queue.topic.encode(),
             queue.queue_id,
@@ -435,7 +420,7 @@ class Recovery:
             logger.warning("the checkpoint is from the future: the whole log is read")
             return segments[0]
         for segment in reversed(segments):
-            store_ms = _first_store_ms(segment)
+            store_ms = first_store_ms(segment)
             if store_ms and store_ms <= limit_ms:
                 return segment
         return segments[0]
@@ -613,47 +598,3 @@ def _damage(
         hint="put the file back from a slave or a backup; `rmq store verify` shows all damage,"
         f" and `rmq store cut DIR --at {offset}` gives up everything from there on",
     )
-
-
-def next_sound_record(log: CommitLog, offset: PhysicalOffset) -> RecordHead | None:
-    """Return the first record at or behind `offset` that is sound and says it lies there."""
-    for segment in log.segments.from_offset(offset):
-        buffer = segment.buffer
-        position = max(offset - segment.first, 0)
-        if segment.file.is_clear_from(position):
-            continue
-        while position < segment.size:
-            data = bytes(buffer[position : position + CHUNK_BYTES])
-            at = data.find(MESSAGE_MAGIC_BYTES)
-            while at >= 0:
-                head = _sound_head(segment, position + at - RECORD_PREFIX.size + 4)
-                if head is not None:
-                    return head
-                at = data.find(MESSAGE_MAGIC_BYTES, at + 1)
-            # The magic may lie across two chunks.
-            position += max(len(data) - len(MESSAGE_MAGIC_BYTES) + 1, 1)
-    return None
-
-
-def _sound_head(segment: Segment, position: int) -> RecordHead | None:
-    if position < 0:
-        return None
-    room = segment.size - position
-    size = int.from_bytes(segment.buffer[position : position + 4], signed=True)
-    if not RECORD_BYTES_MIN <= size <= room:
-        return None
-    data = bytes(segment.buffer[position : position + size])
-    try:
-        head = read_head(data, 0, size, room, True)
-    except (BadRecordError, NeedMoreDataError):
-        return None
-    return head if head.physical_offset == segment.first + position else None
-
-
-def _first_store_ms(segment: Segment) -> int:
-    """Return the store time of a segment's first record, 0 if it does not begin with one."""
-    fields = RECORD_HEADS[0].unpack_from(segment.buffer)
-    if fields[1] != MESSAGE_MAGIC:
-        return 0
-    store_ms: int = RECORD_HEADS[fields[7] & HOST_FLAGS].unpack_from(segment.buffer)[10]
-    return store_ms
