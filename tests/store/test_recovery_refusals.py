@@ -13,10 +13,17 @@ import pytest
 from rmq.errors import CorruptStoreError
 from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import decode_records
-from rmq.store.checkpoint import Checkpoint, CheckpointTimes, Point, RecoveryPoints
+from rmq.store.checkpoint import (
+    Checkpoint,
+    CheckpointTimes,
+    Point,
+    RecoveryPoints,
+    decode_point,
+    encode_point,
+)
 from rmq.store.core import StoreCore
 from rmq.store.index_file import IndexState
-from rmq.store.layout import INDEX_HEADER
+from rmq.store.layout import INDEX_HEADER, RECOVERY_POINT_SLOT_BYTES, RecoveryPoint
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
     QUEUE_ENTRIES,
@@ -160,6 +167,23 @@ def test_a_hole_at_the_last_point_is_refused_although_abort_was_removed() -> Non
     for _ in range(2):
         with pytest.raises(CorruptStoreError, match=f"from physical offset {SEGMENT_BYTES} on"):
             open_core(storage)
+
+
+def test_a_point_with_a_false_index_is_refused_at_once_where_the_log_is_damaged() -> None:
+    # It was taken at first, and refused at the next start, when the index was built again.
+    storage, _ = four_segments(kill)
+    flip(storage, log_path(), 4)
+    core = open_core(storage.kill())
+    assert core.recovery.used_point
+    for start in (0, RECOVERY_POINT_SLOT_BYTES):
+        decoded = decode_point(storage.read(POINT)[start : start + RecoveryPoint.sizeof()])
+        if decoded is not None:
+            sequence, point = decoded
+            state = point.index_state._replace(entry_count=2**31 - 1)
+            overwrite(
+                storage, POINT, start, encode_point(sequence, point._replace(index_state=state))
+            )
+    assert "but the log was on disk up to physical offset" in str(refusal(storage))
 
 
 def test_damage_in_an_old_segment_is_not_noticed_and_does_not_make_garbage() -> None:
