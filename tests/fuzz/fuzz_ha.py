@@ -477,6 +477,6 @@ def _log(size: int, first: int) -> SimLog:
 def _log_copy(size: int, first: int = 0) -> SimLog:
     """Return a log of so many bytes or some more, on disk; `first` makes another one."""
     log = SimLog()
-    log.data = bytearray(_log(size, first).data)
+    log.append(bytes(_log(size, first).data))
     log.flush()
     return log
