@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.fuzz_servers [--seconds T] [--seed S] [--rounds N] [--start R] [--steps K]
 
-A round is a pair of servers on an empty store, and some hundred scenarios (`server_scenarios`) in
+A round is a pair of servers on an empty store, and some hundred scenarios (`servers.scenarios`) in
 an order that comes of the seed and the number of the round: `--seed S --start R --rounds 1` does
 one again, as far as threads let it. Findings are: a request that is not answered, or twice, or with
 a reason that makes no sense; an exception or an error in the log; a server that no longer serves
@@ -35,18 +35,18 @@ from rmq.remoting.client import open_client
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.protocol import REQUESTS
 from tests.fuzz.fuzz_remoting import resident_bytes
-from tests.fuzz.server_aftermath import check_files, check_store, copy_files, open_again, promised
-from tests.fuzz.server_probe import Probe
-from tests.fuzz.server_rig import running
-from tests.fuzz.server_scenarios import SCENARIOS, last_words
-from tests.fuzz.server_values import Values
-from tests.fuzz.server_watch import LogWatch, StepWatch, kind_of
+from tests.fuzz.servers.aftermath import check_files, check_store, copy_files, open_again, promised
+from tests.fuzz.servers.probe import Probe
+from tests.fuzz.servers.rig import running
+from tests.fuzz.servers.scenarios import SCENARIOS, last_words
+from tests.fuzz.servers.values import Values
+from tests.fuzz.servers.watch import LogWatch, StepWatch, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tests.fuzz.server_rig import Rig
-    from tests.fuzz.server_scenarios import Scenario
+    from tests.fuzz.servers.rig import Rig
+    from tests.fuzz.servers.scenarios import Scenario
 
 SEED: Final = 4098
 STEPS: Final = 200

@@ -14,16 +14,16 @@ from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.protocol import REQUESTS
 from tests.fuzz.fuzz_servers import fuzz
-from tests.fuzz.server_probe import TOPIC
-from tests.fuzz.server_requests import Maker
-from tests.fuzz.server_scenarios import SCENARIOS
-from tests.fuzz.server_sweep import sweep
-from tests.fuzz.server_values import Values
+from tests.fuzz.servers.probe import TOPIC
+from tests.fuzz.servers.requests import Maker
+from tests.fuzz.servers.scenarios import SCENARIOS
+from tests.fuzz.servers.sweep import sweep
+from tests.fuzz.servers.values import Values
 
 if TYPE_CHECKING:
     from rmq.remoting.request import Request
     from tests.fuzz.fuzz_servers import Report
-    from tests.fuzz.server_rig import Rig
+    from tests.fuzz.servers.rig import Rig
 
 
 def assert_nothing_found(report: Report) -> None:

@@ -21,9 +21,9 @@ from rmq.remoting.protocol import REQUESTS
 
 if TYPE_CHECKING:
     from rmq.remoting.command import Command
-    from tests.fuzz.server_peer import Server
-    from tests.fuzz.server_values import Values
-    from tests.fuzz.server_watch import Note
+    from tests.fuzz.servers.peer import Server
+    from tests.fuzz.servers.values import Values
+    from tests.fuzz.servers.watch import Note
 
 _HANDED_ON: Final = (
     RequestCode.GET_CONSUMER_RUNNING_INFO,

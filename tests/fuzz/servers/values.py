@@ -26,7 +26,7 @@ from rmq.remoting.bodies import (
 from rmq.remoting.codes import RequestCode
 from rmq.remoting.protocol import REQUESTS
 from tests.fuzz.mutations import NUMBERS, mutated_text
-from tests.fuzz.server_pools import (
+from tests.fuzz.servers.pools import (
     ADDRESSES,
     BROKERS,
     CLIENTS,

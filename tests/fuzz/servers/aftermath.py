@@ -17,18 +17,18 @@ from rmq.store.config import parse_delay_levels
 from rmq.store.reader import Reader
 from rmq.store.verify import Verifier
 from rmq.store.verify.finding import Kind, Severity
-from tests.fuzz.server_probe import TOPIC, verify_ledger
-from tests.fuzz.server_rig import DELAY_LEVELS, HOST, broker_config, entries_of
-from tests.fuzz.server_watch import kind_of
+from tests.fuzz.servers.probe import TOPIC, verify_ledger
+from tests.fuzz.servers.rig import DELAY_LEVELS, HOST, broker_config, entries_of
+from tests.fuzz.servers.watch import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from rmq.broker.broker import Broker
-    from tests.fuzz.server_probe import Probe
-    from tests.fuzz.server_rig import Rig
-    from tests.fuzz.server_watch import Note
+    from tests.fuzz.servers.probe import Probe
+    from tests.fuzz.servers.rig import Rig
+    from tests.fuzz.servers.watch import Note
 
 Entries = dict[tuple[str, int], list[tuple[int, int, int] | None]]
 

@@ -20,10 +20,10 @@ from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
 from rmq.remoting.codes import RequestCode
 from tests.e2e.servers import free_port
-from tests.fuzz.server_answers import Answers, describe
-from tests.fuzz.server_peer import Peer, Server
-from tests.fuzz.server_requests import Maker
-from tests.fuzz.server_watch import FUZZ_TASK
+from tests.fuzz.servers.answers import Answers, describe
+from tests.fuzz.servers.peer import Peer, Server
+from tests.fuzz.servers.requests import Maker
+from tests.fuzz.servers.watch import FUZZ_TASK
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from rmq.broker.broker import Broker
     from rmq.nameserver.server import Nameserver
-    from tests.fuzz.server_values import Values
-    from tests.fuzz.server_watch import Note, StepWatch
+    from tests.fuzz.servers.values import Values
+    from tests.fuzz.servers.watch import Note, StepWatch
 
 HOST: Final = "127.0.0.1"
 DELAY_LEVELS: Final = "1s 2s 3s 1s"

@@ -12,7 +12,7 @@ import trio
 
 from rmq.remoting.bodies import format_properties, parse_properties
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode
-from tests.fuzz.server_clients import (
+from tests.fuzz.servers.clients import (
     ask,
     create_topic,
     ends,
@@ -22,16 +22,16 @@ from tests.fuzz.server_clients import (
     send,
     strange_answers,
 )
-from tests.fuzz.server_heavy import HEAVY, KEYED, ask_heavily, prepare
-from tests.fuzz.server_pools import CLIENTS, GROUPS, QUEUES, TOPICS
-from tests.fuzz.server_requests import UNKNOWN_CODES
-from tests.fuzz.server_watch import FUZZ_TASK
+from tests.fuzz.servers.heavy import HEAVY, KEYED, ask_heavily, prepare
+from tests.fuzz.servers.pools import CLIENTS, GROUPS, QUEUES, TOPICS
+from tests.fuzz.servers.requests import UNKNOWN_CODES
+from tests.fuzz.servers.watch import FUZZ_TASK
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.fuzz.server_requests import Maker
-    from tests.fuzz.server_rig import Rig
+    from tests.fuzz.servers.requests import Maker
+    from tests.fuzz.servers.rig import Rig
 
     Scenario = Callable[[Rig], Awaitable[None]]
 

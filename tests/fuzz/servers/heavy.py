@@ -27,12 +27,12 @@ from rmq.remoting.bodies import (
     encode_batch,
 )
 from rmq.remoting.codes import RequestCode
-from tests.fuzz.server_pools import GROUPS
+from tests.fuzz.servers.pools import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tests.fuzz.server_rig import Rig
+    from tests.fuzz.servers.rig import Rig
 
 WIDE: Final = "FuzzWide"
 """A topic with as many queues as one may have."""

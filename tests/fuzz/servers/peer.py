@@ -15,15 +15,15 @@ import trio
 
 from rmq.remoting.codes import FLAG_RESPONSE
 from rmq.remoting.frame import FrameDecoder
-from tests.fuzz.server_requests import expected
+from tests.fuzz.servers.requests import expected
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
     from rmq.remoting.command import Command
-    from tests.fuzz.server_requests import Maker
-    from tests.fuzz.server_watch import Note
+    from tests.fuzz.servers.requests import Maker
+    from tests.fuzz.servers.watch import Note
 
 _RESET: Final = struct.pack("ii", 1, 0)
 _CLOSE_S: Final = 3.0

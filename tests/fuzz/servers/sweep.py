@@ -23,15 +23,15 @@ from rmq.remoting.codes import (
     Serialization,
 )
 from rmq.remoting.header import SLOW_BYTES_MAX
-from tests.fuzz.server_clients import create_topic, heartbeat
-from tests.fuzz.server_pools import CLIENTS, GROUPS, QUEUES
-from tests.fuzz.server_values import fields_of
+from tests.fuzz.servers.clients import create_topic, heartbeat
+from tests.fuzz.servers.pools import CLIENTS, GROUPS, QUEUES
+from tests.fuzz.servers.values import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.fuzz.server_requests import Maker
-    from tests.fuzz.server_rig import Rig
+    from tests.fuzz.servers.requests import Maker
+    from tests.fuzz.servers.rig import Rig
 
 _TEXTS: Final = (
     *("", " ", "../../x", "/", "a@b", "%s", "\0", "\n\x01", "消息", "\ud800", "TBW102"),

@@ -26,8 +26,8 @@ from rmq.remoting.command import encode_frame
 from rmq.remoting.headers import EndTransactionRequest, PullMessageRequest
 from rmq.remoting.layout import FRAME_PREFIX
 from tests.fuzz.mutations import mutated
-from tests.fuzz.server_pools import NO_NUMBERS, NO_TEXTS
-from tests.fuzz.server_values import fields_of
+from tests.fuzz.servers.pools import NO_NUMBERS, NO_TEXTS
+from tests.fuzz.servers.values import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.frame import FrameDecoder
     from rmq.remoting.header import Header
-    from tests.fuzz.server_values import Values
+    from tests.fuzz.servers.values import Values
 
 UNKNOWN_CODES: Final = (0, 1, 9, 13, 16, 22, 99, 220, 326, 330, 9999, -1, 32_767, -(2**31))
 _VERSIONS: Final = (VERSION, VERSION, VERSION, 0, 1, 71, 121, 277, 400, 401, 2**31 - 1, -1)

@@ -15,16 +15,16 @@ from rmq.remoting.bodies import (
     SubscriptionData,
 )
 from rmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, RequestCode
-from tests.fuzz.server_pools import GROUPS, QUEUES
-from tests.fuzz.server_requests import Maker
-from tests.fuzz.server_values import Values
+from tests.fuzz.servers.pools import GROUPS, QUEUES
+from tests.fuzz.servers.requests import Maker
+from tests.fuzz.servers.values import Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rmq.remoting.command import Command
-    from tests.fuzz.server_peer import Peer
-    from tests.fuzz.server_rig import Rig
+    from tests.fuzz.servers.peer import Peer
+    from tests.fuzz.servers.rig import Rig
 
 
 def pull(rig: Rig, topic: str, queue_id: int, offset: int) -> bytes:

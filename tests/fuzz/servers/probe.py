@@ -27,7 +27,7 @@ from rmq.remoting.headers import (
     SendMessageResponse,
     ViewMessageRequest,
 )
-from tests.fuzz.server_rig import HOST
+from tests.fuzz.servers.rig import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from rmq.remoting.client import RemotingClient
     from rmq.remoting.command import Command
     from rmq.remoting.header import Header
-    from tests.fuzz.server_rig import Rig
-    from tests.fuzz.server_watch import Note
+    from tests.fuzz.servers.rig import Rig
+    from tests.fuzz.servers.watch import Note
 
 TOPIC: Final = "ProbeTopic"
 GROUP: Final = "probe-group"
