@@ -42,7 +42,7 @@ async def test_who_waits_is_told_of_a_failure_and_the_keeper_goes_on(
     mock_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.INFO)
     file.error = full(file)
     nursery.start_soon(writer.run, None)
     table.value = 1
