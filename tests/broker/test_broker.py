@@ -11,6 +11,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rmq.broker.broker import PROTECT_INTERVAL_S, open_broker, serve_broker
+from rmq.broker.replication import master_role
 from rmq.errors import ConfigError, ListenError, RmqError, StoreLockedError
 from rmq.remoting.codes import RequestCode, ResponseCode
 from tests.broker.broker_frames import bodies_of, ext, frame, pull, send
@@ -237,7 +238,10 @@ async def test_nameservers_are_told_of_a_new_topic_before_the_next_period(tmp_pa
             await nameserver.wait_told("register", before + 1)
 
 
-async def test_a_broker_serves_although_no_nameserver_answers(tmp_path: Path) -> None:
+async def test_a_broker_serves_although_no_nameserver_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         # Bound and not listening: connections are refused.

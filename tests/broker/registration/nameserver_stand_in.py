@@ -1,4 +1,7 @@
-"""A nameserver that notes what brokers tell it, and answers only if it is to."""
+"""A nameserver that notes what brokers tell it, and answers only if it is to.
+
+It keeps the in-sync records of masters: one that has nobody to keep it waits before it serves.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from rmq.remoting.bodies import KVTable
+from rmq.remoting.codes import ResponseCode
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
+    GetKvConfigRequest,
+    GetKvConfigResponse,
+    PutKvConfigRequest,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     UnregisterBrokerRequest,
@@ -34,6 +41,7 @@ class StandIn:
         self.address = ""
         self.order_topics: dict[str, str] | None = None
         """What it says of topics that are to be ordered; None: it has no such table."""
+        self._kept: dict[tuple[str, str], str] = {}
         self._on_told = on_told
         self._silent_to = silent_to
         self._news = trio.Event()
@@ -47,7 +55,19 @@ class StandIn:
         table = HandlerTable()
         table.add_async(Requests.REGISTER_BROKER, self._register)
         table.add_async(Requests.UNREGISTER_BROKER, self._unregister)
+        table.add(Requests.PUT_KV_CONFIG, self._put)
+        table.add(Requests.GET_KV_CONFIG, self._get)
         return table
+
+    def _put(self, request: Request[PutKvConfigRequest]) -> None:
+        header = request.header
+        self._kept[header.namespace, header.key] = header.value
+        request.reply()
+
+    def _get(self, request: Request[GetKvConfigRequest]) -> None:
+        value = self._kept.get((request.header.namespace, request.header.key))
+        code = ResponseCode.QUERY_NOT_FOUND if value is None else ResponseCode.SUCCESS
+        request.reply(GetKvConfigResponse(value=value), code=code)
 
     async def _register(self, request: Request[RegisterBrokerRequest]) -> None:
         self.registrations.append(request.header)
