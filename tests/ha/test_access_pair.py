@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from rmq.broker.replication import master_role
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message
 from rmq.client.trio.producer import open_producer
@@ -157,8 +158,9 @@ async def test_an_account_without_admin_rights_changes_no_role(tmp_path: Path) -
 
 
 async def test_brokers_without_credentials_are_not_listed_and_get_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     write_accounts(tmp_path, brokers=None)
     async with pair(tmp_path, "aclEnable=true\n") as it:
         it.client.credentials = OPERATOR

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmq.broker.replication.changes import take_over
 from rmq.ha.protocol.master_link import Chunk, MasterLink
 from rmq.model.in_sync_record import NAMESPACE, read_record
 from rmq.remoting.bodies import HaPromoteBody
@@ -158,8 +159,11 @@ async def test_a_slave_that_was_killed_is_another_one(tmp_path: Path) -> None:
         assert answer.code == OK, answer.remark
 
 
-async def test_a_master_that_does_not_step_down_is_told_to_stop(tmp_path: Path) -> None:
+async def test_a_master_that_does_not_step_down_is_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only the link between the two is cut; the slave is promoted all the same (B10)."""
+    monkeypatch.setattr(take_over, "JOIN_S", 0.1)
     async with pair(tmp_path) as it:
         master, slave = await _cut_off_slave(it)
         answer = await it.promote(slave)

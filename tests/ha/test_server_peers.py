@@ -88,7 +88,6 @@ async def test_a_later_report_of_more_than_was_sent_changes_nothing(tmp_path: Pa
         pytest.param(b"\x00\x00\x00\x70\x00\x00\x00\x60{}", id="remoting"),
         pytest.param(b"\x7f" * 4096, id="garbage"),
         pytest.param(PREAMBLE[:-1] + b"\x09", id="a version nobody knows"),
-        pytest.param(PREAMBLE + bytes(40), id="a greeting of zeros"),
         pytest.param(PREAMBLE + b"\xff" * 8192, id="a greeting of ones"),
         pytest.param(TLS_HELLO, id="TLS"),
     ],

@@ -161,6 +161,7 @@ async def test_ten_minutes_without_messages_end_no_link(
         pytest.param(b"", id="nothing"),
         pytest.param(REPORT.pack(0)[:7], id="seven bytes of a report"),
         pytest.param(PREAMBLE, id="a preamble and no greeting"),
+        pytest.param(PREAMBLE + bytes(40), id="a greeting of zeros"),
     ],
 )
 async def test_who_does_not_say_what_it_wants_is_cut_off(
@@ -181,6 +182,7 @@ async def test_who_does_not_say_what_it_wants_is_cut_off(
             assert peer.is_closed
             assert run.master.counters.refused == 1
             assert run.server.statistics() == []
+            assert run.ask(run.put()) == [AckOutcome.NOT_AVAILABLE]
 
 
 async def test_each_send_waits_until_its_own_deadline(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rmq.broker.replication import master_role
 from rmq.errors import ClientError
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import SendMessageRequestV2
@@ -13,6 +14,8 @@ from tests.ha.pair_kit import free_port, pair
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.ha.pair_kit import Pair
 
@@ -43,8 +46,9 @@ async def _send(it: Pair, address: str) -> int:
 
 
 async def test_it_takes_nothing_before_it_has_asked_whether_it_is_still_the_master(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     port = free_port()
     address = f"127.0.0.1:{port}"
     # Accepts, and never answers: what this broker is remains open for a while.

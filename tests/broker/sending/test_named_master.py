@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from rmq.broker.replication import master_role
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     HaPromoteRequest,
@@ -16,6 +17,8 @@ from tests.ha.pair_kit import QUEUES, TOPIC, pair
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from rmq.broker.broker import Broker
     from rmq.remoting.command import Command
@@ -89,7 +92,10 @@ async def test_a_former_master_names_the_one_it_handed_over_to(tmp_path: Path) -
         assert _names(await _send(it, master), slave.address)
 
 
-async def test_a_fenced_master_names_the_one_that_took_its_place(tmp_path: Path) -> None:
+async def test_a_fenced_master_names_the_one_that_took_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     async with pair(tmp_path) as it:
         _, slave = await _pair(it)
         await it.stop("one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmq.broker.replication import master_role
 from rmq.ha.identity import EPOCH_MAX
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -46,8 +47,11 @@ async def test_the_last_epoch_of_all_makes_no_master_step_down(
         assert await it.send(master, 1) == [OK]
 
 
-async def test_the_mode_is_the_one_that_was_ordered_last(tmp_path: Path) -> None:
+async def test_the_mode_is_the_one_that_was_ordered_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whether or not it was recorded before the master stepped down."""
+    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     async with pair(tmp_path) as it:
         master, slave = await it.sync_pair()
         keeping = master.replication.records
