@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rmq import errors
 PACKAGE = Path(rmq.__file__).parent
 
 
+@cache
 def declared_errors() -> dict[str, tuple[str, Path]]:
     """The base of every subclass of `RmqError` in rmq/, and the module it is declared in."""
     classes: list[tuple[str, str, Path]] = []

@@ -9,6 +9,7 @@ import pytest
 from pyspark.logger import PySparkLogger
 
 from rmq.spark.session import open_session
+from tests.spark.quick_spark import QUICK_SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,18 +41,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "rmq tests",
         "local[2]",
         {
+            **QUICK_SPARK,
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
-            # To write and compile Java for a query, and to plan it anew at each shuffle, takes
-            # longer than these queries do: a fifth of the CPU time of test_dlq.py. The demo
-            # (tests/cli/pipeline) and test_own_process.py run with what users have.
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.local.dir": str(folder / "local"),
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-            "spark.driver.memory": "1g",
         },
     )
     yield session

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from rmq.cli.common.exit_codes import ExitCode
+from tests.spark.quick_spark import JAVA_OF_A_MINUTE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ def test_the_first_minute_shows_pages_tables_and_the_flipped_bit(tmp_path: Path)
     out = tmp_path / "demo"
     command = [sys.executable, "-m", "rmq", "pipeline", "demo", "--seconds", "2", "--out", str(out)]
     # Java optimises no further than pays off in a minute: that was a third of its CPU time.
-    environ = os.environ | {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+    environ = os.environ | {"SPARK_SUBMIT_OPTS": JAVA_OF_A_MINUTE}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=600, check=False, env=environ
     )

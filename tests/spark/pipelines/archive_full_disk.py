@@ -22,6 +22,7 @@ from rmq.spark.pipelines.archive import PIPELINE
 from rmq.spark.session import SHUFFLE, open_session
 from tests.spark.files.store_files import build_store
 from tests.spark.pipelines.pipeline_cluster import run_json
+from tests.spark.quick_spark import QUICK_SPARK
 from tests.store.kill.full_disk import CANNOT_MOUNT, DISK_BYTES, mount
 from tests.store.store_kit import message
 
@@ -52,10 +53,9 @@ def main() -> int:
     folder, store = map(Path, sys.argv[1:])
     is_mounted = sys.platform == "linux" and mount(folder, "tmpfs")
     conf = {
+        **QUICK_SPARK,
         "spark.local.dir": str(store.parent),
         "spark.sql.session.timeZone": "Asia/Tokyo",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.driver.memory": "1g",
     }
     session = open_session("full disk", "local[1]", conf, quiet=True)
     try:
