@@ -106,7 +106,11 @@ def test_a_consumer_tells_masters_and_slaves_and_says_good_bye(side: Side) -> No
             )
 
 
-def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(side: Side) -> None:
+def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(
+    side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("blocking", "trio"):
+        monkeypatch.setattr(f"rmq.client.{module}.client.LEAVE_S", 0.3)
     with scripted_cluster("a") as cluster:
         broker = cluster["a"]
         with side.producer(cluster.nameserver) as producer:
@@ -114,7 +118,7 @@ def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(side: Side) -> 
             broker.serve = lambda link, request: None  # type: ignore[method-assign]
             assert broker.peer is not None
             broker.peer._play = broker.serve
-        # Leaving has taken 3 s at the most.
+        # Leaving has taken LEAVE_S at the most.
         assert len(heard(broker, RequestCode.UNREGISTER_CLIENT)) <= 1
 
 
