@@ -146,7 +146,10 @@ async def until_there(consumer: PullConsumer, topic: str) -> None:
                 return
 
 
-async def test_brokers_and_operators_know_of_it(tmp_path: Path) -> None:
+async def test_brokers_and_operators_know_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmq.client.trio.client.FIRST_BEAT_S", 0.1)
     async with cluster(tmp_path) as it, open_peer() as peer:
         await it.create_topic(TOPIC, queues=1)
         async with open_pull_consumer(it.nameserver, "g") as consumer:
