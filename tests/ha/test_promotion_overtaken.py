@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.broker.registration import registration
-from rmq.broker.replication import master_role
+from rmq.broker.replication import master_role, record_keeping
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import HaDemoteRequest, HaRenounceRequest
@@ -193,6 +193,8 @@ async def test_a_master_that_waits_to_be_recorded_goes_on_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
+    for pause in ("LOOK_S", "RETRY_S"):
+        monkeypatch.setattr(record_keeping, pause, 0.1)
     async with pair(tmp_path) as it:
         master = await it.start("one", "ASYNC_MASTER")
         await it.create_topic(master)
