@@ -48,7 +48,7 @@ async def _send(it: Pair, address: str) -> int:
 async def test_it_takes_nothing_before_it_has_asked_whether_it_is_still_the_master(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
+    monkeypatch.setattr(master_role, "CONFIRM_S", 1.0)
     port = free_port()
     address = f"127.0.0.1:{port}"
     # Accepts, and never answers: what this broker is remains open for a while.

@@ -95,12 +95,12 @@ async def test_a_former_master_names_the_one_it_handed_over_to(tmp_path: Path) -
 async def test_a_fenced_master_names_the_one_that_took_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     async with pair(tmp_path) as it:
         _, slave = await _pair(it)
         await it.stop("one")
         answer = await it.ask(slave, RequestCode.HA_PROMOTE, HaPromoteRequest(accept_loss=True))
         assert answer.code == OK, answer.remark
+        monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
         former = await it.restart("one")
         assert former.replication.fenced is not None
         assert _names(await _send(it, former), slave.address)

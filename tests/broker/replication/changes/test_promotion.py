@@ -51,7 +51,6 @@ async def test_the_mode_is_the_one_that_was_ordered_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether or not it was recorded before the master stepped down."""
-    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
     async with pair(tmp_path) as it:
         master, slave = await it.sync_pair()
         keeping = master.replication.records
@@ -61,6 +60,7 @@ async def test_the_mode_is_the_one_that_was_ordered_last(
         await it.until(lambda: not keeping.missing, "it is recorded that it is async")
         # Now the record cannot be written any more.
         (tmp_path / "kv.json.tmp").mkdir()
+        monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
         body = b"brokerRole=SYNC_MASTER\n"
         assert (await it.ask(master, RequestCode.UPDATE_BROKER_CONFIG, body=body)).code == OK
         answer = await it.promote(slave)
