@@ -205,6 +205,9 @@ async def _promote(session: HaSession, members: Members, slave: Member, sent: Se
                 await consumer.wait_received(len(wanted))
                 expect_bodies(consumer.received, wanted)
                 expect_offsets_without_gap(consumer.received)
+        # It never was at the former master: nothing may be given to it again.
+        moved = "group newcomers asked for offset" in slave.log.read_text(errors="replace")
+        expect_true("no moved offset of the new group", not moved)
 
     with session.operation(PART, "promoted: delayed messages of before come once"):
         async with session.reader(members) as reader:

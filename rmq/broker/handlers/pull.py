@@ -250,13 +250,16 @@ class PullHandlers:
                 header.topic, header.queue_id, header.queue_offset
             ):
                 result = self._sent_back(header, result)
-        elif self._parting.has_begun and header.sys_flag & FLAG_COMMIT_OFFSET:
-            if is_new and self._is_foreign(request, header.queue_offset):
+        elif self._parting.has_begun:
+            # A stock consumer stores offsets with its pulls once it has consumed something.
+            stores = bool(header.sys_flag & FLAG_COMMIT_OFFSET)
+            is_believed = stores and not is_new
+            if is_believed or not self._is_foreign(request, header.queue_offset):
+                self._note_served(request, result, suggested)
+            elif stores:
                 # There are other messages here than those it has read.
                 status, code = GetStatus.OFFSET_OVERFLOW_BADLY, ResponseCode.PULL_OFFSET_MOVED
                 result = self._sent_back(header, result)
-            else:
-                self._note_served(request, result, suggested)
         if is_new:
             # 4.9.8 stores a negative offset, too, and from then on has none for the queue.
             if header.sys_flag & FLAG_COMMIT_OFFSET and header.commit_offset >= 0 and not is_slave:

@@ -15,8 +15,10 @@ cannot tell: while an epoch is young it leaves consumers behind its beginning to
 is young counts.
 
 From consumers whose pulls carry no offset to store (broadcasting, lite pull), and after a restart
-of the master in an epoch that is not young, positions within the queue are believed. In the first
-epoch nothing can have parted, and everything is as in 4.9.8.
+of the master in an epoch that is not young, positions within the queue are believed. A stock push
+consumer is one of them until it has consumed something: what such pulls are given counts as served,
+unless their own position may be of another log. In the first epoch nothing can have parted, and
+everything is as in 4.9.8.
 """
 
 from __future__ import annotations

@@ -138,6 +138,28 @@ async def test_who_stores_no_offsets_may_read_anywhere(tmp_path: Path) -> None:
         assert len(bodies_of(await broker.ask(pull(0, 8)))) == 2
 
 
+async def test_a_new_group_is_served_from_its_first_pull_on(tmp_path: Path) -> None:
+    """A stock consumer that has consumed nothing yet stores no offset with its pulls."""
+    async with new_master(tmp_path) as broker:
+        peer = broker.attach()
+        assert len(bodies_of(await peer.request(pull(0, 0)))) == END
+        answer = await peer.request(pull(0, END, commit=3))
+        assert answer.code == ResponseCode.PULL_NOT_FOUND
+        assert stored(broker) == 3
+        await commit(peer, END)
+        assert stored(broker) == END
+
+
+async def test_who_has_consumed_nothing_of_what_it_read_elsewhere_goes_back_later(
+    tmp_path: Path,
+) -> None:
+    async with new_master(tmp_path) as broker:
+        peer = broker.attach()
+        assert len(bodies_of(await peer.request(pull(0, 8)))) == 2
+        assert goes_on_at(await peer.request(pull(0, END, commit=1))) == 1
+        assert stored(broker) == 1
+
+
 @pytest.mark.parametrize("is_known", [False, True], ids=["unheard", "consumer"])
 async def test_commits_before_the_first_pull_are_not_stored(is_known: bool, tmp_path: Path) -> None:
     async with new_master(tmp_path) as broker:
