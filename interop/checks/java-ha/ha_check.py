@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from interop.support.cases import CaseTable
 
 PEER: Final = "Java master and slave 4.9.7"
-TIMEOUT_S: Final = 400
+TIMEOUT_S: Final = 800
 CASES: Final[Mapping[str, Callable[[HaSession], Awaitable[None]]]] = {
     "our-slave": run_our_slave_cases,
     "java-slave": run_java_slave_cases,

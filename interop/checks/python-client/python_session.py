@@ -42,6 +42,9 @@ BROKER_SETTINGS: Final[Mapping[str, str]] = {
     "traceTopicEnable": "true",
     "transactionCheckInterval": "2000",
     "transactionTimeOut": "1000",
+    # Refuse no sends because the machine is slow.
+    "waitTimeMillsInSendQueue": "20000",
+    "osPageCacheBusyTimeOutMills": "20000",
 }
 
 

@@ -10,8 +10,10 @@ from interop.support.cases import expect, expect_true
 from interop.support.expectations import expect_same, expect_sent, numbered
 from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
+from interop.support.topics import max_offset
 from interop.support.waiting import wait_until
 from rmq.client.core.consuming.results import ConsumeResult, Later
+from rmq.model.names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from python_session import PythonSession
@@ -25,6 +27,8 @@ LATE_MS_MAX: Final = 1500
 FOREVER: Final = 1000
 # A consumer of a new group may miss its retry topic at first; it looks again after 20 s.
 RETRIED_WITHIN_S: Final = 40
+_RETRY_QUEUE: Final = 2
+"""Of the delayed messages: a first retry waits at level 3."""
 
 
 async def run_redelivery_cases(session: PythonSession) -> None:
@@ -115,13 +119,25 @@ async def _changes_hands(session: PythonSession) -> None:
         stock = session.driver.push_consumer(
             "hand-back", group="hand-back", topic="PyHandBack", failures=1
         )
+        before = await _waiting(session)
+
+        async def is_sent_back() -> bool:
+            return await _waiting(session) > before
+
         async with stock as consumer:
             expect_sent(await session.send(message))
             (first,) = await consumer.wait_received(1)
+            # If it left earlier, the message would come to the next one as if for the first time.
+            await wait_until("the message to be sent back", is_sent_back)
         inbox = Inbox()
         async with session.push_consumer("hand-back", "PyHandBack", inbox):
             (second,) = await inbox.wait(1, timeout_s=RETRIED_WITHIN_S)
             _expect_retried([first, second], message)
+
+
+async def _waiting(session: PythonSession) -> int:
+    """Return how many messages have been made to wait for their first retry."""
+    return await max_offset(session.broker, SCHEDULE_TOPIC, _RETRY_QUEUE)
 
 
 async def _dead_letters(session: PythonSession) -> None:
