@@ -5,6 +5,7 @@
     make bench-fairness ARGS="--only 215 --only 310"      some requests
     make bench-fairness ARGS="--quick"                    a tenth of the state, one round
     make bench-fairness ARGS="--acl"                      what access control costs by send
+    make bench-fairness ARGS="--acl --java"               the same, and of the stock Java broker
 
 A nameserver and a broker are started and given topics, groups and connected clients. A probe of its
 own process sends one message at a time, or asks the nameserver for a route; then a request is made
@@ -29,7 +30,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.broker_load.peer import NoAnswerError  # noqa: E402 - needs the path above
-from benchmarks.broker_servers import LOAD_CORE, use_core  # noqa: E402
+from benchmarks.broker_servers import LOAD_CORE, fetch_java_broker, use_core  # noqa: E402
 from benchmarks.entry import heading  # noqa: E402
 from benchmarks.fairness.acl_cost import AclMissingError, measure, report  # noqa: E402
 from benchmarks.fairness.all_scenarios import scenarios_matching  # noqa: E402
@@ -45,6 +46,7 @@ from benchmarks.fairness.rows import (  # noqa: E402
 )
 from benchmarks.fairness.scenario import FULL, QUICK  # noqa: E402
 from benchmarks.fairness.site import RunningSite, raise_descriptor_limit  # noqa: E402
+from interop.support.java import MissingPartError  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +133,11 @@ def _delays(folder: Path, args: argparse.Namespace, load: float) -> int:
 
 def _acl(folder: Path, args: argparse.Namespace) -> int:
     try:
-        taken = measure(folder, rounds=args.rounds, seconds=args.seconds)
+        java = fetch_java_broker() if args.java else None
+        taken = measure(folder, rounds=args.rounds, seconds=args.seconds, java=java)
+    except MissingPartError as exc:
+        print(f"missing: {exc}")
+        return EXIT_MISSING
     except AclMissingError as exc:
         print(f"missing: this checkout has no access control: {exc}")
         return EXIT_MISSING
@@ -154,6 +160,7 @@ def _parse() -> argparse.Namespace:
         "--before", type=Path, metavar="FOLDER", help="another checkout to compare with"
     )
     parser.add_argument("--acl", action="store_true", help="what access control costs, only")
+    parser.add_argument("--java", action="store_true", help="the stock Java broker as well (--acl)")
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="length of a load of signed sends (--acl)"
     )

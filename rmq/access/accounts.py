@@ -36,10 +36,11 @@ class Account:
     """On single topics, and on groups under the names of their retry topics."""
     signing_key: SigningKey = field(init=False, repr=False, compare=False)
     """The secret key, ready for use."""
-    passed: set[tuple[Resource, ...]] = field(
+    passed: set[tuple[int, str | tuple[str, ...]]] = field(
         init=False, repr=False, compare=False, default_factory=set
     )
-    """What was needed by requests that were let in: asked first, because they come again."""
+    """Requests that were let in, by code and what they named: asked first, because they come again.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signing_key", SigningKey(self.secret_key))

@@ -38,12 +38,19 @@ class Need:
     is_admin: bool = False
     """Whether the account must have admin rights."""
     resources: _Resources | None = None
+    fields: tuple[str, ...] = ()
+    """The header fields that say what the resources are; none if the body says it, too."""
     shown: str = ""
     """The resources in words, for the documentation."""
     stock: str | None = None
     """What 4.9.8 asks for, where that is less."""
     is_for_clients: bool = False
     """Whether brokers send it to clients: no server serves it, and it needs nothing."""
+
+    @property
+    def is_told_by_fields(self) -> bool:
+        """Whether `fields` alone decide, for an account, whether it may make the request."""
+        return not self.is_admin and (self.resources is None or bool(self.fields))
 
 
 def _send(topic_field: str) -> _Resources:
@@ -121,17 +128,29 @@ _SEND_STOCK: Final = "the same; on a retry topic SUB on the group that the sende
 
 _REPLY_SHOWN: Final = f"PUB on the topic, unless its name ends in {REPLY_SUFFIX}"
 
+
+def _send_need(topic: str, *, stock: str) -> Need:
+    return Need(resources=_send(topic), fields=(topic,), shown=_SEND_SHOWN, stock=stock)
+
+
+def _reply_need(topic: str) -> Need:
+    return Need(resources=_reply(topic), fields=(topic,), shown=_REPLY_SHOWN, stock=_STOCK_ACCOUNT)
+
+
+def _read_need(shown: str, *, topic: str | None = None, group: str | None = None) -> Need:
+    fields = tuple(name for name in (topic, group) if name is not None)
+    return Need(resources=_reads(topic=topic, group=group), fields=fields, shown=shown)
+
+
 _C: Final = RequestCode
 _TABLE: Final[dict[int, Need]] = {
-    _C.SEND_MESSAGE: Need(resources=_send("topic"), shown=_SEND_SHOWN, stock=_SEND_STOCK),
-    _C.PULL_MESSAGE: Need(
-        resources=_reads(topic="topic", group="consumerGroup"), shown="SUB on topic and group"
-    ),
-    _C.QUERY_MESSAGE: Need(resources=_reads(topic="topic"), shown="SUB on the topic"),
+    _C.SEND_MESSAGE: _send_need("topic", stock=_SEND_STOCK),
+    _C.PULL_MESSAGE: _read_need("SUB on topic and group", topic="topic", group="consumerGroup"),
+    _C.QUERY_MESSAGE: _read_need("SUB on the topic", topic="topic"),
     _C.QUERY_BROKER_OFFSET: _NOT_SERVED,
     _C.QUERY_CONSUMER_OFFSET: _ACCOUNT,
-    _C.UPDATE_CONSUMER_OFFSET: Need(
-        resources=_reads(topic="topic", group="consumerGroup"), shown="SUB on topic and group"
+    _C.UPDATE_CONSUMER_OFFSET: _read_need(
+        "SUB on topic and group", topic="topic", group="consumerGroup"
     ),
     _C.UPDATE_AND_CREATE_TOPIC: _STOCK_ADMIN,
     _C.GET_ALL_TOPIC_CONFIG: _ACCOUNT,
@@ -149,14 +168,12 @@ _TABLE: Final[dict[int, Need]] = {
     _C.HEART_BEAT: Need(
         resources=_heartbeat, shown="SUB on every consumer group and its topics in the body"
     ),
-    _C.UNREGISTER_CLIENT: Need(
-        resources=_reads(group="consumerGroup"), shown="SUB on the consumer group, if one is named"
+    _C.UNREGISTER_CLIENT: _read_need(
+        "SUB on the consumer group, if one is named", group="consumerGroup"
     ),
-    _C.CONSUMER_SEND_MSG_BACK: Need(resources=_reads(group="group"), shown="SUB on the group"),
+    _C.CONSUMER_SEND_MSG_BACK: _read_need("SUB on the group", group="group"),
     _C.END_TRANSACTION: _ACCOUNT,
-    _C.GET_CONSUMER_LIST_BY_GROUP: Need(
-        resources=_reads(group="consumerGroup"), shown="SUB on the group"
-    ),
+    _C.GET_CONSUMER_LIST_BY_GROUP: _read_need("SUB on the group", group="consumerGroup"),
     _C.CHECK_TRANSACTION_STATE: _FOR_CLIENTS,
     _C.NOTIFY_CONSUMER_IDS_CHANGED: _FOR_CLIENTS,
     _C.LOCK_BATCH_MQ: Need(resources=_lock, shown="SUB on the group", stock=_STOCK_ACCOUNT),
@@ -208,7 +225,7 @@ _TABLE: Final[dict[int, Need]] = {
     _C.GET_CONSUMER_RUNNING_INFO: _ACCOUNT,
     _C.QUERY_CORRECTION_OFFSET: _ACCOUNT,
     _C.CONSUME_MESSAGE_DIRECTLY: _ADMIN,
-    _C.SEND_MESSAGE_V2: Need(resources=_send("b"), shown=_SEND_SHOWN, stock=_SEND_STOCK),
+    _C.SEND_MESSAGE_V2: _send_need("b", stock=_SEND_STOCK),
     _C.GET_UNIT_TOPIC_LIST: _NAMESERVER_ACCOUNT,
     _C.GET_HAS_UNIT_SUB_TOPIC_LIST: _NAMESERVER_ACCOUNT,
     _C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: _NAMESERVER_ACCOUNT,
@@ -218,14 +235,12 @@ _TABLE: Final[dict[int, Need]] = {
     _C.GET_BROKER_CONSUME_STATS: _ACCOUNT,
     _C.UPDATE_NAMESRV_CONFIG: _NAMESERVER_ADMIN,
     _C.GET_NAMESRV_CONFIG: _NAMESERVER_ACCOUNT,
-    _C.SEND_BATCH_MESSAGE: Need(resources=_send("b"), shown=_SEND_SHOWN, stock=_STOCK_ACCOUNT),
+    _C.SEND_BATCH_MESSAGE: _send_need("b", stock=_STOCK_ACCOUNT),
     _C.QUERY_CONSUME_QUEUE: _ACCOUNT,
     _C.QUERY_DATA_VERSION: _NAMESERVER_ADMIN,
     _C.RESUME_CHECK_HALF_MESSAGE: _ADMIN,
-    _C.SEND_REPLY_MESSAGE: Need(
-        resources=_reply("topic"), shown=_REPLY_SHOWN, stock=_STOCK_ACCOUNT
-    ),
-    _C.SEND_REPLY_MESSAGE_V2: Need(resources=_reply("b"), shown=_REPLY_SHOWN, stock=_STOCK_ACCOUNT),
+    _C.SEND_REPLY_MESSAGE: _reply_need("topic"),
+    _C.SEND_REPLY_MESSAGE_V2: _reply_need("b"),
     _C.PUSH_REPLY_MESSAGE_TO_CLIENT: _FOR_CLIENTS,
     _C.ADD_WRITE_PERM_OF_BROKER: _NAMESERVER_ADMIN,
     _C.GET_ALL_PRODUCER_INFO: _ACCOUNT,

@@ -44,10 +44,10 @@ class SignatureChecks:
         kind = tuple(fields)
         values = self._orders.get(kind)
         if values is not None:
-            return _is_right(given, "".join(values(fields)), body, key)
+            return is_right(given, "".join(values(fields)), body, key)
         for left_out in ((SIGNATURE, UNSIGNED), (SIGNATURE,)):
             order = signed_order(name for name in fields if name not in left_out)
-            if _is_right(given, "".join([fields[name] for name in order]), body, key):
+            if is_right(given, "".join([fields[name] for name in order]), body, key):
                 # Kinds of strangers are not remembered: they could fill the memory with them.
                 if UNSIGNED not in fields and 1 < len(order) <= _FIELDS_MAX:
                     self._remember(kind, itemgetter(*order))
@@ -63,7 +63,8 @@ class SignatureChecks:
             self._orders[kind] = values
 
 
-def _is_right(given: str, text: str, body: bytes | None, key: SigningKey) -> bool:
+def is_right(given: str, text: str, body: bytes | None, key: SigningKey) -> bool:
+    """Return whether a signature is that of the texts of all fields and a body."""
     content = text.encode("utf-8", "replace")
     if body is not None:
         content += body
