@@ -47,6 +47,8 @@ _QUEUES: Final = 4
 _BODY_BYTES: Final = 128
 _IN_FLIGHT: Final = 64
 _FRAMES: Final = 512
+_PATIENT: Final = {"waitTimeMillsInSendQueue": "10000"}
+"""A broker that is short of CPU time for a moment refuses nothing."""
 _TEXT_BYTES: Final = 120
 """Of all header fields of such a send, about."""
 _SIGNATURES: Final = 100
@@ -100,7 +102,7 @@ def _measure(
     taken: dict[str, list[dict[str, float]]] = {ON: [], OFF: []}
     with ExitStack() as stack:
         brokers: dict[str, RunningBroker] = {}
-        wanted: dict[str, dict[str, str]] = {OFF: {}, ON: {"aclEnable": "true"}}
+        wanted = {OFF: _PATIENT, ON: {**_PATIENT, "aclEnable": "true"}}
         for who, settings in wanted.items():
             place = _Folder(kind, folder / who.replace(" ", "-"), settings)
             stack.callback(place.remove)
@@ -149,7 +151,7 @@ def report(taken: Taken) -> tuple[str, bool]:
         costs[kind] = medians[ON] / medians[OFF] - 1
     lines.append("")
     ours = next(iter(costs.values()))
-    is_met = ours <= GOAL
+    is_met = round(ours, 6) <= GOAL
     for kind, cost in costs.items():
         lines.append(f"{kind}: ACL costs {cost:.1%} of a send; goal of ours: at most {GOAL:.0%}.")
     for size in _BODIES:

@@ -65,7 +65,5 @@ class SignatureChecks:
 
 def is_right(given: str, text: str, body: bytes | None, key: SigningKey) -> bool:
     """Return whether a signature is that of the texts of all fields and a body."""
-    content = text.encode("utf-8", "replace")
-    if body is not None:
-        content += body
-    return compare_digest(given.encode("utf-8", "replace"), key.signature(content))
+    right = key.signature(text.encode("utf-8", "replace"), body)
+    return compare_digest(given.encode("utf-8", "replace"), right)

@@ -341,6 +341,7 @@ class Broker:
         )
         sends.add_to(table)
         self.new_queues = sends.new_queues
+        self.large_batches = sends.large_batches
         SendBackHandlers(parts, self.acknowledger).add_to(table)
         ReplyHandlers(parts, self.clients, self.acknowledger).add_to(table)
         decisions = Decisions(live, store, self.half_copies, self.stats, origin)
@@ -436,6 +437,7 @@ class Broker:
                 for task in (
                     self.tables.creation.run,
                     self.new_queues.run,
+                    self.large_batches.run,
                     self.pulls.run,
                     self.notifier.run,
                     self.housekeeping.run,

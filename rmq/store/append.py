@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 JOIN_BYTES_MAX: Final = 16 * 1024
 """Longer bodies are copied into the mapping by themselves: joining would copy them twice."""
 
+DISPATCHED_AT_ONCE: Final = 2_000
+"""Batches of more messages are not dispatched with their append, but by `Dispatcher.catch_up`."""
+
 
 _HEAD_PACKERS: Final = {bits: head.pack for bits, head in RECORD_HEADS.items()}
 _HEAD_SIZES: Final = {
@@ -322,7 +325,7 @@ class Appender:
         body and properties, everything else shared.
 
         The properties in `shared` are added behind each message's own; its body and flag are
-        ignored.
+        ignored. A batch of many messages is left to `Dispatcher.catch_up`.
         """
         refusal = self._refusal_of(shared)
         if refusal is not None:
@@ -346,7 +349,8 @@ class Appender:
         self._write(records.parts, start, start + records.size)
         if not shared.sys_flag & _UNQUEUED_FLAG:
             queue.assigned += len(written)
-        self._dispatch(written)
+        if len(written) <= DISPATCHED_AT_ONCE:
+            self._dispatch(written)
         return BatchResult(
             _PUT_OK, [record[1] for record in written], written[0][3], records.size, now_ms
         )

@@ -25,7 +25,7 @@ import trio
 from rmq.errors import StorageError
 from rmq.model.offsets import PhysicalOffset
 from rmq.steps import in_steps
-from rmq.store.append import AppendResult, AppendStatus
+from rmq.store.append import DISPATCHED_AT_ONCE, AppendResult, AppendStatus
 from rmq.store.config import MIB, FlushMode
 from rmq.store.core import DEFAULT_STORE_HOST, StoreCore
 from rmq.store.dispatcher import BadLogError
@@ -230,6 +230,8 @@ class MessageStore:
     ) -> BatchResult:
         """Append a batch as clients send it, all or none; nothing waits for the disk."""
         result = self._core.append_entries(shared, entries)
+        if len(entries) > DISPATCHED_AT_ONCE:
+            self._dispatch_wanted.set()
         if self._tell_appended is not None:
             self._tell_appended()
         self._look_after_append()

@@ -93,6 +93,9 @@ def test_refusals_and_missing_figures_are_told() -> None:
 @pytest.mark.parametrize(("cost_us", "is_met"), [(22.0, True), (22.1, False)])
 def test_access_control_may_cost_a_tenth_of_a_send(cost_us: float, is_met: bool) -> None:
     rates = {"messages_per_s": 40_000.0}
-    text, met = report({OFF: [{**rates, "cpu_us": 20.0}], ON: [{**rates, "cpu_us": cost_us}]})
+    ours = {OFF: [{**rates, "cpu_us": 20.0}], ON: [{**rates, "cpu_us": cost_us}]}
+    stock = {OFF: [{**rates, "cpu_us": 10.0}], ON: [{**rates, "cpu_us": 15.0}]}
+    text, met = report({"rmq": ours, "Java": stock})
     assert met is is_met
-    assert f"| ACL on | 40,000 | {cost_us:.1f} |" in text
+    assert f"| rmq, ACL on | 40,000 | {cost_us:.1f} |" in text
+    assert "Java: ACL costs 50.0% of a send" in text

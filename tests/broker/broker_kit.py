@@ -274,6 +274,7 @@ async def part_broker(
                 broker.pulls.run,
                 broker.tables.creation.run,
                 broker.new_queues.run,
+                broker.large_batches.run,
             ):
                 nursery.start_soon(task)
             for writer in (tables.topics_writer, tables.groups_writer):

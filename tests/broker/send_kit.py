@@ -340,6 +340,7 @@ async def send_broker(
                 nursery.start_soon(job)
             nursery.start_soon(tables.topics_writer.run, None)
             nursery.start_soon(broker.new_queues.run)
+            nursery.start_soon(broker.large_batches.run)
             kit.nursery = nursery
             if creates_topics:
                 kit.start_creation()

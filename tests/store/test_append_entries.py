@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmq.model import flags
 from rmq.model.properties import PAIR
-from rmq.store.append import AppendStatus
+from rmq.store.append import DISPATCHED_AT_ONCE, AppendStatus
 from rmq.testing.storage import MemoryStorage
 from tests.store.store_kit import (
     ROOT,
@@ -22,6 +22,7 @@ from tests.store.store_kit import (
     put,
     query_bodies,
     read_bodies,
+    small_config,
 )
 
 if TYPE_CHECKING:
@@ -141,3 +142,20 @@ def test_a_store_that_takes_nothing_says_why() -> None:
     result = core.append_entries(SHARED, [(0, b"", b"")])
     assert result.status is AppendStatus.SERVICE_NOT_AVAILABLE
     assert "disk is full" in result.reason
+
+
+def test_a_batch_of_many_messages_is_left_to_the_dispatcher() -> None:
+    """Until then no consumer sees it; what is appended behind it waits with it."""
+    core = open_core(MemoryStorage(), small_config(segment_bytes=1 << 20))
+    put(core, [message(b"first", queue_id=2)])
+    count = DISPATCHED_AT_ONCE + 1
+    result = core.append_entries(SHARED, [(0, b"%d" % number, b"") for number in range(count)])
+    put(core, [message(b"last", queue_id=2)])
+    assert (result.status, result.queue_offset) == (AppendStatus.PUT_OK, 1)
+    assert read_bodies(core, queue_id=2) == [b"first"]
+    steps = 1
+    while core.dispatcher.catch_up():
+        steps += 1
+    assert steps > 1
+    expected = [b"first", *(b"%d" % number for number in range(count)), b"last"]
+    assert read_bodies(core, queue_id=2) == expected

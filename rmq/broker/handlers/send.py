@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
 from rmq.broker.config import BrokerRole
 from rmq.broker.sending import checks as send_checks
 from rmq.broker.sending import properties as inbound
+from rmq.broker.sending.large_batches import LARGE_BYTES, MESSAGES_AT_ONCE, LargeBatches
 from rmq.broker.sending.preparation import (
     PreparedSend,
     ReceivedSend,
     SendPreparation,
     pack_peer,
+    refused_batch,
     tag_flag,
 )
 from rmq.broker.sending.queue_creation import QueueCreation
@@ -36,6 +38,7 @@ from rmq.model.names import RETRY_PREFIX
 from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
+from rmq.remoting.bodies import BatchError, decode_batch_in_steps
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.dispatch import reply_all
 from rmq.remoting.groups import SEND
@@ -44,12 +47,12 @@ from rmq.remoting.protocol import Requests
 from rmq.store.append import AppendStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from rmq.broker.config import BrokerConfig
     from rmq.broker.sending.acknowledgement import Acknowledger
     from rmq.broker.serving_parts import ServingParts
-    from rmq.remoting.bodies import TopicConfig
+    from rmq.remoting.bodies import BatchMessage, TopicConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.header import Header
@@ -103,6 +106,7 @@ class SendHandlers:
         self.new_queues: QueueCreation[tuple[SendRequest, PreparedSend]] = QueueCreation(
             parts.store, self._put_waiting
         )
+        self.large_batches = LargeBatches()
         self._acknowledger = acknowledger
         self._stats = parts.stats
         self._store_stats = parts.stats.store
@@ -293,11 +297,26 @@ class SendHandlers:
             raise send_checks.no_such_topic(request.header.topic)
         self._prepare_and_put(request, topic)
 
-    def _prepare_and_put(self, request: SendRequest, topic: TopicConfig) -> None:
-        """Store a send and answer it, or first create the dead-letter topic it has to go to."""
+    def _prepare_and_put(
+        self,
+        request: SendRequest,
+        topic: TopicConfig,
+        entries: Sequence[BatchMessage] | None = None,
+    ) -> None:
+        """Store a send and answer it, or first create the dead-letter topic it has to go to, or
+        read its messages, if they are many.
+        """
         channel, command = request.channel, request.command
+        header, body = request.header, command.body
+        if header.batch and entries is None and body is not None and len(body) > LARGE_BYTES:
+            self._preparation.batch_properties(header, body)
+            request.defer()
+            # Its connection is read no further until it is stored.
+            channel.pause()
+            self.large_batches.submit(self._read_and_put(request))
+            return
         received = ReceivedSend(
-            request.header, command.body, command.version, channel.peer, _born_host(channel)
+            header, body, command.version, channel.peer, _born_host(channel), entries
         )
         prepared = self._preparation.prepare(received, topic)
         rests_in = prepared.message.topic
@@ -310,6 +329,29 @@ class SendHandlers:
             )
             return
         self._put_prepared(request, prepared)
+
+    def _read_and_put(self, request: SendRequest) -> Generator[None, None, None]:
+        """Read a large batch step by step, then store it. Never leaves it unanswered."""
+        try:
+            entries = yield from decode_batch_in_steps(request.command.body, MESSAGES_AT_ONCE)
+            yield
+            topic = self._topics.get(request.header.topic)
+            if topic is None:
+                # It was deleted meanwhile.
+                raise send_checks.no_such_topic(request.header.topic)
+            started = self._clock()
+            self._prepare_and_put(request, topic, entries)
+            self._notice_duration(self._clock() - started, 1)
+        except BatchError as exc:
+            self._refuse(request, refused_batch(exc))
+        except RefusedError as exc:
+            self._refuse(request, exc)
+        except Exception as exc:
+            if not request.answered:
+                request.refuse(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
+            raise
+        finally:
+            request.channel.resume()
 
     def _put_prepared(self, request: SendRequest, prepared: PreparedSend) -> None:
         if self._is_slave:
@@ -354,17 +396,45 @@ class SendHandlers:
 
     def _put_special(self, request: SendRequest, prepared: PreparedSend) -> None:
         message, entries = prepared.message, prepared.entries
-        prefix = self._id_prefix
-        result: AppendResult | BatchResult
         if entries is None:
-            (result,) = self._store.append([message])
-            ids = f"{prefix}{result.physical_offset:016X}"
-        else:
-            result = self._store.append_entries(message, entries)
-            ids = ",".join([f"{prefix}{offset:016X}" for offset in result.physical_offsets])
+            (one,) = self._store.append([message])
+            if one.status is _PUT_OK:
+                ids = f"{self._id_prefix}{one.physical_offset:016X}"
+                self._answer_special(request, prepared, one, ids)
+            else:
+                self._answer_failure(request, one)
+            return
+        result = self._store.append_entries(message, entries)
         if result.status is not _PUT_OK:
             self._answer_failure(request, result)
-            return
+        elif len(entries) <= MESSAGES_AT_ONCE:
+            self._answer_batch(request, prepared, result)
+        else:
+            request.defer()
+            self.large_batches.submit(self._answer_large(request, prepared, result))
+
+    def _answer_large(
+        self, request: SendRequest, prepared: PreparedSend, result: BatchResult
+    ) -> Generator[None, None, None]:
+        yield
+        self._answer_batch(request, prepared, result)
+
+    def _answer_batch(
+        self, request: SendRequest, prepared: PreparedSend, result: BatchResult
+    ) -> None:
+        prefix = self._id_prefix
+        ids = ",".join([f"{prefix}{offset:016X}" for offset in result.physical_offsets])
+        self._answer_special(request, prepared, result, ids)
+
+    def _answer_special(
+        self,
+        request: SendRequest,
+        prepared: PreparedSend,
+        result: AppendResult | BatchResult,
+        ids: str,
+    ) -> None:
+        """Answer a send that was stored, when it is as safe as it is to be."""
+        message, entries = prepared.message, prepared.entries
         answer = SendMessageResponse(
             msg_id=ids,
             queue_id=prepared.queue_id,

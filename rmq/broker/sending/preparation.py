@@ -25,7 +25,7 @@ from rmq.model import flags
 from rmq.model.names import RETRY_PREFIX, dlq_topic
 from rmq.model.properties import CLUSTER, PAIR, WAIT, decode_properties, encode_properties
 from rmq.model.record import NewMessage, pack_host
-from rmq.remoting.bodies import BatchError, TopicFilterType, decode_batch
+from rmq.remoting.bodies import BatchError, BatchMessage, TopicFilterType, decode_batch
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.headers import SendMessageRequest, SendMessageRequestV2
 
@@ -49,6 +49,8 @@ class ReceivedSend(msgspec.Struct, frozen=True, gc=False):
     """Its address as text."""
     born_host: bytes
     """Its address as records hold it."""
+    entries: Sequence[BatchMessage] | None = None
+    """The messages of a batch, if its body was read already."""
 
 
 class PreparedSend(msgspec.Struct, frozen=True, gc=False):
@@ -157,16 +159,13 @@ class SendPreparation:
         self, send: ReceivedSend, topic: TopicConfig, queue_id: int
     ) -> tuple[NewMessage, Sequence[tuple[int, bytes, bytes]]]:
         """Return what the messages of a batch share, and what each of them has."""
-        header, body = send.header, send.body
-        outer = (header.properties or "").encode("utf-8", "replace").rstrip(PAIR)
-        if header.sys_flag & flags.TRANSACTION_MASK or _delay_level(outer) > 0:
-            raise send_checks.illegal_message(self._body_max)
-        if body is not None and len(body) > self._body_max:
-            raise send_checks.illegal_message(self._body_max)
-        try:
-            entries = decode_batch(body)
-        except BatchError as exc:
-            raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(exc)) from None
+        header, entries = send.header, send.entries
+        outer = self.batch_properties(header, send.body)
+        if entries is None:
+            try:
+                entries = decode_batch(send.body)
+            except BatchError as exc:
+                raise refused_batch(exc) from None
         shared = NewMessage(
             header.topic,
             queue_id,
@@ -179,6 +178,22 @@ class SendPreparation:
             header.reconsume_times or 0,
         )
         return shared, entries
+
+    def batch_properties(self, header: SendHeader, body: bytes | None) -> bytes:
+        """Return what is added to each message of a batch; raise `RefusedError` for what is refused
+        before its messages are read.
+        """
+        outer = (header.properties or "").encode("utf-8", "replace").rstrip(PAIR)
+        if header.sys_flag & flags.TRANSACTION_MASK or _delay_level(outer) > 0:
+            raise send_checks.illegal_message(self._body_max)
+        if body is not None and len(body) > self._body_max:
+            raise send_checks.illegal_message(self._body_max)
+        return outer
+
+
+def refused_batch(why: BatchError) -> RefusedError:
+    """Return the refusal of a batch that cannot be read."""
+    return RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(why))
 
 
 def pack_peer(peer: str) -> bytes:

@@ -18,6 +18,7 @@ from rmq.remoting.bodies.base import BodyError as BodyError
 from rmq.remoting.bodies.batch import BatchError as BatchError
 from rmq.remoting.bodies.batch import BatchMessage as BatchMessage
 from rmq.remoting.bodies.batch import decode_batch as decode_batch
+from rmq.remoting.bodies.batch import decode_batch_in_steps as decode_batch_in_steps
 from rmq.remoting.bodies.batch import encode_batch as encode_batch
 from rmq.remoting.bodies.connections import *
 from rmq.remoting.bodies.consume_queue import *

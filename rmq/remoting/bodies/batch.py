@@ -13,6 +13,7 @@ The layout is `BatchEntry`; the structs used here are derived from it.
 from __future__ import annotations
 
 import struct
+import sys
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import construct
@@ -23,7 +24,7 @@ from rmq.remoting.bodies.base import BodyError
 from rmq.remoting.layout import BatchEntry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
 _PREFIX: Final = fixed_prefix_of(BatchEntry)
 _PROPERTIES_LENGTH: Final = struct_of(construct.Struct(BatchEntry.properties_length))
@@ -51,14 +52,34 @@ class BatchError(BodyError):
 
 def decode_batch(data: bytes | None) -> list[BatchMessage]:
     """Read a batch of at least one message; raise `BatchError` if any length is wrong."""
+    messages: list[BatchMessage] = []
+    _decode_some(data, 0, messages, sys.maxsize)
+    return messages
+
+
+def decode_batch_in_steps(
+    data: bytes | None, at_once: int
+) -> Generator[None, None, list[BatchMessage]]:
+    """Do what `decode_batch` does, `at_once` messages between two yields."""
+    messages: list[BatchMessage] = []
+    position = _decode_some(data, 0, messages, at_once)
+    while data is not None and position < len(data):
+        yield
+        position = _decode_some(data, position, messages, at_once)
+    return messages
+
+
+def _decode_some(
+    data: bytes | None, start: int, messages: list[BatchMessage], count_max: int
+) -> int:
+    """Read the messages that begin at `start`; return where the next one begins."""
     if not data:
         raise BatchError("there is no body", entry=0, position=0)
-    messages: list[BatchMessage] = []
     unpack_prefix, unpack_length = _PREFIX.unpack_from, _PROPERTIES_LENGTH.unpack_from
     # Half the time of the class's own constructor, which reads its arguments by name.
     new_message = tuple.__new__
-    start, end = 0, len(data)
-    while start < end:
+    end, stop = len(data), len(messages) + count_max
+    while start < end and len(messages) < stop:
         body_start = start + _PREFIX.size
         try:
             total_size, _, _, flag, body_length = unpack_prefix(data, start)
@@ -92,7 +113,7 @@ def decode_batch(data: bytes | None) -> list[BatchMessage]:
             )
         )
         start = next_start
-    return messages
+    return start
 
 
 def encode_batch(messages: Iterable[BatchMessage]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import given, settings
@@ -28,6 +28,9 @@ from tests.broker.send_kit import (
     send_header,
     text,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 ILLEGAL: Final = ResponseCode.MESSAGE_ILLEGAL
 REMARK: Final = (
@@ -188,6 +191,69 @@ async def test_many_small_messages_may_take_more_room_stored_than_sent(tmp_path:
         assert (answer.code, answer.remark) == (0, None)
         assert broker.core.log.written > 100_000 + 65_536
         assert len(broker.records()) == 3000
+
+
+# --- batches of thousands of messages --------------------------------------------------------
+
+ROOMY: Final = {"mappedFileSizeCommitLog": str(1 << 21)}
+LARGE: Final = encode_batch([entry(b"%d" % number, WAIT="true") for number in range(6000)])
+
+
+async def test_others_are_served_while_a_large_batch_is_read(tmp_path: Path) -> None:
+    async with send_broker(tmp_path, ROOMY) as broker:
+        await broker.make_queues()
+        large, other = broker.attach(), broker.attach("192.0.2.9:9")
+        await large.send(batch_frame(LARGE, opaque=2))
+        offsets = [
+            ext(await other.request(send_frame(body=b"other")))["queueOffset"] for _ in range(2)
+        ]
+        # It is stored in one piece, and has not been yet.
+        assert offsets == ["0", "1"]
+        await large.send(send_frame(body=b"behind", opaque=3))
+        answers = sorted(await large.read_many(2), key=lambda each: each.opaque)
+        found = [(each.opaque, each.code, ext(each)["queueOffset"]) for each in answers]
+        assert found == [(2, 0, "2"), (3, 0, "6002")]
+        await broker.settle()
+        records = broker.records()
+        assert ext(answers[0])["msgId"].split(",") == [each.message_id for each in records[2:-1]]
+        assert [each.body for each in records[2:]] == [
+            *(b"%d" % number for number in range(6000)),
+            b"behind",
+        ]
+
+
+async def test_a_large_batch_that_is_not_sound_is_refused_as_a_whole(tmp_path: Path) -> None:
+    async with send_broker(tmp_path) as broker:
+        peer = broker.attach()
+        answer = await peer.request(batch_frame(LARGE[:-1]))
+        assert answer.code == ILLEGAL
+        assert "entry 5999 at byte" in (answer.remark or "")
+        assert broker.core.log.written == 0
+        assert (await peer.request(batch_frame(SOUND))).code == 0
+
+
+async def test_a_large_batch_that_may_not_be_stored_is_not_read(tmp_path: Path) -> None:
+    async with send_broker(tmp_path) as broker:
+        answer = await broker.send(batch_frame(LARGE[:-1], properties=text(DELAY="1")))
+        assert (answer.code, answer.remark) == (ILLEGAL, REMARK)
+
+
+async def test_a_large_batch_whose_topic_is_deleted_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with send_broker(tmp_path) as broker:
+        await broker.make_queues()
+        work = broker.broker.large_batches
+        submit = work.submit
+
+        def submit_and_delete(steps: Generator[None, None, None]) -> None:
+            submit(steps)
+            broker.tables.topics.delete(TOPIC)
+
+        monkeypatch.setattr(work, "submit", submit_and_delete)
+        answer = await broker.send(batch_frame(LARGE))
+        assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+        assert broker.core.log.written == 0
 
 
 # --- refused ---------------------------------------------------------------------------------

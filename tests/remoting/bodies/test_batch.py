@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.errors import LocalProtocolError
-from rmq.remoting.bodies import BatchError, BatchMessage, decode_batch, encode_batch
+from rmq.remoting.bodies import (
+    BatchError,
+    BatchMessage,
+    decode_batch,
+    decode_batch_in_steps,
+    encode_batch,
+)
 from rmq.remoting.layout import BatchEntry
 
 VECTOR = bytes.fromhex(
@@ -71,6 +77,43 @@ def test_a_batch_cut_off_anywhere_inside_an_entry_is_refused(
 
     assert caught.value.entry == len(messages) - 1
     assert caught.value.position == len(whole) - last_size
+
+
+def read_in_steps(data: bytes | None, at_once: int) -> tuple[int, list[BatchMessage] | str]:
+    """Return how many steps reading takes, and what comes of it."""
+    steps = decode_batch_in_steps(data, at_once)
+    count = 1
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return count, end.value
+        except BatchError as exc:
+            return count, str(exc)
+        count += 1
+
+
+@given(messages=MESSAGES, at_once=st.integers(1, 4), cut=st.integers(0, 3))
+def test_a_batch_that_is_read_in_steps_is_the_same(
+    messages: list[BatchMessage], at_once: int, cut: int
+) -> None:
+    data = encode_batch(messages)
+    data = data[: len(data) - cut]
+    expected: list[BatchMessage] | str
+    try:
+        expected = decode_batch(data)
+    except BatchError as exc:
+        expected = str(exc)
+
+    count, found = read_in_steps(data, at_once)
+
+    assert found == expected
+    assert count == -(-len(messages) // at_once)
+
+
+def test_no_body_is_refused_in_the_first_step() -> None:
+    expected = "batch: entry 0 at byte 0: there is no body"
+    assert read_in_steps(None, 5) == read_in_steps(b"", 5) == (1, expected)
 
 
 @pytest.mark.parametrize(
