@@ -20,6 +20,7 @@ from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.layout import REQUEST_HEADER_BYTES_MAX
 from rmq.remoting.server import ServerConfig
+from rmq.remoting.shares import SHARE_MAX
 from rmq.remoting.tls_settings import (
     tls_server_config,
     tls_server_settings,
@@ -61,6 +62,7 @@ OWN_KEYS: Final = frozenset(
     (
         "bindAddress",
         "serverConnectionsMax",
+        "hostShareMax",
         "scanNotActiveBrokerInterval",
         "brokerExpiredTime",
         "aclEnable",
@@ -223,6 +225,15 @@ class NameserverConfig(LogSettings):
         RESTART,
         minimum=1,
     )
+    host_share_max: int = setting(
+        "hostShareMax",
+        SHARE_MAX,
+        "Largest percentage of connections, of unanswered requests and of held bytes that one host"
+        " may have; 100: hosts are not told apart.",
+        RESTART,
+        minimum=1,
+        maximum=100,
+    )
     backlog: int = setting(
         "serverSocketBacklog",
         1024,
@@ -267,6 +278,7 @@ class NameserverConfig(LogSettings):
             port=self.listen_port,
             backlog=self.backlog,
             connections_max=self.connections_max,
+            host_share_max=self.host_share_max,
             channel=ChannelConfig(
                 idle_timeout_s=self.idle_timeout_s,
                 calls_max=10_000,

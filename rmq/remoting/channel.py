@@ -186,6 +186,7 @@ class Channel:
         "config",
         "encoder",
         "has_spoken",
+        "host",
         "local",
         "opened_at",
         "peer",
@@ -199,6 +200,7 @@ class Channel:
         config = endpoint.channel_config
         self.config = config
         self.peer = transport.peer
+        self.host = host_of(transport.peer)
         self.local = transport.local
         self.secure = transport.secure
         self.encoder = endpoint.encoder
@@ -299,7 +301,7 @@ class Channel:
             self._scope.cancel()
         self._outbox.clear()
         self._decoder.clear()
-        self._endpoint.hold_bytes(-self._held_reported)
+        self._endpoint.hold_bytes(self.host, -self._held_reported)
         self._held_reported = 0
         for call in self._calls.drain():
             call.complete(ConnectionLostError(self.peer, reason))
@@ -348,8 +350,9 @@ class Channel:
     ) -> None:
         """Do what `warn` does, at any level and with a traceback."""
         endpoint = self._endpoint
-        source = host_of(self.peer)
-        endpoint.lines.log(level, kind, source, endpoint.now(), message, *args, exc_info=exc_info)
+        endpoint.lines.log(
+            level, kind, self.host, endpoint.now(), message, *args, exc_info=exc_info
+        )
 
     # ---- calls to the peer -----------------------------------------------------------------------
 
@@ -639,15 +642,15 @@ class Channel:
     def _report_held(self, held: int) -> None:
         change = held - self._held_reported
         self._held_reported = held
-        if self._endpoint.hold_bytes(change) and change > 0:
+        if self._endpoint.hold_bytes(self.host, change) and change > 0:
             self.warn(
                 "too many bytes held",
-                "closing connection of %s: unfinished frames of all connections take too much"
+                "closing connection of %s: unfinished frames of its host, or of all, take too much"
                 " memory, its own %d bytes",
                 self.peer,
                 held,
             )
-            self.close("unfinished frames of all connections take too much memory")
+            self.close("unfinished frames of its host, or of all, take too much memory")
 
     def _close_when_written(self, reason: str) -> None:
         """Read no more, and close once the answers that are due have left."""
@@ -660,11 +663,11 @@ class Channel:
 
     def park_bytes(self, change: int) -> None:
         """Count bytes of requests of this connection that wait for their answer."""
-        self._endpoint.hold_bytes(change)
+        self._endpoint.hold_bytes(self.host, change)
 
     def has_room_for(self, count: int) -> bool:
         """Whether that many more bytes may be held for requests that wait."""
-        return self._endpoint.has_room_for(count)
+        return self._endpoint.has_room_for(self.host, count)
 
     def ran_out_of_memory(self) -> None:
         """A handler had no memory for a request: have some given back."""

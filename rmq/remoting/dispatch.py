@@ -162,6 +162,7 @@ class Dispatcher:
         *,
         guard: Callable[[Channel, Command], None] | None = None,
         answer_unknown: bool = True,
+        host_share_max: int = 100,
     ) -> None:
         self._guard = guard
         # A stock nameserver says nothing to a code it does not know, a stock broker says so.
@@ -169,7 +170,7 @@ class Dispatcher:
         self._groups: dict[HandlerGroup, GroupState] = {}
         self._bound: dict[int, _Bound] = {}
         for code, entry in table.entries.items():
-            state = self._groups.setdefault(entry.group, GroupState(entry.group))
+            state = self._groups.setdefault(entry.group, GroupState(entry.group, host_share_max))
             self._bound[code] = _Bound(entry, state)
         self.whole_decoders = {
             code: whole_header_decoder(entry.header_class)

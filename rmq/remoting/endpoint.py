@@ -28,6 +28,7 @@ from rmq.remoting.channel import Channel
 from rmq.remoting.command import FrameEncoder
 from rmq.remoting.poller import Poller, run_poller
 from rmq.remoting.session import Deadlines
+from rmq.remoting.shares import HostShares
 from rmq.remoting.transport import SocketTransport
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ endpoint may hold together; less where the process may have little memory.
 _MEMORY_SHARE: Final = 8
 """What part of the memory that the process may have is for those bytes."""
 _SHED_BYTES_MIN: Final = 64 * 1024
+_HELD_BYTES_OF_HOST_MIN: Final = 16 * 1024 * 1024
+"""What every host may hold: the largest frame."""
 
 
 class ConnectionListener(Protocol):
@@ -85,6 +88,8 @@ class EndpointConfig:
     """Of each connection."""
     held_bytes_max: int = HELD_BYTES_MAX
     """Bytes of large requests that are not whole yet, or that wait, of all connections."""
+    host_share_max: int = 100
+    """What one host may have of those, in percent; a client may have but one."""
     busy_wait_s: float = 0.0
     """How long to poll for a single answer before sleeping."""
 
@@ -118,7 +123,11 @@ class Endpoint:
         """For lines that peers can cause, with limits per host."""
         self._listeners = tuple(listeners)
         self._held_bytes_max = min(config.held_bytes_max, memory_limit() // _MEMORY_SHARE)
-        self._held_bytes = 0
+        self._held = HostShares(
+            self._held_bytes_max,
+            floor=_HELD_BYTES_OF_HOST_MIN,
+            share_max=config.host_share_max,
+        )
         self._nursery: trio.Nursery | None = None
         self._poller: Poller | None = None
         self._on_round = on_round
@@ -294,16 +303,17 @@ class Endpoint:
         if self._poller is not None:
             self._poller.resume(channel)
 
-    def hold_bytes(self, change: int) -> bool:
+    def hold_bytes(self, host: str, change: int) -> bool:
         """Count bytes of large unfinished frames and waiting requests; return whether they are too
-        many.
+        many, in all or of this host.
         """
-        self._held_bytes += change
-        return self._held_bytes > self._held_bytes_max
+        is_too_many = change > self._held.room_for(host)
+        self._held.change(host, change)
+        return is_too_many
 
-    def has_room_for(self, count: int) -> bool:
-        """Whether that many more bytes may be held."""
-        return self._held_bytes + count <= self._held_bytes_max
+    def has_room_for(self, host: str, count: int) -> bool:
+        """Whether that many more bytes may be held for a host."""
+        return count <= self._held.room_for(host)
 
     def ran_out_of_memory(self) -> None:
         """Close the connections that hold most: half of all that is held."""

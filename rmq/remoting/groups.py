@@ -2,8 +2,8 @@
 
 Every code belongs to a group (send, pull, query ...), and a group has bounds of its own: how many
 coroutines run, how many requests are unanswered in all, and how many of them may be one
-connection's. Waiting requests of a group are served in turn by connection, so that one client's
-thousand queries do not hold up another's one.
+connection's, or one host's. Waiting requests of a group are served in turn by connection, so that
+one client's thousand queries do not hold up another's one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from rmq.remoting.shares import HostShares
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rmq.remoting.channel import Channel
     from rmq.remoting.request import Request
+
+
+_REQUESTS_OF_HOST_MIN: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +82,11 @@ class GroupStatistics:
 class GroupState:
     """The requests of one group that are not answered yet."""
 
-    def __init__(self, group: HandlerGroup) -> None:
+    def __init__(self, group: HandlerGroup, host_share_max: int = 100) -> None:
         self.group = group
+        self._hosts = HostShares(
+            group.capacity, floor=_REQUESTS_OF_HOST_MIN, share_max=host_share_max
+        )
         self.wait_max_s = group.wait_max_s
         """May change while it is used."""
         self.unanswered = 0
@@ -86,9 +94,9 @@ class GroupState:
         self.refused = 0
         self.on_all_answered: Callable[[], None] | None = None
         # Below this no bound can be hit, neither the group's nor a connection's.
-        self._comfortable = (
-            group.capacity if group.slows_down else min(group.capacity, group.per_connection)
-        )
+        self._comfortable = self._hosts.comfortable
+        if not group.slows_down:
+            self._comfortable = min(self._comfortable, group.per_connection)
         self._by_channel: dict[Channel, int] = {}
         self._turns: deque[Channel] = deque()
         self._waiting: dict[
@@ -110,13 +118,14 @@ class GroupState:
 
     def room_for(self, channel: Channel) -> int:
         """Return how many more requests of this connection can be accepted."""
-        room = self.group.capacity - self.unanswered
+        room = self._hosts.room_for(channel.host)
         if not self.group.slows_down:
             room = min(room, self.group.per_connection - self._by_channel.get(channel, 0))
         return max(0, room)
 
     def count(self, channel: Channel) -> None:
         self.unanswered += 1
+        self._hosts.change(channel.host, 1)
         mine = self._by_channel.get(channel, 0) + 1
         self._by_channel[channel] = mine
         if mine == self.group.per_connection and self.group.slows_down:
@@ -124,6 +133,7 @@ class GroupState:
 
     def uncount(self, channel: Channel) -> None:
         self.unanswered -= 1
+        self._hosts.change(channel.host, -1)
         mine = self._by_channel[channel] - 1
         if mine:
             self._by_channel[channel] = mine

@@ -10,8 +10,9 @@ that sleeps costs waking it, and one that has just been woken finds more to do.
 
 Turns are taken by connection: one read each, at most, until all that were ready have been read. A
 connection whose frames were not all handled in its turn goes to the end of the line, and is not
-read again before they are. Those that have new bytes come before that line, so that a thousand
-connections that flood hold up one that sends little for a few milliseconds.
+read again before they are. In that line hosts take turns (`turns`). Those that have new bytes come
+before it, so that a thousand connections that flood hold up one that sends little for a few
+milliseconds.
 
 How long requests have waited since their bytes arrived is told with them, so that they can be
 refused when that was too long. What waits for its own connection only does not count: TCP slows
@@ -22,7 +23,6 @@ from __future__ import annotations
 
 import os
 import select
-from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol, final
 
 import trio
@@ -30,6 +30,7 @@ import trio
 from rmq.remoting.channel import FRAMES_PER_TURN
 from rmq.remoting.session import Arrivals
 from rmq.remoting.transport import RECEIVE_BYTES
+from rmq.remoting.turns import Turns
 
 if TYPE_CHECKING:
     from rmq.remoting.channel import Channel
@@ -78,7 +79,7 @@ class Poller:
         self._epoll.register(self._wake_fd, select.EPOLLIN)
         self._members: dict[int, tuple[Channel, SocketTransport]] = {}
         self._fds: dict[Channel, int] = {}
-        self._waiting: deque[Channel] = deque()
+        self._waiting = Turns()
 
     def add(self, channel: Channel, transport: SocketTransport) -> None:
         fd = transport.fileno()
@@ -153,15 +154,21 @@ class Poller:
         """Go on with connections that have frames left, each in its turn; return how many frames
         were handled.
         """
-        count = len(self._waiting)
+        waiting = self._waiting
+        count = len(waiting)
         share = _share_of(count)
+        is_shared = waiting.hosts > 1
         handled = 0
         for _ in range(count):
-            channel = self._waiting.popleft()
+            channel, share_of_host = waiting.take()
+            frames = 0
             if channel.close_reason is None:
                 # Those that had a turn before it were what it waited for.
                 now = self._now() if count > 1 else None
-                handled += channel.advance(frames_max=share, now=now)
+                frames = channel.advance(frames_max=share_of_host if is_shared else share, now=now)
+                handled += frames
+            waiting.took(frames)
+            if channel.close_reason is None:
                 self._put_back(channel)
             if handled >= frames_max:
                 break
@@ -173,7 +180,8 @@ class Poller:
         self._rounds.begin_round(len(events))
         ready = len(events) + len(self._waiting)
         share = _share_of(ready)
-        bytes_max = RECEIVE_BYTES if ready <= _CROWD else _CROWDED_BYTES
+        is_crowded = ready > _CROWD
+        bytes_max = RECEIVE_BYTES
         unwritten: list[Channel] = []
         frames = unwritten_frames = 0
         for fd, _ in events:
@@ -187,6 +195,10 @@ class Poller:
                 # It is held, so this can only be an error or a hang-up, which cannot be masked.
                 channel.close("the connection was reset")
                 continue
+            if is_crowded:
+                # One that is not of the crowd brings as much as if there were none.
+                crowd = self._waiting.waiting_of(channel.host) * self._waiting.hosts
+                bytes_max = _CROWDED_BYTES if crowd > _CROWD else RECEIVE_BYTES
             try:
                 data = transport.receive_nowait(bytes_max)
             except (OSError, MemoryError) as exc:

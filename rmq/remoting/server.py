@@ -23,6 +23,7 @@ from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.endpoint import HELD_BYTES_MAX, Endpoint, EndpointConfig
 from rmq.remoting.frame import TLS_HANDSHAKE_BYTE
+from rmq.remoting.shares import SHARE_MAX, HostShares
 from rmq.remoting.tls_config import TlsMode
 from rmq.remoting.transport import SocketTransport
 
@@ -48,6 +49,8 @@ _OUT_OF_MEMORY: Final = frozenset((errno.ENOBUFS, errno.ENOMEM))
 NEWCOMER_S: Final = 5.0
 """How long a connection may be silent, or take to send its first frame, when others need its place.
 """
+_CONNECTIONS_OF_HOST_MIN: Final = 64
+"""What every host may have open, as far as there is room."""
 _FILES_KEPT: Final = 64
 """Descriptors that connections leave to everything else, beside those that are open already."""
 
@@ -66,6 +69,10 @@ class ServerConfig:
     """
     held_bytes_max: int = HELD_BYTES_MAX
     """Bytes of large requests that are not whole yet, or that wait, of all connections."""
+    host_share_max: int = SHARE_MAX
+    """Largest part of connections, unanswered requests and held bytes that one host may have, in
+    percent (`rmq.remoting.shares`).
+    """
     handshake_timeout_s: float = 10.0
     """How long a TLS handshake may take."""
     channel: ChannelConfig = field(default_factory=lambda: ChannelConfig(calls_max=10_000))
@@ -76,6 +83,8 @@ class ServerConfig:
         for name in ("backlog", "connections_max", "held_bytes_max"):
             if getattr(self, name) < 1:
                 raise ConfigError(name, f"{getattr(self, name)} is below 1")
+        if not 1 <= self.host_share_max <= 100:
+            raise ConfigError("host_share_max", f"{self.host_share_max} is not between 1 and 100")
         if not self.handshake_timeout_s > 0:
             raise ConfigError("handshake_timeout_s", f"{self.handshake_timeout_s} is not above 0")
 
@@ -109,17 +118,25 @@ class RemotingServer:
         self.config = config or ServerConfig()
         self._tls = tls
         self._newcomers = _Newcomers()
-        self._dispatcher = Dispatcher(table, guard=guard, answer_unknown=answer_unknown)
+        share_max = self.config.host_share_max
+        self._dispatcher = Dispatcher(
+            table, guard=guard, answer_unknown=answer_unknown, host_share_max=share_max
+        )
+        self._hosts = HostShares(
+            self.config.connections_max, floor=_CONNECTIONS_OF_HOST_MIN, share_max=share_max
+        )
         self._endpoint = Endpoint(
             dispatcher=self._dispatcher,
             config=EndpointConfig(
-                channel=self.config.channel, held_bytes_max=self.config.held_bytes_max
+                channel=self.config.channel,
+                held_bytes_max=self.config.held_bytes_max,
+                host_share_max=share_max,
             ),
             # A stock client compares nothing with it, but answers are then the bytes of a stock
             # server.
             language=LanguageCode.JAVA,
             dials=False,
-            listeners=(*listeners, self._newcomers),
+            listeners=(*listeners, self._newcomers, _HostCounter(self._hosts)),
             on_round=on_round,
         )
         self.connections_max = self.config.connections_max
@@ -187,6 +204,7 @@ class RemotingServer:
         self.connections_max = min(
             self.config.connections_max, max(1, open_files_limit() - _files_kept())
         )
+        self._hosts.limit = self.connections_max
         if self.connections_max < self.config.connections_max:
             logger.info(
                 "at most %d connections on %s, because %d files may be open (ulimit -n)",
@@ -277,7 +295,9 @@ class RemotingServer:
                     logger.debug("accept failed: %s", exc)
                 continue
             peer = format_address(address)
-            if self._open_connections >= self.connections_max and not self._make_room():
+            if self._hosts.room_for(host_of(peer)) < 1 and self._hosts.used < self.connections_max:
+                self._refuse_host(sock, peer)
+            elif self._open_connections >= self.connections_max and not self._make_room():
                 self._refuse(sock, peer)
             else:
                 self._take(sock, peer)
@@ -357,6 +377,19 @@ class RemotingServer:
             )
         sock.close()
 
+    def _refuse_host(self, sock: socket.socket, peer: str) -> None:
+        """Close a connection of a host that has as many as it may have."""
+        self._refused += 1
+        self._endpoint.lines.warning(
+            "connections of a host",
+            host_of(peer),
+            trio.current_time(),
+            "refused connection of %s: its host has too large a part of the %d that are open",
+            peer,
+            self._open_connections,
+        )
+        sock.close()
+
     def _take(self, sock: socket.socket, peer: str) -> None:
         """Begin to serve an accepted connection."""
         self._accepted += 1
@@ -364,6 +397,7 @@ class RemotingServer:
         if tls is not None and tls.mode is not TlsMode.DISABLED:
             assert self._nursery is not None
             self._handshaking += 1
+            self._hosts.change(host_of(peer), 1)
             self._nursery.start_soon(self._take_after_first_byte, sock, peer, tls)
             return
         try:
@@ -396,6 +430,7 @@ class RemotingServer:
         finally:
             self._newcomers.remove(scope)
             self._handshaking -= 1
+            self._hosts.change(host_of(peer), -1)
             if transport is None:
                 sock.close()
         if transport is not None:
@@ -461,6 +496,23 @@ class _Newcomers:
 
     def connection_closed(self, channel: Channel, reason: str) -> None:
         self.remove(channel)
+
+    def connection_idle(self, channel: Channel) -> None:
+        pass
+
+
+@final
+class _HostCounter:
+    """Counts the open connections of each host."""
+
+    def __init__(self, hosts: HostShares) -> None:
+        self._hosts = hosts
+
+    def connection_opened(self, channel: Channel) -> None:
+        self._hosts.change(channel.host, 1)
+
+    def connection_closed(self, channel: Channel, reason: str) -> None:
+        self._hosts.change(channel.host, -1)
 
     def connection_idle(self, channel: Channel) -> None:
         pass

@@ -328,9 +328,11 @@ class Served:
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(far))
         return self._keep(Peer(stream, self.server.attach(transport))), transport
 
-    async def dial(self) -> Peer:
-        """Connect a peer over TCP."""
-        return self._keep(Peer(await trio.open_tcp_stream("127.0.0.1", self.server.port)))
+    async def dial(self, host: str = "127.0.0.1") -> Peer:
+        """Connect a peer over TCP, from an address of this machine."""
+        return self._keep(
+            Peer(await trio.open_tcp_stream("127.0.0.1", self.server.port, local_address=host))
+        )
 
     def group(self, name: str) -> GroupStatistics:
         (group,) = (each for each in self.server.statistics().groups if each.name == name)

@@ -248,7 +248,9 @@ async def test_unfinished_frames_of_all_connections_share_one_budget(
             assert budgeted.endpoint.statistics().held_bytes == 350_000
             await third.send(frame[:150_000])
             assert await third.read_to_end() == []
-            assert events.reasons == ["unfinished frames of all connections take too much memory"]
+            assert events.reasons == [
+                "unfinished frames of its host, or of all, take too much memory"
+            ]
             (line,) = Logs(caplog).lines
             assert line.startswith("closing connection of third: ")
             # Nobody else lost anything, and what is finished counts no more.

@@ -128,6 +128,33 @@ async def test_one_who_sends_little_waits_for_a_slice_of_a_flood_only(
         assert transport.writes
 
 
+async def test_a_host_has_its_part_however_many_connections_others_have(
+    mock_clock: MockClock,
+) -> None:
+    costly = Costly(mock_clock)
+    handled: list[str] = []
+    table = table_with_ping()
+
+    def note(request: Request[Ask]) -> None:
+        handled.append(request.channel.host)
+        costly(request)
+
+    bounds = HandlerGroup(name="g", concurrency=1, capacity=9**9, per_connection=9**9)
+    table.add(RequestType(Ask, code=SEND), note, group=bounds)
+    async with serving(table) as served:
+        busy, _ = served.attach_recorded("10.0.0.2:1")
+        busy.channel.pause()
+        await busy.send(*(ask(SEND, opaque) for opaque in range(1_500)))
+        peers = await flood(served, 300, 20)
+        busy.channel.resume()
+        assert len(await busy.read_many(1_500)) == 1_500
+        await answers_of(peers, 20)
+    last = max(at for at, host in enumerate(handled) if host == "10.0.0.2")
+    others = last + 1 - 1_500
+    # One connection got about as much done as three hundred, whose bytes had all been new once.
+    assert others <= 2 * 1_500, others
+
+
 async def test_requests_that_have_waited_too_long_are_refused_and_it_ends_by_itself(
     mock_clock: MockClock,
 ) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from rmq.remoting.shares import SHARE_MAX
 from rmq.settings.declaration import NOW, RESTART, setting, split_list
 from rmq.settings.exposure import FileAccess
 from rmq.settings.schema import LONG_MAX
@@ -224,6 +225,16 @@ class RunningSettings:
         RESTART,
         section="server",
         minimum=1,
+    )
+    host_share_max: int = setting(
+        "hostShareMax",
+        SHARE_MAX,
+        "Largest percentage of connections, of unanswered requests and of held bytes that one host"
+        " may have; 100: hosts are not told apart.",
+        RESTART,
+        section="rmq",
+        minimum=1,
+        maximum=100,
     )
     connect_timeout_ms: int = setting(
         "connectTimeoutMillis",

@@ -80,6 +80,7 @@ class BrokerConfig(LogSettings, ReplicationSettings, RunningSettings, ServiceSet
             host=self.bind_address,
             port=port,
             backlog=self.server_backlog,
+            host_share_max=self.host_share_max,
             channel=replace(
                 ServerConfig().channel,
                 idle_timeout_s=self.server_idle_timeout_s,
