@@ -4,13 +4,15 @@
     make bench-fairness ARGS="--before FOLDER"            another checkout of rmq in the same run
     make bench-fairness ARGS="--only 215 --only 310"      some requests
     make bench-fairness ARGS="--quick"                    a tenth of the state, one round
+    make bench-fairness ARGS="--floods"                   many connections that flood, for 3 s each
     make bench-fairness ARGS="--acl"                      what access control costs by send
     make bench-fairness ARGS="--acl --java"               the same, and of the stock Java broker
 
 A nameserver and a broker are started and given topics, groups and connected clients. A probe of its
 own process sends one message at a time, or asks the nameserver for a route; then a request is made
 over another connection, and the table shows how long the probe had to wait. The exit code is 1 when
-the probe was delayed by more than 20 ms (p99.9) beside any request of this checkout.
+the probe was delayed by more than 20 ms (p99.9) beside any request of this checkout, or by more
+than 3 s (p99) beside a flood.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.broker_load.peer import NoAnswerError  # noqa: E402 - needs the path above
 from benchmarks.broker_servers import LOAD_CORE, fetch_java_broker, use_core  # noqa: E402
 from benchmarks.entry import heading  # noqa: E402
+from benchmarks.fairness import floods  # noqa: E402
 from benchmarks.fairness.acl_cost import AclMissingError, measure, report  # noqa: E402
 from benchmarks.fairness.all_scenarios import scenarios_matching  # noqa: E402
 from benchmarks.fairness.firing import fire, probing  # noqa: E402
@@ -101,6 +104,8 @@ def main() -> int:
     print(heading())
     with tempfile.TemporaryDirectory(prefix="bench-fairness-", dir=args.dir) as folder:
         try:
+            if args.floods:
+                return _floods(Path(folder), args, load)
             return _acl(Path(folder), args) if args.acl else _delays(Path(folder), args, load)
         except KeyboardInterrupt:
             print("stopped")
@@ -131,6 +136,18 @@ def _delays(folder: Path, args: argparse.Namespace, load: float) -> int:
     return 1 if names or any(who == OURS for _, who in delays.problems) else 0
 
 
+def _floods(folder: Path, args: argparse.Namespace, load: float) -> int:
+    root = ROOT if args.before is None else args.before.resolve()
+    print(f"\n{root.name}, {args.seconds:g} s each; {load:.1f} processes ran already\n", flush=True)
+    with RunningSite(OURS, root, folder, floods.SIZE, is_quick=True) as site:
+        found = floods.measure_floods(site, args.seconds)
+    print(floods.floods_text(found))
+    late = [each.name for each in found if not each.is_met]
+    for name in late:
+        print(f"missed: accepted work takes longer than {floods.GOAL_S:g} s (p99) beside {name}")
+    return 1 if late else 0
+
+
 def _acl(folder: Path, args: argparse.Namespace) -> int:
     try:
         java = fetch_java_broker() if args.java else None
@@ -159,10 +176,14 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--before", type=Path, metavar="FOLDER", help="another checkout to compare with"
     )
+    parser.add_argument("--floods", action="store_true", help="floods, only; of --before if given")
     parser.add_argument("--acl", action="store_true", help="what access control costs, only")
     parser.add_argument("--java", action="store_true", help="the stock Java broker as well (--acl)")
     parser.add_argument(
-        "--seconds", type=float, default=3.0, help="length of a load of signed sends (--acl)"
+        "--seconds",
+        type=float,
+        default=3.0,
+        help="length of a load of signed sends (--acl) or of a flood",
     )
     parser.add_argument("--dir", type=Path, help="where to put the stores")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Final
 
 from benchmarks.broker_load.answers import AnswerCutter
@@ -30,6 +31,20 @@ PATIENCE_S: Final = 120.0
 _KINDS: Final = {Target.BROKER: "send", Target.NAMESERVER: "route"}
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What a probe did for a while."""
+
+    taken: list[tuple[float, float]]
+    """Beginning and length of each request that was answered well."""
+    refused: int
+    failures: dict[str, int]
+
+    @property
+    def took_s(self) -> list[float]:
+        return [took_s for _, took_s in self.taken]
+
+
 class Probe:
     """The process that does small things at one server."""
 
@@ -40,16 +55,22 @@ class Probe:
         self._reports: IO[bytes] = process.stdout
 
     def taken(self) -> list[tuple[float, float]]:
-        """Return beginning and length of what was done since the last call."""
+        """Return beginning and length of what was done since the last call; nothing is refused."""
+        report = self.report()
+        if report.failures:
+            raise NoAnswerError(f"a probe was refused: {report.failures}")
+        return report.taken
+
+    def report(self) -> ProbeReport:
+        """Return what was done since the last call."""
         self._asked.write(b"\n")
         self._asked.flush()
         line = self._reports.readline()
         if not line:
             raise NoAnswerError("the probe ended: the server hung up, or is silent")
         report = json.loads(line)
-        if report["failures"]:
-            raise NoAnswerError(f"a probe was refused: {report['failures']}")
-        return [(began_s, took_s) for began_s, took_s in report["taken"]]
+        taken = [(began_s, took_s) for began_s, took_s in report["taken"]]
+        return ProbeReport(taken, report["refused"], report["failures"])
 
 
 @contextmanager

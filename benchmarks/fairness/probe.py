@@ -4,7 +4,8 @@
 
 It goes on until its standard input ends. A line there asks for what was done since the last line;
 it is answered with one JSON line: pairs of when a request was made and how long its answer took, in
-seconds of the system's monotonic clock. A process of its own: what builds large requests beside it
+seconds of the system's monotonic clock; and how many were refused, which are not among them. A
+process of its own: what builds large requests beside it
 must not be counted as a delay.
 """
 
@@ -35,22 +36,27 @@ _PAUSE_S = 0.000_5
 def probe(sock: socket.socket, request: Callable[[], bytes]) -> None:
     """Make requests, and report when asked to, until the input ends."""
     taken: list[tuple[float, float]] = []
+    refused = 0
     cutter = AnswerCutter()
     asked = sys.stdin.buffer
     while True:
         if select.select([asked], [], [], _PAUSE_S)[0]:
             if not asked.readline():
                 return
-            report = {"taken": taken, "failures": dict(cutter.failures)}
+            report = {"taken": taken, "refused": refused, "failures": dict(cutter.failures)}
             print(json.dumps(report), flush=True)
-            taken = []
+            taken, refused = [], 0
             cutter.failures.clear()
         data = request()
         began_s = time.perf_counter()
+        failed = cutter.failures.total()
         sock.sendall(data)
         while not cutter.opaques(read(sock)):
             pass
-        taken.append((began_s, time.perf_counter() - began_s))
+        if cutter.failures.total() == failed:
+            taken.append((began_s, time.perf_counter() - began_s))
+        else:
+            refused += 1
 
 
 def main() -> None:

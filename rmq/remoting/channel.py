@@ -63,6 +63,11 @@ BATCH_FRAMES: Final = 32
 FRAMES_PER_TURN: Final = 256
 """After this many frames of one read, other connections and tasks run."""
 
+TURN_S: Final = 0.005
+"""After this processor time in one turn they run, too, however few frames were handled."""
+_BATCH_S: Final = 0.002
+"""What a batch of frames should take at most, of processor time; a plain send takes some 10 us."""
+
 _LARGE_BYTES: Final = 4096
 """Requests with a body of at least this size are written at once."""
 
@@ -162,6 +167,7 @@ class Channel:
 
     __slots__ = (
         "__weakref__",
+        "_batch_frames",
         "_calls",
         "_corked",
         "_decoder",
@@ -212,6 +218,8 @@ class Channel:
         self._transport = transport
         self._endpoint = endpoint
         self._dispatch = endpoint.dispatcher.dispatch
+        self._batch_frames = config.batch_frames
+        """Frames handled at once: fewer where they take long."""
         self._decoder = FrameDecoder(
             frame_bytes_max=config.frame_bytes_max,
             header_bytes_max=config.header_bytes_max,
@@ -603,11 +611,12 @@ class Channel:
 
     def _advance(self, frames_max: int, hold_answers: bool) -> int:
         decoder = self._decoder
-        batch_frames = self.config.batch_frames
         handled = 0
         self.busy = True
+        cpu_now = self._endpoint.cpu_now
+        began = batch_began = cpu_now()
         while self.close_reason is None and not ((self._draining or self._pauses) and self.blocked):
-            commands = decoder.take(batch_frames)
+            commands = decoder.take(self._batch_frames)
             if commands:
                 self._frame_started_at = None
                 self.has_spoken = True
@@ -623,7 +632,10 @@ class Channel:
                 if decoder.held_bytes:
                     if self._outbox.size and not self._draining:
                         self._flush(self.received_at)
-                    if handled < frames_max:
+                    now = cpu_now()
+                    self._adapt_batch(now - batch_began)
+                    if handled < frames_max and now - began < TURN_S:
+                        batch_began = now
                         continue
                     return handled
                 if self._outbox.size and not self._draining and not hold_answers:
@@ -638,6 +650,13 @@ class Channel:
                 self._report_held(decoder.held_bytes)
             break
         return handled
+
+    def _adapt_batch(self, took_s: float) -> None:
+        """Make the next batch as large as is right for requests that take that long."""
+        if took_s > _BATCH_S:
+            self._batch_frames = max(1, int(self._batch_frames * _BATCH_S / took_s))
+        elif self._batch_frames < self.config.batch_frames:
+            self._batch_frames = min(self.config.batch_frames, 2 * self._batch_frames)
 
     def _report_held(self, held: int) -> None:
         change = held - self._held_reported

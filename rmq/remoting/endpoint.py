@@ -119,6 +119,8 @@ class Endpoint:
         self.channel_config = config.channel
         self.channels: set[Channel] = set()
         self.now: Callable[[], float] = trio.current_time
+        self.cpu_now: Callable[[], float] = time.thread_time
+        """Processor time of the event loop: what turns take, on a machine that stalls as well."""
         self.lines = LimitedLog(logging.getLogger("rmq.remoting"))
         """For lines that peers can cause, with limits per host."""
         self._listeners = tuple(listeners)

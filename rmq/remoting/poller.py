@@ -12,7 +12,7 @@ Turns are taken by connection: one read each, at most, until all that were ready
 connection whose frames were not all handled in its turn goes to the end of the line, and is not
 read again before they are. In that line hosts take turns (`turns`). Those that have new bytes come
 before it, so that a thousand connections that flood hold up one that sends little for a few
-milliseconds.
+milliseconds. Turns end by count, and by time where requests are heavy.
 
 How long requests have waited since their bytes arrived is told with them, so that they can be
 refused when that was too long. What waits for its own connection only does not count: TCP slows
@@ -27,12 +27,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, final
 
 import trio
 
-from rmq.remoting.channel import FRAMES_PER_TURN
+from rmq.remoting.channel import FRAMES_PER_TURN, TURN_S
 from rmq.remoting.session import Arrivals
 from rmq.remoting.transport import RECEIVE_BYTES
 from rmq.remoting.turns import Turns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmq.remoting.channel import Channel
     from rmq.remoting.transport import SocketTransport
 
@@ -51,6 +53,9 @@ _CROWDED_BYTES: Final = 8 * 1024
 
 class Rounds(Protocol):
     """Callbacks at the begin and end of a round of reading. They must not raise."""
+
+    cpu_now: Callable[[], float]
+    """Processor time of the event loop."""
 
     def begin_round(self, connections: int) -> None:
         """The poller is about to read this many connections."""
@@ -74,6 +79,7 @@ class Poller:
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
         self._now = trio.lowlevel.current_clock().current_time
+        self._cpu_now = rounds.cpu_now
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
@@ -135,6 +141,7 @@ class Poller:
 
     def _take_turns(self) -> None:
         frames = 0
+        began = self._cpu_now()
         while frames < _FRAMES_PER_STEP:
             # Those that have new bytes come before those that wait from the last round: one who
             # sends little waits for one slice of the others, however many they are.
@@ -147,7 +154,7 @@ class Poller:
                 # there are, trio says so.
                 return
             frames += handled
-            if not events:
+            if not events or self._cpu_now() - began >= TURN_S:
                 return
 
     def _advance_waiting(self, frames_max: int) -> int:
@@ -159,6 +166,7 @@ class Poller:
         share = _share_of(count)
         is_shared = waiting.hosts > 1
         handled = 0
+        began = self._cpu_now()
         for _ in range(count):
             channel, share_of_host = waiting.take()
             frames = 0
@@ -170,13 +178,13 @@ class Poller:
             waiting.took(frames)
             if channel.close_reason is None:
                 self._put_back(channel)
-            if handled >= frames_max:
+            if handled >= frames_max or self._cpu_now() - began >= TURN_S:
                 break
         return handled
 
     def _read(self, events: list[tuple[int, int]]) -> int:
         """Read once from each connection that is ready; return how many frames were handled."""
-        now = self._now()
+        now, began = self._now(), self._cpu_now()
         self._rounds.begin_round(len(events))
         ready = len(events) + len(self._waiting)
         share = _share_of(ready)
@@ -217,6 +225,9 @@ class Poller:
             unwritten.append(channel)
             if channel.busy:
                 self._hold(fd, channel)
+                if len(events) > 1 and self._cpu_now() - began >= TURN_S:
+                    # The other ones that are ready are told of again.
+                    break
             if unwritten_frames >= _FRAMES_PER_WRITE:
                 self._rounds.serve_collected()
                 for each in unwritten:
