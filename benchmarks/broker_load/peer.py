@@ -23,6 +23,10 @@ class NoAnswerError(Exception):
     """The broker hung up, or said nothing for too long, or nothing that helps."""
 
 
+class HungUpError(NoAnswerError):
+    """The broker ended the connection."""
+
+
 def connect(port: int) -> socket.socket:
     """Return a blocking socket that gives up by itself.
 
@@ -43,7 +47,7 @@ def read(sock: socket.socket) -> bytes:
     except BlockingIOError:
         raise NoAnswerError(f"the broker did not answer within {PATIENCE_S} s") from None
     if not data:
-        raise NoAnswerError("the broker closed the connection")
+        raise HungUpError("the broker closed the connection")
     return data
 
 

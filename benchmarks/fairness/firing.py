@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 from benchmarks.broker_load.answers import AnswerCutter
 from benchmarks.broker_load.figures import Outcome, percentile
-from benchmarks.broker_load.peer import NoAnswerError, connect, read
+from benchmarks.broker_load.peer import HungUpError, NoAnswerError, connect, read
 from benchmarks.broker_servers import LOAD_CORE, spawn
 from benchmarks.fairness.scenario import Target
 
@@ -103,8 +103,13 @@ def fire(site: RunningSite, scenario: Scenario, probe: Probe) -> Outcome:
     with connect(site.port(scenario.target)) as sock:
         time.sleep(BEFORE_S)
         began_s = time.perf_counter()
-        sock.sendall(data)
-        failures = _await(sock, len(frames)) if scenario.awaits_answers else {}
+        try:
+            sock.sendall(data)
+            failures = _await(sock, len(frames)) if scenario.awaits_answers else {}
+        except (ConnectionError, HungUpError):
+            if not scenario.may_be_cut:
+                raise
+            failures = {"the server ended the connection": 1}
         request_s = time.perf_counter() - began_s
         if not scenario.hangs_up:
             time.sleep(AFTER_S)

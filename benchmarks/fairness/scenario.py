@@ -81,6 +81,8 @@ class Scenario:
     """Makes what the request needs; called once, before the first round."""
     awaits_answers: bool = True
     """False for requests without an answer, one-way ones among them."""
+    may_be_cut: bool = False
+    """The server may end the connection instead of answering."""
     hangs_up: bool = False
     """The connection is closed after the answers, and that is what is heavy."""
 

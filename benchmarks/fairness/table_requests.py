@@ -73,7 +73,7 @@ SCENARIOS: Final = (
     Scenario("43 all offsets", _plain(RequestCode.GET_ALL_CONSUMER_OFFSET)),
     Scenario("300 who reads a topic", _groups_of_topic),
     Scenario("317 progress of all groups", _all_progress),
-    Scenario("310 with 7 MB of properties", _long_properties),
+    Scenario("310 with 7 MB of properties", _long_properties, may_be_cut=True),
     Scenario("17 with 20,000 topics: saved, registered", _new_topic, prepare=_many_topics),
     Scenario("21 with 20,000 topics, after a change", _all_topics_after_change),
 )

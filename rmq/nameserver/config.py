@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, Self, final
 from rmq.errors import ConfigError, RefusedError
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
+from rmq.remoting.fairness.shares import SHARE_MAX
 from rmq.remoting.layout import REQUEST_HEADER_BYTES_MAX
 from rmq.remoting.server import ServerConfig
-from rmq.remoting.shares import SHARE_MAX
 from rmq.remoting.tls_settings import (
     tls_server_config,
     tls_server_settings,

@@ -26,9 +26,9 @@ from rmq.remoting.awaited import Wakings
 from rmq.remoting.busy_wait import BusyWait, give_way
 from rmq.remoting.channel import Channel
 from rmq.remoting.command import FrameEncoder
+from rmq.remoting.fairness.shares import HostShares
 from rmq.remoting.poller import Poller, run_poller
 from rmq.remoting.session import Deadlines
-from rmq.remoting.shares import HostShares
 from rmq.remoting.transport import SocketTransport
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from rmq.remoting.shares import HostShares
+from rmq.remoting.fairness.shares import HostShares
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

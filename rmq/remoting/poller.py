@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, final
 import trio
 
 from rmq.remoting.channel import FRAMES_PER_TURN, TURN_S
+from rmq.remoting.fairness.turns import Turns
 from rmq.remoting.session import Arrivals
 from rmq.remoting.transport import RECEIVE_BYTES
-from rmq.remoting.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

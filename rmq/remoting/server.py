@@ -22,8 +22,8 @@ from rmq.remoting.channel import Channel, ChannelConfig
 from rmq.remoting.codes import LanguageCode
 from rmq.remoting.dispatch import Dispatcher, HandlerTable
 from rmq.remoting.endpoint import HELD_BYTES_MAX, Endpoint, EndpointConfig
+from rmq.remoting.fairness.shares import SHARE_MAX, HostShares
 from rmq.remoting.frame import TLS_HANDSHAKE_BYTE
-from rmq.remoting.shares import SHARE_MAX, HostShares
 from rmq.remoting.tls_config import TlsMode
 from rmq.remoting.transport import SocketTransport
 
@@ -71,7 +71,7 @@ class ServerConfig:
     """Bytes of large requests that are not whole yet, or that wait, of all connections."""
     host_share_max: int = SHARE_MAX
     """Largest part of connections, unanswered requests and held bytes that one host may have, in
-    percent (`rmq.remoting.shares`).
+    percent (`rmq.remoting.fairness.shares`).
     """
     handshake_timeout_s: float = 10.0
     """How long a TLS handshake may take."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from rmq.remoting.shares import SHARE_MAX
+from rmq.remoting.fairness.shares import SHARE_MAX
 from rmq.settings.declaration import NOW, RESTART, setting, split_list
 from rmq.settings.exposure import FileAccess
 from rmq.settings.schema import LONG_MAX

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmq.remoting.turns import Turns
+from rmq.remoting.fairness.turns import Turns
 
 if TYPE_CHECKING:
     from rmq.remoting.channel import Channel

@@ -12,10 +12,10 @@ from trio.testing import wait_all_tasks_blocked
 from rmq.errors import ConfigError
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import ResponseCode
+from rmq.remoting.fairness.shares import HostShares
 from rmq.remoting.groups import HandlerGroup
 from rmq.remoting.protocol import RequestType
 from rmq.remoting.server import ServerConfig
-from rmq.remoting.shares import HostShares
 from tests.remoting.server_kit import QUERY, SEND, Ask, Gate, ask, serving, table_with_ping
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """How much of what is limited one host may have: connections, bytes, unanswered requests. Pure.
 
 One host may have a share of what is there (75 of 100, say), if no other one has any of it. What is
-left to each gets smaller the less is free: a host may have three times as much as nobody has. So a
+left to each gets smaller the less is free: a host may have three times as much as is free. So a
 host that takes all it can leaves a quarter to the next one, two such hosts leave a seventh each,
 and no host that has little is ever refused because of one that has much.
 """

@@ -1,0 +1,1 @@
+"""What each host may have of what is limited, and when it is its turn. Pure."""
