@@ -10,6 +10,7 @@ import pytest
 from benchmarks.broker_load.figures import Outcome
 from benchmarks.fairness.acl_cost import OFF, ON, report
 from benchmarks.fairness.all_scenarios import SCENARIOS, scenarios_matching
+from benchmarks.fairness.floods import Flooded, floods_text
 from benchmarks.fairness.rows import BEFORE, OURS, Delays, missed, remarks, table_text
 from benchmarks.fairness.scenario import QUICK, Scenario, Target
 from rmq.remoting.frame import FrameDecoder
@@ -99,3 +100,28 @@ def test_access_control_may_cost_a_tenth_of_a_send(cost_us: float, is_met: bool)
     assert met is is_met
     assert f"| rmq, ACL on | 40,000 | {cost_us:.1f} |" in text
     assert "Java: ACL costs 50.0% of a send" in text
+
+
+def flooded(**figures: float) -> Flooded:
+    known = dict.fromkeys(("flood_p99_s", "probe_p50_s", "probe_p99_s", "probe_worst_s"), 0.5)
+    return Flooded(
+        name="a flood",
+        accepted=1_200,
+        refused=3,
+        probes=40,
+        probes_refused=1,
+        cpu_s=1.5,
+        memory_mb=(40.0, 90.0, 80.0),
+        **{**known, "after_p99_s": 0.001, **figures},
+    )
+
+
+def test_accepted_work_may_take_three_seconds_beside_a_flood_and_after_it() -> None:
+    assert flooded().is_met
+    assert flooded(probe_p99_s=3.0, flood_p99_s=3.0).is_met
+    for late in ("flood_p99_s", "probe_p99_s", "after_p99_s"):
+        assert not flooded(**{late: 3.01}).is_met
+    (*_, row) = floods_text([flooded()]).splitlines()
+    assert row == (
+        "| a flood | 1,200 | 3 | 0.50 | 40 (1) | 500.0 | 500.0 | 500.0 | 1.0 | 1.5 | 40, 90, 80 |"
+    )
