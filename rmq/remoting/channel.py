@@ -64,9 +64,9 @@ FRAMES_PER_TURN: Final = 256
 """After this many frames of one read, other connections and tasks run."""
 
 TURN_S: Final = 0.005
-"""After this processor time in one turn they run, too, however few frames were handled."""
+"""After this time in one turn they run, too, however few frames were handled."""
 _BATCH_S: Final = 0.002
-"""What a batch of frames should take at most, of processor time; a plain send takes some 10 us."""
+"""What a batch of frames should take at most; a plain send takes some 10 us."""
 
 _LARGE_BYTES: Final = 4096
 """Requests with a body of at least this size are written at once."""
@@ -613,8 +613,8 @@ class Channel:
         decoder = self._decoder
         handled = 0
         self.busy = True
-        cpu_now = self._endpoint.cpu_now
-        began = batch_began = cpu_now()
+        work_now = self._endpoint.work_now
+        began = batch_began = work_now()
         while self.close_reason is None and not ((self._draining or self._pauses) and self.blocked):
             commands = decoder.take(self._batch_frames)
             if commands:
@@ -632,7 +632,7 @@ class Channel:
                 if decoder.held_bytes:
                     if self._outbox.size and not self._draining:
                         self._flush(self.received_at)
-                    now = cpu_now()
+                    now = work_now()
                     self._adapt_batch(now - batch_began)
                     if handled < frames_max and now - began < TURN_S:
                         batch_began = now
@@ -654,7 +654,8 @@ class Channel:
     def _adapt_batch(self, took_s: float) -> None:
         """Make the next batch as large as is right for requests that take that long."""
         if took_s > _BATCH_S:
-            self._batch_frames = max(1, int(self._batch_frames * _BATCH_S / took_s))
+            # Not at once: it may be the machine that stalled.
+            self._batch_frames = max(1, self._batch_frames // 4)
         elif self._batch_frames < self.config.batch_frames:
             self._batch_frames = min(self.config.batch_frames, 2 * self._batch_frames)
 

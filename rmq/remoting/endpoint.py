@@ -119,8 +119,8 @@ class Endpoint:
         self.channel_config = config.channel
         self.channels: set[Channel] = set()
         self.now: Callable[[], float] = trio.current_time
-        self.cpu_now: Callable[[], float] = time.thread_time
-        """Processor time of the event loop: what turns take, on a machine that stalls as well."""
+        self.work_now: Callable[[], float] = time.perf_counter
+        """What turns are measured by: the time that passes also where the clock is a mock."""
         self.lines = LimitedLog(logging.getLogger("rmq.remoting"))
         """For lines that peers can cause, with limits per host."""
         self._listeners = tuple(listeners)

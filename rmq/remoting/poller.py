@@ -54,8 +54,8 @@ _CROWDED_BYTES: Final = 8 * 1024
 class Rounds(Protocol):
     """Callbacks at the begin and end of a round of reading. They must not raise."""
 
-    cpu_now: Callable[[], float]
-    """Processor time of the event loop."""
+    work_now: Callable[[], float]
+    """What turns are measured by."""
 
     def begin_round(self, connections: int) -> None:
         """The poller is about to read this many connections."""
@@ -79,7 +79,7 @@ class Poller:
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
         self._now = trio.lowlevel.current_clock().current_time
-        self._cpu_now = rounds.cpu_now
+        self._work_now = rounds.work_now
         self._epoll = select.epoll()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._wake_fd, select.EPOLLIN)
@@ -141,7 +141,7 @@ class Poller:
 
     def _take_turns(self) -> None:
         frames = 0
-        began = self._cpu_now()
+        began = self._work_now()
         while frames < _FRAMES_PER_STEP:
             # Those that have new bytes come before those that wait from the last round: one who
             # sends little waits for one slice of the others, however many they are.
@@ -154,7 +154,7 @@ class Poller:
                 # there are, trio says so.
                 return
             frames += handled
-            if not events or self._cpu_now() - began >= TURN_S:
+            if not events or self._work_now() - began >= TURN_S:
                 return
 
     def _advance_waiting(self, frames_max: int) -> int:
@@ -166,7 +166,7 @@ class Poller:
         share = _share_of(count)
         is_shared = waiting.hosts > 1
         handled = 0
-        began = self._cpu_now()
+        began = self._work_now()
         for _ in range(count):
             channel, share_of_host = waiting.take()
             frames = 0
@@ -178,13 +178,13 @@ class Poller:
             waiting.took(frames)
             if channel.close_reason is None:
                 self._put_back(channel)
-            if handled >= frames_max or self._cpu_now() - began >= TURN_S:
+            if handled >= frames_max or self._work_now() - began >= TURN_S:
                 break
         return handled
 
     def _read(self, events: list[tuple[int, int]]) -> int:
         """Read once from each connection that is ready; return how many frames were handled."""
-        now, began = self._now(), self._cpu_now()
+        now, began = self._now(), self._work_now()
         self._rounds.begin_round(len(events))
         ready = len(events) + len(self._waiting)
         share = _share_of(ready)
@@ -225,7 +225,7 @@ class Poller:
             unwritten.append(channel)
             if channel.busy:
                 self._hold(fd, channel)
-                if len(events) > 1 and self._cpu_now() - began >= TURN_S:
+                if len(events) > 1 and self._work_now() - began >= TURN_S:
                     # The other ones that are ready are told of again.
                     break
             if unwritten_frames >= _FRAMES_PER_WRITE:
