@@ -35,7 +35,6 @@ import trio
 from rmq.errors import HeaderError, RefusedError
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command, whole_header_decoder
-from rmq.remoting.fairness.shares import SHARE_MAX
 from rmq.remoting.groups import ADMIN, GroupState, GroupStatistics, HandlerGroup
 from rmq.remoting.header import READ_ERRORS, Header, json_decoder
 from rmq.remoting.layout import FRAME_PREFIX
