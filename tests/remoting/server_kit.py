@@ -379,8 +379,12 @@ async def serving(
     listeners: Iterable[ConnectionListener] = (),
     guard: Callable[[Channel, Command], None] | None = None,
     answer_unknown: bool = True,
+    work_now: Callable[[], float] = lambda: 0.0,
 ) -> AsyncIterator[Served]:
-    """Run a server for the length of the block, which must not take long."""
+    """Run a server for the length of the block, which must not take long.
+
+    By `work_now` it sees how long its turns take: none takes any time, unless a test says so.
+    """
     server = RemotingServer(
         table_with_ping() if table is None else table,
         ServerConfig(
@@ -393,6 +397,7 @@ async def serving(
         guard=guard,
         answer_unknown=answer_unknown,
     )
+    server._endpoint.work_now = work_now
     virtual = isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock)
     served = Served(server)
     with trio.fail_after(_VIRTUAL_LIMIT_S if virtual else _REAL_LIMIT_S):
