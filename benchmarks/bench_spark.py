@@ -226,7 +226,8 @@ def servers(folder: Path, *settings: str) -> Iterator[tuple[str, list[int]]]:
     try:
         conf = folder / "namesrv.conf"
         conf.write_text(
-            f"bindAddress=127.0.0.1\nlistenPort={ports[0]}\nkvConfigPath={folder / 'kv.json'}\n"
+            f"bindAddress=127.0.0.1\nlistenPort={ports[0]}\nmetricsPort=0\n"
+            f"kvConfigPath={folder / 'kv.json'}\n"
         )
         start("namesrv", "-c", str(conf))
         conf = folder / "broker.conf"
@@ -235,6 +236,7 @@ def servers(folder: Path, *settings: str) -> Iterator[tuple[str, list[int]]]:
             "brokerIP1=127.0.0.1",
             "bindAddress=127.0.0.1",
             f"listenPort={ports[1]}",
+            "metricsPort=0",
             f"namesrvAddr={nameserver}",
             f"storePathRootDir={folder / 'store'}",
             "brokerRole=ASYNC_MASTER",

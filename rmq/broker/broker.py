@@ -46,10 +46,7 @@ from rmq.broker.handlers.settings import SettingHandlers
 from rmq.broker.handlers.statistics import StatisticsHandlers
 from rmq.broker.handlers.topics import TopicHandlers
 from rmq.broker.handlers.transactions import END_TRANSACTION, TransactionHandlers
-from rmq.broker.metrics.event_loop import LoopMetrics
-from rmq.broker.metrics.registry import BrokerRegistry
-from rmq.broker.metrics.replication import HaMetrics
-from rmq.broker.metrics.server import serve_metrics
+from rmq.broker.metrics.serving import BrokerMetrics
 from rmq.broker.origin import Origin
 from rmq.broker.own_credentials import OwnCredentials
 from rmq.broker.pulling.filters import check_expression
@@ -74,6 +71,8 @@ from rmq.broker.transactions.copies import HalfCopies
 from rmq.broker.transactions.decisions import Decisions
 from rmq.errors import StorageError
 from rmq.ha.identity import load_identity, reborn, renamed, save_identity
+from rmq.metrics.port import start_metrics
+from rmq.metrics.process import LogEvents
 from rmq.model.clock import system_ms
 from rmq.model.in_sync_record import newest
 from rmq.model.names import SCHEDULE_TOPIC, retry_topic
@@ -88,6 +87,7 @@ from rmq.remoting.groups import CLIENT_MANAGEMENT, HEARTBEAT, PULL, QUERY, SEND
 from rmq.remoting.server import RemotingServer
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import client_context
+from rmq.settings import metrics_port
 from rmq.steps import in_steps
 from rmq.store.core import Refusal
 from rmq.store.listener import StoreListener
@@ -120,26 +120,31 @@ async def serve_broker(
     *,
     now_ms: Callable[[], int] = system_ms,
     on_progress: Callable[[Progress], None] | None = None,
+    default_metrics_port: int = 0,
     task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker until its `stop` is called; `started` when its ports are open."""
+    """Run a broker until its `stop` is called; `started` when its ports are open.
+
+    `default_metrics_port` is where metrics are served if the settings do not say it; 0: nowhere.
+    """
     config = live.current
     access = await trio.to_thread.run_sync(_open_access, live) if config.acl_enabled else None
-    if not config.metrics_port:
-        await _serve_in_turn(live, access, [], now_ms, on_progress, task_status)
-        return
-    # Outside of what may stop and start again: scrapes are served during a recovery, too.
-    present: list[Broker] = []
-    metrics = HaMetrics(
-        lambda: present[0].role_change.status() if present else None,
-        lambda: present[0].store.statistics() if present else None,
-    )
-    loop_metrics = LoopMetrics(lambda: present[0].loop_lag if present else None)
-    registry = BrokerRegistry(metrics, loop_metrics)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(serve_metrics, config.bind_address, config.metrics_port, registry)
-        await _serve_in_turn(live, access, present, now_ms, on_progress, task_status)
-        nursery.cancel_scope.cancel()
+    with LogEvents() as log_events:
+        metrics = BrokerMetrics(live, log_events)
+        if not metrics_port.wanted(config.metrics_port, default_metrics_port):
+            await _serve_in_turn(live, access, metrics, now_ms, on_progress, task_status)
+            return
+        async with trio.open_nursery() as nursery:
+            # Outside of what may stop and start again: scrapes are served during a recovery, too.
+            await start_metrics(
+                nursery,
+                config.metrics_address,
+                config.metrics_port,
+                default_metrics_port,
+                metrics.pages,
+            )
+            await _serve_in_turn(live, access, metrics, now_ms, on_progress, task_status)
+            nursery.cancel_scope.cancel()
 
 
 def _open_access(live: LiveConfig) -> AccessControl:
@@ -150,15 +155,12 @@ def _open_access(live: LiveConfig) -> AccessControl:
 async def _serve_in_turn(
     live: LiveConfig,
     access: AccessControl | None,
-    present: list[Broker],
+    metrics: BrokerMetrics,
     now_ms: Callable[[], int],
     on_progress: Callable[[Progress], None] | None,
     task_status: trio.TaskStatus[Broker],
 ) -> None:
-    """Run a broker, and another one in its place when its store is to be opened again.
-
-    The running one is in `present`.
-    """
+    """Run a broker, and another one in its place when its store is to be opened again."""
     previous: Broker | None = None
     while True:
         config = live.current
@@ -177,13 +179,13 @@ async def _serve_in_turn(
                 _identify, config.store.root, was_saved, now_ms()
             )
             broker = Broker(live, tables, store, identity, Origin(store_host, now_ms), access)
-            present[:] = [broker]
+            metrics.show(broker, now_ms)
             if previous is None:
                 await broker.run(task_status)
             else:
                 previous.successor = broker
                 await broker.run()
-            present.clear()
+            metrics.show(None, now_ms)
         if not broker.reopens:
             return
         previous = broker
@@ -230,7 +232,7 @@ class Broker:
             config.cluster_name, boot_ms=now_ms(), detailed=config.detailed_stats
         )
         parts = ServingParts(live, store, tables, self.stats, origin)
-        self.acknowledger = Acknowledger(store)
+        self.acknowledger = Acknowledger(store, self.stats.sends)
         self.locks = QueueLocks(config.lock_live_ms)
         self.notifier = MemberNotifier(live)
         self.clients = ClientRegistry(
@@ -395,6 +397,11 @@ class Broker:
     def address(self) -> str:
         """The address for clients."""
         return self.live.current.address
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to stop, or to open its store again."""
+        return self._stop.is_set()
 
     def stop(self) -> None:
         """Begin to stop; `serve_broker` returns when that is done."""

@@ -19,6 +19,7 @@ from rmq.cli.common.service_log import log_reload, log_version, process_name
 from rmq.cli.common.stopping import serving, use_all_open_files
 from rmq.errors import ConfigError
 from rmq.model.clock import system_ms
+from rmq.settings import metrics_port
 from rmq.settings.exposure import take_umask
 
 if TYPE_CHECKING:
@@ -69,7 +70,12 @@ async def _serve(args: Namespace, live: LiveConfig) -> None:
     async with serving() as (nursery, stopping):
         log_version()
         broker: Broker = await nursery.start(
-            partial(serve_broker, live, on_progress=_show_progress)
+            partial(
+                serve_broker,
+                live,
+                on_progress=_show_progress,
+                default_metrics_port=metrics_port.BROKER,
+            )
         )
         stopping.on_hangup(partial(_reload, args, live))
         for line in _opening_lines(config, broker):
@@ -101,7 +107,7 @@ async def _reload(args: Namespace, live: LiveConfig) -> None:
 
 def _opening_lines(config: BrokerConfig, broker: Broker) -> list[str]:
     """Say what was started: its role, its ports, its store, and what recovery did."""
-    metrics = f", metrics {config.metrics_port}" if config.metrics_port else ""
+    metrics = f", metrics {config.metrics_port}" if config.metrics_port > 0 else ""
     nameservers = ", ".join(config.namesrv_addrs) or "none: only clients that know it find it"
     log = broker.store.log
     return [

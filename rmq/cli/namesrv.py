@@ -18,6 +18,7 @@ from rmq.cli.common.stopping import serving, use_all_open_files
 from rmq.errors import ConfigError
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
+from rmq.settings import metrics_port
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -63,7 +64,9 @@ async def _serve(args: Namespace, loaded: LoadedConfig) -> None:
     config, logs = loaded.config, args.logs
     async with serving() as (nursery, stopping):
         log_version()
-        nameserver: Nameserver = await nursery.start(serve_nameserver, config)
+        nameserver: Nameserver = await nursery.start(
+            partial(serve_nameserver, config, default_metrics_port=metrics_port.NAMESERVER)
+        )
         nameserver.config.subscribe(lambda new: logs.set_level(new.log_level))
         stopping.on_hangup(partial(_reload, args, nameserver, logs))
         logger.info(

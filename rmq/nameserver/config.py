@@ -26,6 +26,7 @@ from rmq.remoting.tls_settings import (
     tls_server_settings,
     tls_server_warnings,
 )
+from rmq.settings import metrics_port as metrics_port_rules
 from rmq.settings.declaration import (
     NOW,
     RESTART,
@@ -74,6 +75,8 @@ OWN_KEYS: Final = frozenset(
         "logFile",
         "logFileSize",
         "logFilesKept",
+        "metricsPort",
+        "metricsAddress",
     )
 )
 """Keys that RocketMQ 4.9.8 does not have."""
@@ -242,6 +245,23 @@ class NameserverConfig(LogSettings):
         minimum=1,
     )
 
+    metrics_port: int = setting(
+        "metricsPort",
+        metrics_port_rules.UNSET,
+        "Port for Prometheus and for probes (docs/metrics.md); -1: 5556, or none if another process"
+        " has that; 0: none.",
+        RESTART,
+        minimum=metrics_port_rules.UNSET,
+        maximum=65_535,
+        guarded=True,
+    )
+    metrics_address: str = setting(
+        "metricsAddress",
+        "127.0.0.1",
+        "Address that metricsPort is opened on; it has neither TLS nor a password.",
+        RESTART,
+        guarded=True,
+    )
     registration_allowed: tuple[Network, ...] = setting(
         "registrationAllowedAddresses",
         (),
@@ -323,7 +343,10 @@ SCHEMA: Final = Schema(
         _ignored("useEpollNativeSelector", False),
     ],
     rules=[
-        *(_is_given(key) for key in ("bindAddress", "kvConfigPath", "configStorePath")),
+        *(
+            _is_given(key)
+            for key in ("bindAddress", "metricsAddress", "kvConfigPath", "configStorePath")
+        ),
         Rule(keys=tuple(setting.key for setting in _TLS), check=_makes_tls),
     ],
 )

@@ -92,6 +92,8 @@ class RouteTable(Generic[C]):
         self._sessions: dict[C, Session[C]] = {}
         self._queue_entries = 0
         self._alive = 0
+        self.removals: dict[str, int] = {}
+        """How many brokers were removed since the start, by the reason."""
         # What `clean` has to do.
         self._lost: deque[Session[C]] = deque()
         self._gone: deque[Live[C]] = deque()
@@ -166,6 +168,7 @@ class RouteTable(Generic[C]):
         self._mark_gone(live)
         self._drop(live)
         self._brokers_changed()
+        self._count_removals("unregistered", 1)
         return True
 
     def holder(self, address: str) -> C | None:
@@ -199,6 +202,7 @@ class RouteTable(Generic[C]):
         self._lost.append(session)
         self._alive -= len(session.lives)
         self._brokers_changed()
+        self._count_removals("connection_lost", len(session.lives))
         return list(session.lives)
 
     def expire(self, now: float, silence_s: float) -> list[Expired[C]]:
@@ -213,6 +217,7 @@ class RouteTable(Generic[C]):
             self._gone.append(live)
         if silent:
             self._brokers_changed()
+            self._count_removals("expired", len(silent))
         return [
             Expired(
                 live.address,
@@ -221,6 +226,9 @@ class RouteTable(Generic[C]):
             )
             for live in silent
         ]
+
+    def _count_removals(self, reason: str, count: int) -> None:
+        self.removals[reason] = self.removals.get(reason, 0) + count
 
     def clean(self) -> Generator[None, None, None]:
         """Remove what brokers that are gone have left behind."""

@@ -12,21 +12,26 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+import rmq
 from rmq.access.control import AccessControl, admin_rights
 from rmq.access.files import find_files
 from rmq.access.watch import watch
 from rmq.errors import ListenError
+from rmq.metrics.port import start_metrics
+from rmq.metrics.process import LogEvents
 from rmq.model.in_sync_record import NAMESPACE
 from rmq.nameserver.address_rules import AddressRules
 from rmq.nameserver.broker_handlers import BrokerHandlers
 from rmq.nameserver.config import LiveConfig
 from rmq.nameserver.handlers import ConfigHandlers, KvHandlers, RouteHandlers
 from rmq.nameserver.kv_keeper import KvKeeper
+from rmq.nameserver.metrics import NameserverMetrics, nameserver_pages
 from rmq.nameserver.record_guard import RecordGuard, recorded_epoch
 from rmq.nameserver.route_answers import RouteAnswers
 from rmq.nameserver.routes import RouteTable
 from rmq.nameserver.serving import Serving
 from rmq.nameserver.slices import JobQueue, Slices
+from rmq.remoting.addresses import format_address
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.event_loop.lag import LoopLag
 from rmq.remoting.event_loop.watch import watch_loop
@@ -36,6 +41,7 @@ from rmq.remoting.tls import TlsServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmq.metrics.server import Pages
     from rmq.nameserver.config import NameserverConfig
     from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
@@ -46,6 +52,7 @@ logger = logging.getLogger(__name__)
 _LINES_MAX: Final = 20
 """How many brokers that are removed together are logged one by one."""
 _CLOSINGS_PER_STEP: Final = 64
+NOT_SERVING: Final = "not_serving: the port is not open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +70,21 @@ class NameserverStatistics:
 class Nameserver:
     """One nameserver. `run` serves until `stop`."""
 
-    def __init__(self, config: NameserverConfig, access: AccessControl | None = None) -> None:
+    def __init__(
+        self,
+        config: NameserverConfig,
+        access: AccessControl | None = None,
+        *,
+        default_metrics_port: int = 0,
+    ) -> None:
+        """`default_metrics_port` is where metrics are served if the settings do not say it; 0:
+        nowhere.
+        """
         self.config = LiveConfig(config)
         self.access = access
+        self._default_metrics_port = default_metrics_port
+        self._is_serving = False
+        self._loop_lag = LoopLag()
         self._kv = KvKeeper(config.kv_path)
         self.routes: RouteTable[Channel] = RouteTable(
             recorded=lambda name: recorded_epoch(self._kv.table.get(NAMESPACE, name))
@@ -117,6 +136,7 @@ class Nameserver:
 
     def stop(self, grace_s: float = 5.0) -> None:
         """Accept nothing more, answer open requests within `grace_s`, and return from `run`."""
+        self._is_serving = False
         self.server.stop(grace_s=grace_s)
 
     async def run(
@@ -127,6 +147,31 @@ class Nameserver:
         Raise `ConfigError` for a KV config that cannot be read, `ListenError` for a port that
         cannot be opened.
         """
+        with LogEvents() as events:
+            await self._run(self._pages(events), task_status)
+
+    def _pages(self, events: LogEvents) -> Pages:
+        config = self.config.current
+        address = format_address((config.bind_address, config.listen_port))
+        limiter = trio.to_thread.current_default_thread_limiter()
+        metrics = NameserverMetrics(
+            self.routes,
+            lambda: len(self._kv.table),
+            self.server.statistics,
+            lambda: address,
+            is_ready=lambda: self._is_serving,
+        )
+        return nameserver_pages(
+            metrics,
+            self.server.statistics,
+            self._loop_lag,
+            events,
+            threads=lambda: {"default": (limiter.borrowed_tokens, limiter.total_tokens)},
+            describe=lambda: {"address": address, "version": rmq.__version__},
+            unready=lambda: [] if self._is_serving else [NOT_SERVING],
+        )
+
+    async def _run(self, pages: Pages, task_status: trio.TaskStatus[Nameserver]) -> None:
         await self._kv.load()
         error: ListenError | None = None
         async with trio.open_nursery() as nursery:
@@ -141,14 +186,23 @@ class Nameserver:
             nursery.start_soon(self._scan)
             if self.access is not None:
                 nursery.start_soon(watch, self.access.poll)
-            nursery.start_soon(watch_loop, LoopLag(), lambda: self.server.recent_codes)
+            nursery.start_soon(watch_loop, self._loop_lag, lambda: self.server.recent_codes)
+            config = self.config.current
             try:
+                await start_metrics(
+                    nursery,
+                    config.metrics_address,
+                    config.metrics_port,
+                    self._default_metrics_port,
+                    pages,
+                )
                 await nursery.start(serve)
             except ListenError as exc:
                 # Raised again outside of the nursery, as itself instead of in a group.
                 error = exc
                 nursery.cancel_scope.cancel()
             else:
+                self._is_serving = True
                 task_status.started(self)
         if error is not None:
             raise error
@@ -193,11 +247,13 @@ class Nameserver:
 async def serve_nameserver(
     config: NameserverConfig,
     *,
+    default_metrics_port: int = 0,
     task_status: trio.TaskStatus[Nameserver] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a nameserver; `nursery.start` returns it once its port is open."""
     access = await trio.to_thread.run_sync(open_access, config) if config.acl_enabled else None
-    await Nameserver(config, access).run(task_status=task_status)
+    nameserver = Nameserver(config, access, default_metrics_port=default_metrics_port)
+    await nameserver.run(task_status=task_status)
 
 
 def open_access(config: NameserverConfig) -> AccessControl:

@@ -273,6 +273,10 @@ class Channel:
         """When the requests that are dispatched now had arrived, at the latest."""
         return self._waiting_since
 
+    def now(self) -> float:
+        """The time by the clock of `arrived_at`."""
+        return self._endpoint.now()
+
     @property
     def calls_under_way(self) -> int:
         return len(self._calls)

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import trio
 
+from rmq.counting.requests import CodeCounts
 from rmq.errors import HeaderError, RefusedError
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
 from rmq.remoting.command import Command, whole_header_decoder
@@ -53,6 +54,7 @@ H = TypeVar("H", bound=Header)
 
 _PLAIN_HEADER_BYTES_MAX: Final = 4096
 _RECENT_CODES: Final = 8
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 _pack_prefix = FRAME_PREFIX.pack
 
 REMARK_OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
@@ -169,9 +171,16 @@ class Dispatcher:
         self._answer_unknown = answer_unknown
         self._groups: dict[HandlerGroup, GroupState] = {}
         self._bound: dict[int, _Bound] = {}
+        self.counts: dict[int, CodeCounts] = {}
+        """What was answered, by request code."""
+        self.unknown_codes = 0
+        """Requests of codes that nothing serves."""
+        self.not_admitted = 0
+        """Requests that the guard refused."""
         for code, entry in table.entries.items():
             state = self._groups.setdefault(entry.group, GroupState(entry.group, host_share_max))
-            self._bound[code] = _Bound(entry, state)
+            counts = self.counts[code] = CodeCounts()
+            self._bound[code] = _Bound(entry, state, counts)
         self.whole_decoders = {
             code: whole_header_decoder(entry.header_class)
             for code, entry in table.entries.items()
@@ -202,6 +211,16 @@ class Dispatcher:
 
     def statistics(self) -> list[GroupStatistics]:
         return [state.statistics() for state in self._groups.values()]
+
+    @property
+    def refused_old(self) -> int:
+        """How many requests were refused because they had waited too long."""
+        return sum(state.refused_old for state in self._groups.values())
+
+    @property
+    def capacities(self) -> dict[str, int]:
+        """How many requests may be unanswered, by the name of their group."""
+        return {group.name: group.capacity for group in self._groups}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the workers of coroutine handlers until cancelled."""
@@ -252,20 +271,24 @@ class Dispatcher:
             recent.append(code)
 
     def _hand_on(self, channel: Channel, bound: _Bound, commands: Sequence[Command]) -> None:
-        state = bound.state
+        state, counts = bound.state, bound.counts
+        since = channel.arrived_at
         if channel.waited_s >= state.wait_max_s:
+            counts.refused(ResponseCode.SYSTEM_BUSY, len(commands))
             for number, command in enumerate(commands, start=1):
                 state.refused += 1
+                state.refused_old += 1
                 size = state.unanswered + len(commands) - number
                 remark = waited_too_long(channel.waited_s, size)
                 refuse(channel, command, ResponseCode.SYSTEM_BUSY, remark)
             return
         if bound.body_bytes_max is not None:
             # First: the guard hashes bodies, and reads some of them.
-            commands = _of_size(bound.body_bytes_max, channel, commands)
+            commands = _of_size(bound.body_bytes_max, channel, commands, counts)
         if self._guard is not None:
-            commands = self._admit(self._guard, channel, commands)
+            commands = self._admit(self._guard, channel, commands, counts)
         if state.crowded_by(len(commands)) and (room := state.room_for(channel)) < len(commands):
+            counts.refused(ResponseCode.SYSTEM_BUSY, len(commands) - room)
             for command in commands[room:]:
                 state.refused += 1
                 refuse(channel, command, ResponseCode.SYSTEM_BUSY, REMARK_OVERLOAD)
@@ -284,9 +307,10 @@ class Dispatcher:
                 try:
                     header = command.header(bound.header_class)
                 except HeaderError as exc:
+                    counts.refused(ResponseCode.SYSTEM_ERROR)
                     refuse(channel, command, ResponseCode.SYSTEM_ERROR, str(exc))
                     continue
-            requests.append(Request(command, header, channel, state))
+            requests.append(Request(command, header, channel, state, counts, since))
         if not requests:
             return
         if bound.handle_steps is not None:
@@ -312,14 +336,18 @@ class Dispatcher:
         guard: Callable[[Channel, Command], None],
         channel: Channel,
         commands: Sequence[Command],
+        counts: CodeCounts,
     ) -> list[Command]:
         admitted: list[Command] = []
         for command in commands:
             try:
                 guard(channel, command)
             except RefusedError as exc:
+                self.not_admitted += 1
+                counts.refused(exc.code)
                 refuse(channel, command, exc.code, exc.remark)
             except Exception as exc:  # noqa: BLE001 - one bad request must not end the connection
+                counts.refused(ResponseCode.SYSTEM_ERROR)
                 channel.log(
                     logging.ERROR,
                     "guard",
@@ -334,6 +362,7 @@ class Dispatcher:
         return admitted
 
     def _refuse_unknown(self, channel: Channel, commands: Sequence[Command]) -> None:
+        self.unknown_codes += len(commands)
         for command in commands:
             logger.debug("no handler for %s from %s", name_of(command), channel.peer)
             if self._answer_unknown and not command.flag & FLAG_ONEWAY:
@@ -358,9 +387,9 @@ class Dispatcher:
             body = request.body
             if body is not None and not request.channel.has_room_for(len(body)):
                 state.refused += 1
+                bound.counts.refused(ResponseCode.SYSTEM_BUSY)
                 refuse(request.channel, request.command, ResponseCode.SYSTEM_BUSY, REMARK_OVERLOAD)
                 continue
-            request.since = request.channel.arrived_at
             self._put_to_work(self._nursery, state, request, bound.handle_async)
 
     def _begin(
@@ -376,7 +405,7 @@ class Dispatcher:
                 continue
             request.channel.pause()
             # It has begun, so it is never refused for waiting too long.
-            request.since = math.inf
+            request.has_begun = True
             self._put_to_work(self._nursery, state, request, partial(self._go_on, steps))
 
     def _put_to_work(
@@ -410,7 +439,7 @@ class Dispatcher:
         try:
             while (taken := state.take()) is not None:
                 request, handler = taken
-                if state.wait_max_s != math.inf:
+                if state.wait_max_s != math.inf and not request.has_begun:
                     now = trio.current_time()
                     if now - request.since >= state.wait_max_s:
                         _refuse_old(state, request, now)
@@ -497,6 +526,7 @@ class _Bound:
     __slots__ = (
         "body_bytes_max",
         "comes_in_runs",
+        "counts",
         "decode_json",
         "handle_async",
         "handle_batch",
@@ -505,7 +535,8 @@ class _Bound:
         "state",
     )
 
-    def __init__(self, entry: _Entry, state: GroupState) -> None:
+    def __init__(self, entry: _Entry, state: GroupState, counts: CodeCounts) -> None:
+        self.counts = counts
         self.header_class = entry.header_class
         self.decode_json = json_decoder(entry.header_class)
         self.handle_batch = entry.handle_batch
@@ -516,7 +547,9 @@ class _Bound:
         self.state = state
 
 
-def _of_size(bytes_max: int, channel: Channel, commands: Sequence[Command]) -> Sequence[Command]:
+def _of_size(
+    bytes_max: int, channel: Channel, commands: Sequence[Command], counts: CodeCounts
+) -> Sequence[Command]:
     """Return the commands without those whose bodies are too long, which are refused."""
     if not any(command.body is not None and len(command.body) > bytes_max for command in commands):
         return commands
@@ -526,6 +559,7 @@ def _of_size(bytes_max: int, channel: Channel, commands: Sequence[Command]) -> S
         if size <= bytes_max:
             fitting.append(command)
             continue
+        counts.refused(ResponseCode.SYSTEM_ERROR)
         refuse(
             channel,
             command,
@@ -557,6 +591,7 @@ def waited_too_long(seconds: float, size: int) -> str:
 
 def _refuse_old(state: GroupState, request: Request[Any], now: float) -> None:
     state.refused += 1
+    state.refused_old += 1
     remark = waited_too_long(now - request.since, state.unanswered)
     request.refuse(ResponseCode.SYSTEM_BUSY, remark)
 
@@ -569,9 +604,17 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
         raise RuntimeError(f"{len(headers)} response headers for {len(requests)} requests")
     channel: Channel | None = None
     pieces: list[bytes] = []
+    counted: CodeCounts | None = None
+    since = 0.0
+    count = 0
     for request, header in zip(requests, headers, strict=True):
         if header is None:
             continue
+        # Those that came together have the same time, the very same object.
+        if request.since is not since or request._counts is not counted:
+            if counted is not None and count:
+                counted.answered(_SUCCESS, request.channel.now() - since, count)
+            counted, since, count = request._counts, request.since, 0
         if request.channel is not channel:
             if channel is not None and pieces:
                 channel.send(b"".join(pieces))
@@ -592,6 +635,7 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
         if request._counted:
             request._complete()
         request._answered = True
+        count += 1
         if command.flag & FLAG_ONEWAY:
             continue
         if command.serialization is Serialization.JSON:
@@ -606,8 +650,11 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
                 pieces.append(encoded)
                 continue
         request._send(header)
-    if channel is not None and pieces:
-        channel.send(b"".join(pieces))
+    if channel is not None:
+        if counted is not None and count:
+            counted.answered(_SUCCESS, channel.now() - since, count)
+        if pieces:
+            channel.send(b"".join(pieces))
 
 
 def _serve(

@@ -92,6 +92,8 @@ class GroupState:
         self.unanswered = 0
         self.running = 0
         self.refused = 0
+        self.refused_old = 0
+        """Those of them that had waited too long; there was no room for the others."""
         self.on_all_answered: Callable[[], None] | None = None
         # Below this no bound can be hit, neither the group's nor a connection's.
         self._comfortable = self._hosts.comfortable

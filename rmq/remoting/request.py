@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 import msgspec
 
+from rmq.counting.requests import CodeCounts
 from rmq.errors import LocalProtocolError
 from rmq.remoting.channel import Channel
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode, ResponseCode, Serialization
@@ -34,12 +35,17 @@ class Request(msgspec.Struct, Generic[H], eq=False):
     header: H
     channel: Channel
     _group: GroupState
+    _counts: CodeCounts
+    since: float
+    """When it had arrived, at the latest."""
     _answered: bool = False
     _counted: bool = False
     _deferred: bool = False
     _parked: int = 0
-    since: float = 0.0
-    """When it arrived; known of requests that wait for a coroutine."""
+    has_begun: bool = False
+    """Whether it is served already: such a one is never refused for waiting too long."""
+    was_held: bool = False
+    """Whether it waited for what it asks for: then it did not take long."""
 
     @property
     def body(self) -> bytes | None:
@@ -66,6 +72,7 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         if self._answered or self._counted:
             self._complete()
         self._answered = True
+        self._count_answer(code)
         if not self.command.flag & FLAG_ONEWAY:
             self._send(header, code, body, remark, extra)
 
@@ -80,12 +87,14 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         """Drop a deferred request without a response."""
         if not self._answered:
             self._complete()
+            self._counts.dropped += 1
 
     def refuse(self, code: int, remark: str) -> None:
         """Answer with an error, as the server itself does: in the server's own serialization
         (JSON).
         """
         self._complete()
+        self._count_answer(code)
         if not self.command.flag & FLAG_ONEWAY:
             self.channel.send(_refusal(self.command, self.channel, code, remark))
 
@@ -125,6 +134,13 @@ class Request(msgspec.Struct, Generic[H], eq=False):
             frame = _refusal(command, channel, ResponseCode.SYSTEM_ERROR, str(exc))
             body = None
         channel.send(frame, body)
+
+    def _count_answer(self, code: int) -> None:
+        took_s = self.channel.now() - self.since
+        if self.was_held:
+            self._counts.answered_held(code, took_s)
+        else:
+            self._counts.answered(code, took_s)
 
     def _count(self) -> None:
         if not self._counted and not self._answered:

@@ -30,6 +30,7 @@ from rmq.remoting.transport import SocketTransport
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from rmq.counting.requests import CodeCounts
     from rmq.remoting.command import Command
     from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics
     from rmq.remoting.groups import GroupStatistics
@@ -98,6 +99,16 @@ class ServerStatistics:
     accepted: int
     refused_connections: int
     failed_handshakes: int
+    refused_old: int
+    """Requests that were refused because they had waited too long."""
+    capacities: Mapping[str, int]
+    """How many requests may be unanswered, by the name of their group."""
+    not_admitted: int
+    """Requests that the guard refused."""
+    unknown_codes: int
+    """Requests of codes that nothing serves."""
+    counts: Mapping[int, CodeCounts]
+    """What was answered, by request code; not a copy."""
 
 
 @final
@@ -194,6 +205,11 @@ class RemotingServer:
             accepted=self._accepted,
             refused_connections=self._refused,
             failed_handshakes=self._failed_handshakes,
+            refused_old=self._dispatcher.refused_old,
+            capacities=self._dispatcher.capacities,
+            not_admitted=self._dispatcher.not_admitted,
+            unknown_codes=self._dispatcher.unknown_codes,
+            counts=self._dispatcher.counts,
         )
 
     async def run(

@@ -44,7 +44,7 @@ from rmq.store.plans import (
 from rmq.store.queue_table import QueueTable, is_legal_topic
 from rmq.store.reads import MessageReads
 from rmq.store.recovery import LastStop, Progress, Recovery, RecoveryReport
-from rmq.store.retention import Retention, SegmentAge, files_behind
+from rmq.store.retention import DeletionCause, Retention, SegmentAge, files_behind
 from rmq.store.storage import DiskStorage
 from rmq.store.transient_pool import TransientPool
 from rmq.store.truncation import LogCut, drop_log, forget_request, read_request
@@ -156,6 +156,8 @@ class StoreCore:
         self._sync_errors: list[StorageError] = []
         self.queue_deletions = 0
         """How many times queues were deleted."""
+        self.deleted_segments = dict.fromkeys(DeletionCause, 0)
+        """Segments of the log that were deleted since the start, by the cause."""
         self._expired: list[Segment] = []
         self._deleted_path = config.root / "deleted"
         self._deleted_folders = 0
@@ -649,6 +651,7 @@ class StoreCore:
             if segment.first != first or segment.end > kept_from:
                 break
             gone.append(log.segments.detach_first())
+            self.deleted_segments[decision.cause] += 1
         if gone:
             logger.info(
                 "%d segments up to %s expire: %s", len(gone), gone[-1].path, decision.reason

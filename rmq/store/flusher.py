@@ -11,10 +11,11 @@ A failed sync ends flushing for good: `StoreCore.fail` says why, and all waits e
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmq.counting.histogram import Histogram
 from rmq.errors import StorageError
 from rmq.store.config import PAGE_BYTES
 from rmq.store.waits import WatermarkWaits
@@ -25,6 +26,23 @@ if TYPE_CHECKING:
 
     from rmq.model.offsets import PhysicalOffset
     from rmq.store.core import StoreCore
+
+
+FLUSH_BOUNDS_S: Final = (
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    5.0,
+    10.0,
+)
 
 
 class FlushOutcome(enum.Enum):
@@ -59,6 +77,8 @@ class Flusher:
         self._deadline_scope = trio.CancelScope()
         self._syncs = 0
         self._has_ended = False
+        self.durations = Histogram(FLUSH_BOUNDS_S)
+        """How long syncs of the log took."""
 
     @property
     def syncs(self) -> int:
@@ -156,9 +176,11 @@ class Flusher:
         core = self._core
         plan = core.plan_flush() if core.failure is None else None
         if plan is not None:
+            began = trio.current_time()
             try:
                 await run_in_thread(plan.run, limiter=self._limiter)
                 self._syncs += 1
+                self.durations.note(trio.current_time() - began)
             except StorageError as exc:
                 core.fail(exc)
         if core.failure is not None:

@@ -27,6 +27,7 @@ that it comes and goes every few seconds when only the disk of the ConsumeQueues
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from itertools import islice, pairwise, takewhile
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -45,6 +46,16 @@ _USED_RATIO_MOST: Final = 0.95
 _HOUR_MS: Final = 3_600_000
 
 F = TypeVar("F")
+
+
+class DeletionCause(enum.Enum):
+    """Why segments are deleted."""
+
+    EXPIRED = "expired"
+    DISK_PRESSURE = "disk_pressure"
+    """A disk is used above a limit, or its use is unknown."""
+    MANUAL = "manual"
+    """An operator asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,8 @@ class RetentionDecision:
     """As in `DiskState`."""
     reason: str
     """What called for deletion, and what is wrong with the disks, for the log; may be empty."""
+    cause: DeletionCause
+    """Why what is deleted goes now."""
 
 
 class Retention:
@@ -132,6 +145,11 @@ class Retention:
         disks = self.check_disks(
             log_used_ratios=log_used_ratios, queues_used_ratio=queues_used_ratio
         )
+        cause = DeletionCause.EXPIRED
+        if disks.reclaim:
+            cause = DeletionCause.DISK_PRESSURE
+        elif self._manual_rounds and local_hour not in self._config.delete_hours:
+            cause = DeletionCause.MANUAL
         reasons = self._take_reasons(local_hour)
         armed = bool(reasons) or disks.reclaim
         at_once = armed and disks.clean and self._config.clean_forcibly
@@ -143,6 +161,7 @@ class Retention:
             clean_immediately=at_once,
             full_log_paths=disks.full_log_paths,
             reason="; ".join(reasons),
+            cause=cause,
         )
 
     def check_disks(

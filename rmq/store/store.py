@@ -38,10 +38,12 @@ if TYPE_CHECKING:
         Awaitable,
         Callable,
         Iterable,
+        Mapping,
         Sequence,
     )
     from pathlib import Path
 
+    from rmq.counting.histogram import Histogram
     from rmq.errors import StoreUnavailableError
     from rmq.model.record import NewMessage
     from rmq.store.append import BatchResult
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from rmq.store.listener import StoreListener
     from rmq.store.plans import DeletionPlan
     from rmq.store.recovery import Progress
+    from rmq.store.retention import DeletionCause
     from rmq.store.storage import Storage
 
 THREADS: Final = 6
@@ -201,6 +204,21 @@ class MessageStore:
     def syncs(self) -> int:
         """How many times the log was synced by the flusher."""
         return self._flusher.syncs
+
+    @property
+    def sync_durations(self) -> Histogram:
+        """How long syncs of the log took."""
+        return self._flusher.durations
+
+    @property
+    def deleted_segments(self) -> Mapping[DeletionCause, int]:
+        """Segments of the log that were deleted since the start, by the cause."""
+        return self._core.deleted_segments
+
+    @property
+    def threads(self) -> trio.CapacityLimiter:
+        """How many threads work for the store."""
+        return self._limiter
 
     # --- appending -------------------------------------------------------------------------
 

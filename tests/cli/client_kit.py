@@ -102,6 +102,7 @@ def running(root: Path, **settings: str) -> Iterator[Processes]:
             "brokerIP1": HOST,
             "brokerIP2": HOST,
             "listenPort": str(port),
+            "metricsPort": "0",
             "namesrvAddr": nameserver,
             "storePathRootDir": str(root / "store"),
             "mappedFileSizeCommitLog": str(16 * 1024**2),
@@ -117,6 +118,7 @@ def _nameserver(root: Path) -> dict[str, str]:
     return {
         "bindAddress": HOST,
         "listenPort": "0",
+        "metricsPort": "0",
         "kvConfigPath": str(root / "kvConfig.json"),
         "configStorePath": str(root / "namesrv.properties"),
     }

@@ -42,6 +42,7 @@ _SETTINGS: Final = {
     "brokerIP1": HOST,
     "brokerIP2": HOST,
     "bindAddress": HOST,
+    "metricsPort": "0",
     "enablePropertyFilter": "true",
     "traceTopicEnable": "true",
     "defaultTopicQueueNums": "4",

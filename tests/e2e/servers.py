@@ -48,6 +48,7 @@ _SETTINGS: Final = {
     "brokerIP1": HOST,
     "brokerIP2": HOST,
     "bindAddress": HOST,
+    "metricsPort": "0",
     "messageDelayLevel": DELAY_LEVELS,
     # Small files.
     "mappedFileSizeCommitLog": str(4 * 1024**2),

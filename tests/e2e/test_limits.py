@@ -67,7 +67,7 @@ def broker(folder: Path, limits: dict[int, tuple[int, int]] | None = None) -> It
     port = free_port("127.0.0.1", -2, 1)
     conf = folder / "broker.conf"
     conf.write_text(
-        f"brokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort={port}\nbrokerName=limited\n"
+        f"brokerIP1=127.0.0.1\nbindAddress=127.0.0.1\nlistenPort={port}\nmetricsPort=0\nbrokerName=limited\n"
         f"storePathRootDir={folder / 'store'}\nmappedFileSizeCommitLog={4 * MIB}\n"
         "mappedFileSizeConsumeQueue=6000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
         "diskMaxUsedSpaceRatio=95\n"

@@ -43,6 +43,27 @@ _NAMES: Final = _FIRST_NAMES + tuple(
 )
 
 
+_LATER_NAMES: Final = tuple(
+    f"V{major}_{minor}_{patch}{suffix}"
+    for major, minor, first in (
+        (3, 1, 8),
+        (3, 2, 0),
+        *((3, minor, 1) for minor in range(3, 10)),
+        *((major, minor, 0) for major in (4, 5) for minor in range(10)),
+    )
+    for patch in range(first, 10)
+    for suffix in ("_SNAPSHOT", "")
+)
+"""Those from the highest gate on: 3.3 to 3.9 begin with 1, all others with 0."""
+_ALL_NAMES: Final = _NAMES + _LATER_NAMES
+UNKNOWN_VERSION: Final = "other"
+
+
 def version_name(version: int) -> str:
     """Return the name of a version below the gates; the number where there is no name."""
     return _NAMES[version] if 0 <= version < len(_NAMES) else str(version)
+
+
+def version_label(version: int) -> str:
+    """Return the name of any version, one word for those that 4.9.8 does not know."""
+    return _ALL_NAMES[version] if 0 <= version < len(_ALL_NAMES) else UNKNOWN_VERSION

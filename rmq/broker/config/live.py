@@ -63,6 +63,8 @@ class LiveConfig:
         self._unsaved_lock = threading.Lock()
         self._file_lock = threading.Lock()
         self._keeps_pool = False
+        self.role_changes: dict[tuple[BrokerRole, BrokerRole], int] = {}
+        """How often the role was changed since the start, by what it was and what it became."""
 
     @property
     def pending_restart(self) -> frozenset[str]:
@@ -170,6 +172,9 @@ class LiveConfig:
     def _replace(self, new: BrokerConfig) -> None:
         if new != self.current:
             old, self.current = self.current, new
+            if old.role is not new.role:
+                change_of_role = (old.role, new.role)
+                self.role_changes[change_of_role] = self.role_changes.get(change_of_role, 0) + 1
             for callback in (*self._subscribers, *self._lasting):
                 callback(old, new)
 

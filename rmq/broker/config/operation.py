@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from rmq.remoting.fairness.shares import SHARE_MAX
-from rmq.settings.declaration import NOW, RESTART, setting, split_list
+from rmq.settings import metrics_port as metrics_port_rules
+from rmq.settings.declaration import NOW, RESTART, check_name, setting, split_list
 from rmq.settings.exposure import FileAccess
 from rmq.settings.schema import LONG_MAX
 
@@ -20,6 +21,10 @@ DEFAULT_BLACK_LIST: Final = "configBlackList;brokerConfigPath"
 
 def _split_keys(text: str) -> frozenset[str]:
     return frozenset(split_list(text))
+
+
+def _split_names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(split_list(text)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,12 +278,32 @@ class RunningSettings:
 
     metrics_port: int = setting(
         "metricsPort",
-        0,
-        "Port for Prometheus (GET /metrics) on bindAddress; 0: none.",
+        metrics_port_rules.UNSET,
+        "Port for Prometheus and for probes (docs/metrics.md); -1: 5557, or none if another process"
+        " has that; 0: none.",
         RESTART,
         section="rmq",
+        minimum=metrics_port_rules.UNSET,
         maximum=65_535,
         guarded=True,
+    )
+    metrics_address: str = setting(
+        "metricsAddress",
+        "127.0.0.1",
+        "Address that metricsPort is opened on; it has neither TLS nor a password.",
+        RESTART,
+        section="rmq",
+        check=check_name("metricsAddress"),
+        guarded=True,
+    )
+    metrics_queue_groups: tuple[str, ...] = setting(
+        "metricsQueueGroups",
+        (),
+        "Consumer groups whose lag is shown per queue in every scrape, separated by semicolons.",
+        NOW,
+        read=_split_names,
+        unread="",
+        section="rmq",
     )
 
     # --- files -------------------------------------------------------------------------------

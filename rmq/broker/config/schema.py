@@ -112,6 +112,7 @@ _RULES: Final = (
             "brokerName",
             "brokerClusterName",
             "bindAddress",
+            "metricsAddress",
             "msgTraceTopicName",
             "storePathRootDir",
             "deleteWhen",

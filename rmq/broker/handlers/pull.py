@@ -461,6 +461,7 @@ class PullHandlers:
             else config.short_polling_ms
         )
         request.defer()
+        request.was_held = True
         self.holds.add(Hold(request, trio.current_time() + wait_ms / 1000, message_filter))
 
     def _answer_from_disk(
@@ -547,7 +548,10 @@ class PullHandlers:
                 count,
                 result.size,
                 elapsed_ms,
+                next_offset=result.next_offset,
             )
+            if result.suggests_slave:
+                self._store_stats.get_count_from_disk += count
             self._stats.broker_get(count)
         if count and self._live.current.fall_recorded:
             behind_ms = 0

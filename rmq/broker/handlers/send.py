@@ -32,6 +32,7 @@ from rmq.broker.sending.preparation import (
 )
 from rmq.broker.sending.queue_creation import QueueCreation
 from rmq.broker.sending.topics import SendTopics
+from rmq.broker.stats.sends import NOT_MASTER
 from rmq.errors import RefusedError
 from rmq.model.named_master import MASTER_FIELD
 from rmq.model.names import RETRY_PREFIX
@@ -110,6 +111,9 @@ class SendHandlers:
         self._acknowledger = acknowledger
         self._stats = parts.stats
         self._store_stats = parts.stats.store
+        self._send_stats = parts.stats.sends
+        self._started = 0.0
+        """When the sends that are handled now were begun with."""
         self._now_ms = parts.origin.now_ms
         self._clock = clock
         self._master_address = master_address
@@ -149,8 +153,9 @@ class SendHandlers:
     # --- all sends read together -------------------------------------------------------------
 
     def _send(self, requests: Sequence[SendRequest]) -> Sequence[Header | None] | None:
-        started = self._clock()
+        started = self._started = self._clock()
         if started < self._busy_until:
+            self._send_stats.busy += len(requests)
             for request in requests:
                 request.refuse(ResponseCode.SYSTEM_BUSY, BUSY_REMARK)
             return None
@@ -213,6 +218,7 @@ class SendHandlers:
     def _put_plain(self, requests: list[SendRequest], messages: list[NewMessage]) -> None:
         """Append messages that have nothing special, and answer them."""
         results = self._store.append(messages)
+        took_s = self._clock() - self._started
         prefix, trace_on, region = self._id_prefix, self._trace_on, self._region
         headers: list[Header | None] = []
         counts: dict[tuple[str, int], list[int]] = {}
@@ -244,7 +250,10 @@ class SendHandlers:
                 headers.append(None)
                 waiting.append((request, answer))
                 end_offset = result.physical_offset + result.size
-        self._count(counts)
+        stored = self._count(counts)
+        if stored:
+            self._send_stats.appended(took_s, stored, len(waiting))
+            self._send_stats.sizes.note([r.size for r in results if r.status is _PUT_OK])
         if len(waiting) < len(requests):
             reply_all(requests, headers)
         if waiting:
@@ -366,7 +375,7 @@ class SendHandlers:
 
     def _put_waiting(self, sends: Sequence[tuple[SendRequest, PreparedSend]]) -> None:
         """Store sends that waited for the file of their queue. Never leaves one unanswered."""
-        started = self._clock()
+        started = self._started = self._clock()
         plain: list[SendRequest] = []
         messages: list[NewMessage] = []
         try:
@@ -445,7 +454,10 @@ class SendHandlers:
         count = 1 if entries is None else len(entries)
         key = (message.topic, message.queue_id)
         self._count({key: [count, result.size]}, is_batch=True)
-        if self._acknowledger.is_immediate or not prepared.waits:
+        is_safe = self._acknowledger.is_immediate or not prepared.waits
+        self._send_stats.appended(self._clock() - self._started, 1, 0 if is_safe else 1)
+        self._send_stats.sizes.note([result.size // count] * count)
+        if is_safe:
             request.reply(answer)
         else:
             self._answer_when_safe([(request, answer)], result.end_offset)
@@ -456,6 +468,7 @@ class SendHandlers:
         self, waiting: list[tuple[SendRequest, Header]], end_offset: PhysicalOffset
     ) -> None:
         """Answer sends when the log is safe up to `end_offset`."""
+        started, stats, clock = self._started, self._send_stats, self._clock
         requests = [request for request, _ in waiting]
         headers = [header for _, header in waiting]
         for request in requests:
@@ -464,6 +477,7 @@ class SendHandlers:
             request.defer()
 
         def answer(status: AppendStatus) -> None:
+            stats.ended(status, clock() - started, len(requests))
             if status is _PUT_OK:
                 reply_all(requests, headers)
                 return
@@ -477,8 +491,12 @@ class SendHandlers:
         self._store_stats.put_failed()
         body_max = self._live.current.store.message_bytes_max
         master: str | None = None
+        why: str | None = None
         if result.status is AppendStatus.SERVICE_NOT_AVAILABLE:
             master = self._master_address()
+            refusal = self._store.refusal
+            why = NOT_MASTER if self._is_slave or refusal is None else refusal.name.lower()
+        self._send_stats.failed(result.status, why)
         extra = None if master is None else {MASTER_FIELD: master}
         self._refuse(request, send_checks.not_stored(result, body_max, master), extra)
 
@@ -487,8 +505,8 @@ class SendHandlers:
     ) -> None:
         request.reply(self._error_header, code=why.code, remark=why.remark, extra=extra)
 
-    def _count(self, counts: dict[tuple[str, int], list[int]], *, is_batch: bool = False) -> None:
-        """Count stored messages, by topic and queue; a batch is one send."""
+    def _count(self, counts: dict[tuple[str, int], list[int]], *, is_batch: bool = False) -> int:
+        """Count stored messages, by topic and queue; a batch is one send. Return how many."""
         stats = self._stats
         total = 0
         size_total = 0
@@ -500,6 +518,7 @@ class SendHandlers:
         if total:
             stats.broker_put(total)
             self._store_stats.put(total, size_total)
+        return total
 
     def _notice_duration(self, seconds: float, count: int) -> None:
         """Note how long the store took; refuse sends for a while when it was far too long."""

@@ -156,6 +156,8 @@ class SendBackHandlers:
         if message.topic == SCHEDULE_TOPIC:
             self._stats.put(message.topic, message.queue_id, 1, result.size)
         self._stats.send_back(header.group, origin_topic)
+        if is_dead:
+            self._stats.dead_letter(header.group, origin_topic)
         # The consumer gives the message up when it gets this answer, so it must be worth it; the
         # message itself says that a producer does not wait (WAIT=false), which 4.9.8 goes by.
         if self._acknowledger.is_immediate:

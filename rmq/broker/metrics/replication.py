@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING, Final, final
 
 import rmq
 from rmq.broker.config import BrokerRole
-from rmq.broker.metrics.families import Catalogue, Sheet
 from rmq.broker.metrics.slaves import SlaveChoice
 from rmq.ha.slave_status import SlaveState
+from rmq.metrics.families import Catalogue
 from rmq.store.core import Refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
-    from prometheus_client.metrics_core import Metric
-
-    from rmq.broker.metrics.families import Family
+    from rmq.metrics.families import Family, Sheet
     from rmq.remoting.bodies import HaMaster, HaStatusBody
     from rmq.store.core import StoreStatistics
 
@@ -201,15 +199,14 @@ _LIVE: Final = (SlaveState.CATCHING_UP.value, SlaveState.STREAMING.value)
 
 @final
 class HaMetrics:
-    """The collector of one broker.
+    """The collector of one broker."""
 
-    Both sources may have no data as long as the store is being opened.
-    """
+    catalogue: Final = CATALOGUE
 
     def __init__(
         self,
-        status: Callable[[], HaStatusBody | None],
-        statistics: Callable[[], StoreStatistics | None],
+        status: Callable[[], HaStatusBody],
+        statistics: Callable[[], StoreStatistics],
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -218,27 +215,12 @@ class HaMetrics:
         self._now = now
         self._slaves = SlaveChoice(now())
 
-    def describe(self) -> Iterable[Metric]:
-        """Return all families, without samples."""
-        return [family.metric() for family in CATALOGUE]
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the families that have samples now."""
+    def collect(self, sheet: Sheet) -> Iterator[None]:
+        """Put all samples into the sheet."""
         status = self._status()
-        if status is None:
-            return []
-        sheet = Sheet(
-            {
-                "cluster": status.cluster_name,
-                "node_type": "broker",
-                "node_id": status.broker_name,
-            }
-        )
         self._put_broker(sheet, status)
         _put_log(sheet, status)
-        statistics = self._statistics()
-        if statistics is not None:
-            _put_store(sheet, statistics)
+        _put_store(sheet, self._statistics())
         sheet.put_state(MODE, MODES.values(), MODES.get(status.mode))
         if status.mode in MODES:
             self._put_master(sheet, status)
@@ -247,7 +229,7 @@ class HaMetrics:
             if key in COUNTERS:
                 family, labels = COUNTERS[key]
                 sheet.put(family, count, *labels)
-        return sheet.metrics()
+        yield
 
     def _put_broker(self, sheet: Sheet, status: HaStatusBody) -> None:
         sheet.put(BROKER_INFO, 1, str(status.broker_id), rmq.__version__, status.address)
@@ -271,8 +253,8 @@ class HaMetrics:
         sheet.put(UNLISTED, connected - listed)
         for each in shown:
             slave, labels = each.slave, (each.name, each.address)
-            sheet.put(SLAVE_CONNECTED, slave.connected, *labels)
-            sheet.put(SLAVE_IN_SYNC, slave.in_sync, *labels)
+            sheet.put(SLAVE_CONNECTED, int(slave.connected), *labels)
+            sheet.put(SLAVE_IN_SYNC, int(slave.in_sync), *labels)
             sheet.put_known(SLAVE_LAG_BYTES, slave.lag_bytes, *labels)
             sheet.put_known_ms(SLAVE_LAG_SECONDS, slave.lag_ms, *labels)
             sheet.put_known(SLAVE_ACK, slave.appended, *labels)
@@ -301,7 +283,7 @@ def _put_slave(sheet: Sheet, status: HaStatusBody) -> None:
     sheet.put_state(STATE, STATES.values(), STATES.get(status.state) if is_slave else None)
     if not is_slave:
         return
-    sheet.put(MASTER_CONNECTED, status.state in _LIVE)
+    sheet.put(MASTER_CONNECTED, int(status.state in _LIVE))
     if status.master is not None:
         _put_view(sheet, status.master)
 
@@ -313,4 +295,4 @@ def _put_view(sheet: Sheet, master: HaMaster) -> None:
     sheet.put_known_ms(OWN_LAG_SECONDS, master.lag_ms)
     sheet.put_known_ms(MASTER_SILENCE, master.heard_ms_ago)
     sheet.put_known(MASTER_EPOCH, master.epoch)
-    sheet.put(COUNTED, master.in_sync)
+    sheet.put(COUNTED, int(master.in_sync))

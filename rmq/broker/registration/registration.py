@@ -183,6 +183,11 @@ class Registration:
     # --- tasks -------------------------------------------------------------------------------
 
     @property
+    def nameservers(self) -> tuple[NameserverState, ...]:
+        """What is known of each nameserver of the settings."""
+        return tuple(self._nameservers.values())
+
+    @property
     def registered_at(self) -> tuple[str, ...]:
         """The nameservers that most likely list this broker."""
         return tuple(
@@ -314,6 +319,7 @@ class Registration:
                 return
             nameserver.registered_over = None
             nameserver.failures += 1
+            nameserver.failed += 1
             if nameserver.problem != str(exc):
                 nameserver.problem = str(exc)
                 logger.warning(
@@ -326,6 +332,7 @@ class Registration:
             logger.info("registered at nameserver %s again", nameserver.address)
             nameserver.problem = None
         nameserver.failures = 0
+        nameserver.succeeded += 1
         nameserver.told = wanted
         if answer is not None:
             self._listener.registered(answer)

@@ -56,6 +56,7 @@ class NameserverState:
     __slots__ = (
         "address",
         "changed",
+        "failed",
         "failures",
         "is_being_told",
         "knows_epochs",
@@ -65,6 +66,7 @@ class NameserverState:
         "registered_over",
         "retry",
         "said_id",
+        "succeeded",
         "told",
         "tried",
         "wanted",
@@ -82,7 +84,12 @@ class NameserverState:
         """Counts the changes that it has to get."""
         self.told = 0
         """The number of the last change that it got."""
+        self.succeeded = 0
+        """Registrations since the start that it took."""
+        self.failed = 0
+        """Registrations since the start that it did not take, or that did not reach it."""
         self.failures = 0
+        """Registrations that failed since the last one that did not."""
         self.problem: str | None = None
         """Why the last registration failed, as it was logged."""
         self.changed: set[str] = set()

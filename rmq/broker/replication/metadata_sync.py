@@ -140,6 +140,8 @@ class MetadataSync:
         self._turn = trio.Lock()
         self._scope = trio.CancelScope()
         self._tables = dict.fromkeys(Table, TableStatus(None, None))
+        self.failures = dict.fromkeys(Table, 0)
+        """How many copies have failed since the start."""
         self._checked: _Unreached[SharedOffsets] = _Unreached()
         """How far the master has checked transactions."""
         self._delivered: _Unreached[dict[int, int]] = _Unreached()
@@ -330,6 +332,7 @@ class MetadataSync:
         except RmqError as exc:
             if master != self._last_master:
                 return  # another master was chosen meanwhile
+            self.failures[table] += 1
             failures = before.failures + 1
             self._tables[table] = before._replace(error=str(exc), failures=failures)
             if before.error != str(exc):

@@ -9,8 +9,10 @@ If both the disk and the slaves fail, the slaves' failure is what the producer i
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from rmq.broker.stats.sends import SendStats
 from rmq.ha.protocol.pending_acks import AckOutcome
 from rmq.store.append import AppendStatus
 from rmq.store.config import FlushMode
@@ -45,8 +47,16 @@ class Replicator(Protocol):
 class Acknowledger:
     """Knows what acknowledgements wait for."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        stats: SendStats | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._store = store
+        self._stats = stats or SendStats()
+        self._clock = clock
         self.replicator: Replicator | None = None
         """Knows what slaves hold; None: acknowledgements do not wait for slaves."""
 
@@ -66,17 +76,29 @@ class Acknowledger:
 
         `sends` is how many are answered by that.
         """
+        clock, stats, began = self._clock, self._stats, self._clock()
+
+        def flushed(outcome: FlushOutcome) -> AppendStatus:
+            stats.flush.note(clock() - began, sends)
+            return _of_disk(outcome)
+
+        def replicated(outcome: AckOutcome) -> AppendStatus:
+            stats.replicate.note(clock() - began, sends)
+            return _OF_SLAVES[outcome]
+
         replicator = self.replicator
         if replicator is None:
-            self._store.when_flushed(end_offset, lambda outcome: callback(_of_disk(outcome)))
+            self._store.when_flushed(end_offset, lambda outcome: callback(flushed(outcome)))
         elif self._store.config.flush_mode is FlushMode.ASYNC:
             replicator.when_replicated(
-                end_offset, lambda outcome: callback(_OF_SLAVES[outcome]), sends
+                end_offset, lambda outcome: callback(replicated(outcome)), sends
             )
         else:
             both = _Both(callback)
-            self._store.when_flushed(end_offset, both.flushed)
-            replicator.when_replicated(end_offset, both.replicated, sends)
+            self._store.when_flushed(end_offset, lambda outcome: both.flushed(flushed(outcome)))
+            replicator.when_replicated(
+                end_offset, lambda outcome: both.replicated(replicated(outcome)), sends
+            )
 
 
 def _of_disk(outcome: FlushOutcome) -> AppendStatus:
@@ -96,12 +118,12 @@ class _Both:
         self._disk: AppendStatus | None = None
         self._slaves: AppendStatus | None = None
 
-    def flushed(self, outcome: FlushOutcome) -> None:
-        self._disk = _of_disk(outcome)
+    def flushed(self, status: AppendStatus) -> None:
+        self._disk = status
         self._answer()
 
-    def replicated(self, outcome: AckOutcome) -> None:
-        self._slaves = _OF_SLAVES[outcome]
+    def replicated(self, status: AppendStatus) -> None:
+        self._slaves = status
         self._answer()
 
     def _answer(self) -> None:

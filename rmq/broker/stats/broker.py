@@ -21,23 +21,34 @@ once. That costs a lookup and a few additions; objects are made on the first cal
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import trio
 
+from rmq.broker.stats.sends import SendStats
 from rmq.broker.stats.store import StoreStats
+from rmq.broker.stats.transactions import TransactionStats
 from rmq.broker.stats.window import DAY, HOUR, MINUTE, SPANS, Column, Figures, Meter, Span
 from rmq.model.names import SCHEDULE_TOPIC
 from rmq.remoting.bodies.stats import BrokerStatsData, BrokerStatsItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 METERS_MAX: Final = 50_000
 """How many keys are kept; each takes up to 2 KiB."""
 
 _SAMPLED_AT_ONCE: Final = 500
 """Keys per step: about half a millisecond, in which no other task runs."""
+
+
+class Totals(enum.Enum):
+    """What is counted since the start by topic and group."""
+
+    GETS = enum.auto()
+    SEND_BACKS = enum.auto()
+    DEAD_LETTERS = enum.auto()
 
 
 class Fall(NamedTuple):
@@ -63,6 +74,8 @@ class BrokerStats:
         meters_max: int = METERS_MAX,
     ) -> None:
         self.store = StoreStats(boot_ms)
+        self.sends = SendStats()
+        self.transactions = TransactionStats()
         self.lost = 0
         """How often a key found no place."""
         self._cluster_name = cluster_name
@@ -77,6 +90,7 @@ class BrokerStats:
         self._group_gets: dict[str, Meter] = {}
         self._latencies: dict[str, Meter] = {}
         self._send_backs: dict[str, Meter] = {}
+        self._dead_letters: dict[str, Meter] = {}
         self._tables = (
             self._topic_puts,
             self._queue_puts,
@@ -84,6 +98,7 @@ class BrokerStats:
             self._group_gets,
             self._latencies,
             self._send_backs,
+            self._dead_letters,
         )
         self._named: dict[str, tuple[dict[str, Meter], Column]] = {
             "TOPIC_PUT_NUMS": (self._topic_puts, Column.VALUE),
@@ -129,12 +144,18 @@ class BrokerStats:
         size: int,
         latency_ms: int | None = None,
         times: int = 1,
+        next_offset: int | None = None,
     ) -> None:
-        """Count messages that a pull of a group brought, and how long that took."""
+        """Count messages that a pull of a group brought, and how long that took.
+
+        `next_offset` is where the group goes on.
+        """
         try:
             reader = self._readers[group][topic]
         except KeyError:
             reader = self._make_reader(group, topic)
+        if next_offset is not None:
+            reader.pulled[queue_id] = next_offset
         meter = reader.gets
         meter.value += count
         meter.size += size
@@ -164,6 +185,10 @@ class BrokerStats:
         meter = self._find(self._send_backs, f"{topic}@{group}")
         meter.value += count
         meter.times += count
+
+    def dead_letter(self, group: str, topic: str, count: int = 1) -> None:
+        """Count messages of a topic that are dead letters of a group now."""
+        self._find(self._dead_letters, f"{topic}@{group}").times += count
 
     def broker_put(self, count: int) -> None:
         """Count messages that clients stored, of whatever topic."""
@@ -218,6 +243,24 @@ class BrokerStats:
                 for queue_id, size_behind in reader.bytes_behind.items():
                     yield Fall(group, topic, queue_id, reader.ms_behind[queue_id], size_behind)
 
+    def pulled(self, group: str, topic: str) -> Mapping[int, int]:
+        """Where a group goes on after its last pulls, by queue; not a copy."""
+        reader = self._readers.get(group, {}).get(topic)
+        return {} if reader is None else reader.pulled
+
+    def totals_by_topic(self) -> Mapping[str, Meter]:
+        """What was put, by topic; not a copy."""
+        return self._topic_puts
+
+    def totals_by_pair(self, of: Totals) -> Mapping[str, Meter]:
+        """What was counted by topic and group, under `topic@group`; not a copy."""
+        tables = {
+            Totals.GETS: self._group_gets,
+            Totals.SEND_BACKS: self._send_backs,
+            Totals.DEAD_LETTERS: self._dead_letters,
+        }
+        return tables[of]
+
     @property
     def kept(self) -> int:
         """How many keys there are."""
@@ -239,8 +282,15 @@ class BrokerStats:
     def remove_topic(self, topic: str) -> None:
         """Forget what was counted for a topic."""
         self._topic_puts.pop(topic, None)
+        self.transactions.remove_topic(topic)
         start = f"{topic}@"
-        for table in (self._queue_puts, self._queue_gets, self._group_gets, self._send_backs):
+        for table in (
+            self._queue_puts,
+            self._queue_gets,
+            self._group_gets,
+            self._send_backs,
+            self._dead_letters,
+        ):
             _remove(table, lambda key: key.startswith(start))
         _remove(self._latencies, lambda key: key.split("@")[-2] == topic)
         for topics in self._readers.values():
@@ -249,7 +299,13 @@ class BrokerStats:
     def remove_group(self, group: str) -> None:
         """Forget what was counted for a group."""
         end = f"@{group}"
-        for table in (self._queue_gets, self._group_gets, self._send_backs, self._latencies):
+        for table in (
+            self._queue_gets,
+            self._group_gets,
+            self._send_backs,
+            self._dead_letters,
+            self._latencies,
+        ):
             _remove(table, lambda key: key.endswith(end))
         self._readers.pop(group, None)
 
@@ -336,13 +392,15 @@ class BrokerStats:
 class _Reader:
     """What is known of one group that reads one topic."""
 
-    __slots__ = ("bytes_behind", "gets", "latencies", "ms_behind")
+    __slots__ = ("bytes_behind", "gets", "latencies", "ms_behind", "pulled")
 
     def __init__(self, gets: Meter) -> None:
         self.gets = gets
         self.latencies: dict[int, Meter] = {}
         self.ms_behind: dict[int, int] = {}
         self.bytes_behind: dict[int, int] = {}
+        self.pulled: dict[int, int] = {}
+        """By queue, where the group goes on after its last pull."""
 
 
 def _item(figures: Figures) -> BrokerStatsItem:

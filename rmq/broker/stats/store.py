@@ -84,6 +84,8 @@ class StoreStats:
         self.get_found = 0
         self.get_missed = 0
         self.get_count = 0
+        self.get_count_from_disk = 0
+        """Those of them that lay so far back that they likely had left memory."""
         self.get_ms_max: float = 0
         self.mornings = Mornings()
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=_SAMPLES_MAX)

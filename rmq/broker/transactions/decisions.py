@@ -100,13 +100,18 @@ class Decisions:
         self._stats.put(message.topic, message.queue_id, 1, result.size)
         self._stats.broker_put(1)
         self._store_stats.put(1, result.size)
+        self._stats.transactions.committed(home.topic, self._now_ms() - record.store_ms)
         if transaction is not None:
             transaction.is_committed = True
         self._close(record)
 
     def roll_back(self, header: EndTransactionRequest) -> None:
         """Roll a half message back; raise `RefusedError`."""
-        self._close(self._find(header))
+        record = self._find(header)
+        self._close(record)
+        home = half.home_of(record.properties)
+        if home is not None:
+            self._stats.transactions.rolled_back(home.topic)
 
     def _find(self, header: EndTransactionRequest) -> StoredRecord:
         offset = PhysicalOffset(header.commit_log_offset)

@@ -34,6 +34,7 @@ brokerIP2={host}
 bindAddress={host}
 listenPort={port}
 metricsPort={metrics_port}
+metricsAddress={host}
 namesrvAddr={nameserver}
 storePathRootDir={store}
 mappedFileSizeCommitLog=134217728

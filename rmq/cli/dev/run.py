@@ -107,7 +107,8 @@ def _nameserver_conf(data: Path, address: str) -> Path:
     host, _, port = address.rpartition(":")
     path = data / "namesrv.conf"
     path.write_text(
-        f"bindAddress={host}\nlistenPort={port}\nkvConfigPath={data / 'kvConfig.json'}\n"
+        f"bindAddress={host}\nlistenPort={port}\nmetricsPort=0\n"
+        f"kvConfigPath={data / 'kvConfig.json'}\n"
     )
     return path
 

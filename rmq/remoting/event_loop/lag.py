@@ -8,9 +8,9 @@ the caller.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
+from rmq.counting.histogram import Histogram
 from rmq.remoting.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ class LoopLag:
     """How late the tasks of one event loop were."""
 
     def __init__(self) -> None:
-        self._counts = [0] * (len(BOUNDS_S) + 1)
-        self.sum_s = 0.0
+        self.histogram = Histogram(BOUNDS_S)
         self.max_s = 0.0
         """The worst so far."""
         self._next_line_at = float("-inf")
@@ -70,8 +69,7 @@ class LoopLag:
         took long. `worked_s` is the processor time that the loop has had meanwhile.
         """
         lag_s = max(0.0, lag_s)
-        self._counts[bisect_left(BOUNDS_S, lag_s)] += 1
-        self.sum_s += lag_s
+        self.histogram.note(lag_s)
         self.max_s = max(self.max_s, lag_s)
         if lag_s <= HELD_UP_S:
             return None
@@ -98,20 +96,6 @@ class LoopLag:
             f" time: {why}; served last: {_named(recent_codes)}{earlier}"
         )
         return HeldUp(line, is_own)
-
-    @property
-    def count(self) -> int:
-        """How often it was measured."""
-        return sum(self._counts)
-
-    def buckets(self) -> list[tuple[str, int]]:
-        """Return how often it was at most so late, as Prometheus has it: cumulative, by bound."""
-        total = 0
-        buckets: list[tuple[str, int]] = []
-        for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts, strict=True):
-            total += count
-            buckets.append((bound, total))
-        return buckets
 
 
 def _named(codes: Sequence[int]) -> str:

@@ -12,14 +12,19 @@ from prometheus_client.parser import text_string_to_metric_families as read_plai
 
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.ha.protocol.master import LinkCounters
+from rmq.metrics.families import Prepares, Refreshes, Sheet
+from rmq.metrics.registry import Registry
+from rmq.metrics.server import Pages
 from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.bodies import HaMaster, HaSlave, HaStatusBody
 from rmq.store.core import Refusal, StoreStatistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
+
+    from rmq.metrics.families import Collector
 
 CONSTANT: Final = {"cluster": "shop", "node_type": "broker", "node_id": "orders"}
 
@@ -129,9 +134,28 @@ def metrics_of(
     return HaMetrics(lambda: status, lambda: store or statistics(), now=now)
 
 
-def collected(metrics: HaMetrics) -> dict[Series, float]:
+def collected(collector: Collector, query: Mapping[str, str] | None = None) -> dict[Series, float]:
     """What a collector shows; a series that is there twice is an error."""
-    return _by_series(metrics.collect())
+    sheet = Sheet(CONSTANT, query or {})
+    if isinstance(collector, Prepares):
+        for _ in collector.prepare(sheet):
+            pass
+    if isinstance(collector, Refreshes):
+        collector.refresh()
+    for _ in collector.collect(sheet):
+        pass
+    return _by_series(sheet.metrics())
+
+
+def pages_of(*collectors: Collector, unready: Sequence[str] = ()) -> Pages:
+    """Pages that show what these collectors have, and nothing of a broker."""
+    registry = Registry(lambda: collectors, CONSTANT)
+    return Pages(registry=registry, unready=lambda: unready, title="a broker")
+
+
+def shown(pages: Pages, accept: str = "") -> dict[Series, float]:
+    """What a scrape of these pages shows, put together in one step."""
+    return scraped(*pages.registry.scrape(accept))
 
 
 def scraped(content_type: str, text: bytes) -> dict[Series, float]:

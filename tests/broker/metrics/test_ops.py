@@ -8,19 +8,19 @@ from itertools import combinations
 from typing import Any, Final
 
 import pytest
-from prometheus_client import generate_latest
 
-from rmq.broker.metrics.event_loop import CATALOGUE as LOOP_CATALOGUE
-from rmq.broker.metrics.registry import CATALOGUE as SCRAPE_CATALOGUE
-from rmq.broker.metrics.registry import BrokerRegistry
-from rmq.broker.metrics.replication import CATALOGUE, COUNTERS, MODES, REASONS, ROLES, STATES
+from rmq.broker.metrics.replication import COUNTERS, MODES, REASONS, ROLES, STATES
+from rmq.metrics.event_loop import LoopMetrics
+from rmq.remoting.event_loop.lag import LoopLag
 from rmq.store.core import Refusal
 from tests.broker.metrics.metrics_kit import (
     master_status,
     metrics_of,
-    scraped,
+    pages_of,
+    shown,
     slave_status,
 )
+from tests.metrics.all_families import ALL
 from tests.paths import DOCS, ROOT
 
 DASHBOARD: Final = ROOT / "ops" / "grafana" / "replication.json"
@@ -34,10 +34,9 @@ def shown_series() -> list[tuple[str, Labels]]:
     """Every series of a master and of a slave, with the labels that Prometheus adds."""
     series: list[tuple[str, Labels]] = []
     for status in (master_status(), slave_status()):
-        registry = BrokerRegistry(metrics_of(status))
-        registry.refresh()
-        registry.scrapes.duration_s = 0.01
-        for name, labels in scraped("text/plain", generate_latest(registry)):
+        pages = pages_of(metrics_of(status), LoopMetrics(LoopLag()))
+        pages.registry.scrapes.duration_s = 0.01
+        for name, labels in shown(pages):
             series.append((name, {**dict(labels), "job": "rocketmq", "instance": "here:5557"}))
     return series
 
@@ -226,10 +225,7 @@ def test_the_page_lists_every_metric_with_its_labels_and_no_other() -> None:
         for name, kind, labels, meaning in rows
     }
     assert len(listed) == len(rows)
-    assert listed == {
-        family.name: (family.kind, family.labels, family.help)
-        for family in (*CATALOGUE, *LOOP_CATALOGUE, *SCRAPE_CATALOGUE)
-    }
+    assert listed == {family.name: (family.kind, family.labels, family.help) for family in ALL}
 
 
 def counter_labels(name: str) -> list[str]:

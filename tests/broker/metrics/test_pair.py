@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rmq.broker.metrics.registry import BrokerRegistry
-from rmq.broker.metrics.replication import HaMetrics
-from rmq.broker.metrics.server import serve_metrics
+from rmq.broker.metrics.serving import BrokerMetrics
+from rmq.metrics.process import LogEvents
+from rmq.metrics.server import serve_metrics
+from rmq.model.clock import system_ms
 from rmq.remoting.codes import ResponseCode
 from tests.broker.metrics.metrics_kit import ones, scraped
-from tests.broker.metrics.test_server import get
 from tests.ha.pair_kit import pair
+from tests.metrics.test_server import get
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
 
 async def scrape(broker: Broker) -> dict[Series, float]:
     """What a broker shows over HTTP."""
-    registry = BrokerRegistry(HaMetrics(broker.role_change.status, broker.store.statistics))
+    metrics = BrokerMetrics(broker.live, LogEvents())
+    metrics.show(broker, system_ms)
     async with trio.open_nursery() as nursery:
-        port = await nursery.start(serve_metrics, "127.0.0.1", 0, registry)
+        port = await nursery.start(serve_metrics, "127.0.0.1", 0, metrics.pages)
         answer = await get(port, "/metrics")
         nursery.cancel_scope.cancel()
     assert answer.status == 200

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import generate_latest
 
-from rmq.broker.metrics.event_loop import CATALOGUE as LOOP_CATALOGUE
-from rmq.broker.metrics.registry import CATALOGUE as SCRAPE_CATALOGUE
-from rmq.broker.metrics.registry import BrokerRegistry
-from rmq.broker.metrics.replication import CATALOGUE, COUNTERS, HaMetrics
+from rmq.broker.metrics.replication import COUNTERS
 from rmq.broker.metrics.slaves import SHOWN_MAX
 from rmq.ha.protocol.master import LinkCounters
 from rmq.ha.slave_status import SlaveState
@@ -25,7 +20,8 @@ from tests.broker.metrics.metrics_kit import (
     master_status,
     metrics_of,
     ones,
-    scraped,
+    pages_of,
+    shown,
     slave,
     slave_status,
     statistics,
@@ -242,47 +238,6 @@ def test_a_counter_that_nobody_named_makes_no_series() -> None:
     assert not any(name.endswith("_total") for name, _ in found)
 
 
-def test_before_the_store_is_open_the_process_is_shown_alone() -> None:
-    registry = BrokerRegistry(HaMetrics(lambda: None, lambda: None))
-    registry.refresh()
-    names = {name for name, _ in scraped("text/plain", generate_latest(registry))}
-    assert {
-        "process_cpu_seconds_total",
-        "process_resident_memory_bytes",
-        "process_open_fds",
-    } <= names
-    assert not any(name.startswith(("rocketmq_broker", "rocketmq_ha")) for name in names)
-
-
-def test_names_two_collectors_claim_are_refused() -> None:
-    with pytest.raises(ValueError, match="rocketmq_broker_epoch"):
-        BrokerRegistry(metrics_of(master_status()), metrics_of(master_status()))
-
-
-# --- names and labels ---------------------------------------------------------------------------
-
-FAMILIES = [*CATALOGUE, *SCRAPE_CATALOGUE, *LOOP_CATALOGUE]
-
-
-def test_names_follow_the_conventions_of_prometheus() -> None:
-    for family in FAMILIES:
-        assert re.fullmatch(r"rocketmq(_[a-z0-9]+)+", family.name)
-        assert (family.kind == "counter") == family.name.endswith("_total")
-        assert not re.search(r"_(ms|milliseconds|kb|mb|count|created)(_|$)", family.name)
-        assert family.help[0].isupper() or family.help[0].isdigit()
-        assert family.help.endswith(".")
-        # Prometheus sets these itself.
-        assert not {"job", "instance", "le", "quantile"} & set(family.labels)
-
-
-def test_offsets_bytes_and_seconds_say_so_at_the_end_of_their_name() -> None:
-    for family in FAMILIES:
-        words = family.name.removesuffix("_total").split("_")
-        for unit in ("bytes", "seconds"):
-            assert unit not in words[:-1], family.name
-        assert "offset" not in words or words[-1] == "bytes", family.name
-
-
 anything = st.text(max_size=100)
 slaves = st.builds(
     slave,
@@ -300,10 +255,9 @@ slaves = st.builds(
 @settings(max_examples=50)
 @given(st.lists(slaves, max_size=100))
 def test_whatever_slaves_call_themselves_the_scrape_can_be_read(crowd: list[HaSlave]) -> None:
-    registry = BrokerRegistry(metrics_of(master_status(slaves=tuple(crowd))))
-    found = scraped("text/plain", generate_latest(registry))
-    shown = {labels for name, labels in found if name == "rocketmq_ha_slave_connected"}
-    assert len(shown) <= SHOWN_MAX
+    found = shown(pages_of(metrics_of(master_status(slaves=tuple(crowd)))))
+    labels = {labels for name, labels in found if name == "rocketmq_ha_slave_connected"}
+    assert len(labels) <= SHOWN_MAX
     unlisted = value(found, "rocketmq_ha_unlisted_slaves")
     assert unlisted is not None
     assert unlisted >= 0

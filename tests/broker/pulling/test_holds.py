@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rmq.broker.pulling.filters import filter_for
 from rmq.broker.pulling.holds import Hold, PullHolds
+from rmq.counting.requests import CodeCounts
 from rmq.model.java import string_hash
 from rmq.model.offsets import QueueOffset
 from rmq.model.properties import encode_properties
@@ -66,6 +67,8 @@ class Waiting:
             pull_header(queue_id, offset, topic=topic),
             channel or open_channel(),
             GroupState(PULL),
+            CodeCounts(),
+            0.0,
         )
         hold = Hold(request, deadline, filter_for(wants or subscription()))
         self.holds.add(hold)

@@ -76,6 +76,7 @@ class ProcessCluster:
         wanted = {
             "bindAddress": "127.0.0.1",
             "listenPort": str(self._port),
+            "metricsPort": "0",
             "kvConfigPath": str(self.root / "kvConfig.json"),
         }
         if cert:
@@ -99,6 +100,7 @@ class ProcessCluster:
             "brokerName": name,
             "brokerClusterName": "DefaultCluster",
             "listenPort": str(port),
+            "metricsPort": "0",
             "namesrvAddr": self.nameserver,
             "storePathRootDir": str(self.root / name / "store"),
             "shutdownDrainTime": "100",

@@ -138,7 +138,8 @@ class Cluster:
         conf = folder / "namesrv.conf"
         _, _, port = self.nameserver_address.rpartition(":")
         conf.write_text(
-            f"bindAddress={host}\nlistenPort={port}\nkvConfigPath={folder / 'kv.json'}\n"
+            f"bindAddress={host}\nlistenPort={port}\nmetricsPort=0\n"
+            f"kvConfigPath={folder / 'kv.json'}\n"
         )
         self.nameserver = Process("namesrv", folder, ["namesrv", "-c", str(conf)])
         self.brokers: dict[str, Process] = {}
@@ -166,6 +167,7 @@ class Cluster:
             "brokerIP2": host,
             "bindAddress": host,
             "listenPort": str(port),
+            "metricsPort": "0",
             "namesrvAddr": self.nameserver_address,
             "storePathRootDir": str(self.store_of(name)),
             "mappedFileSizeCommitLog": str(SEGMENT_BYTES),

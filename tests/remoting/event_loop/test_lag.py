@@ -19,12 +19,12 @@ def test_each_observation_is_counted_in_its_bucket() -> None:
     lag = LoopLag()
     for lag_s in (0.0, 0.001, 0.0011, 0.02, 0.3, 11.0, -0.5):
         lag.note(lag_s, 0.0)
-    buckets = dict(lag.buckets())
+    buckets = dict(lag.histogram.buckets())
     assert list(buckets) == [*map(str, BOUNDS_S), "+Inf"]
     assert (buckets["0.001"], buckets["0.0025"], buckets["0.02"]) == (3, 4, 5)
     assert (buckets["0.25"], buckets["0.5"], buckets["10.0"], buckets["+Inf"]) == (5, 6, 6, 7)
-    assert lag.count == 7
-    assert lag.sum_s == pytest.approx(11.3221)
+    assert lag.histogram.count == 7
+    assert lag.histogram.sum == pytest.approx(11.3221)
     assert lag.max_s == 11.0
 
 
@@ -75,7 +75,7 @@ async def test_the_task_measures_how_late_it_wakes(
             mock_clock.jump(INTERVAL_S + late_s)
             await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    buckets = dict(lag.buckets())
+    buckets = dict(lag.histogram.buckets())
     assert (buckets["0.001"], buckets["0.005"], buckets["1.0"], buckets["2.5"]) == (1, 2, 2, 3)
     assert [(each.levelname, each.getMessage()[:38]) for each in caplog.records] == [
         ("WARNING", "all connections had to wait for 2.00 s")

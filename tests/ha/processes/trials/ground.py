@@ -122,7 +122,8 @@ class Ground:
         folder, port, host = self.place.folder, free_port(), self.place.host
         conf = folder / f"namesrv{number}.conf"
         conf.write_text(
-            f"bindAddress={host}\nlistenPort={port}\nkvConfigPath={folder / f'kv{number}.json'}\n"
+            f"bindAddress={host}\nlistenPort={port}\nmetricsPort=0\n"
+            f"kvConfigPath={folder / f'kv{number}.json'}\n"
         )
         arguments = ["namesrv", "-c", str(conf)]
         program = Program(f"namesrv{number}", folder, self.place.code, arguments)
@@ -156,6 +157,7 @@ class Ground:
             "brokerIP2": gate_host,
             "bindAddress": host,
             "listenPort": str(port),
+            "metricsPort": "0",
             "namesrvAddr": self.namesrv_addr,
             "storePathRootDir": str(self.store_of(name)),
             "mappedFileSizeCommitLog": str(SEGMENT_BYTES),

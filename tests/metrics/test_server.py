@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,23 +13,33 @@ import pytest
 import trio
 import trio.testing
 
-from rmq.broker.metrics.http import HEAD_BYTES_MAX
-from rmq.broker.metrics.registry import BrokerRegistry
 from rmq.broker.metrics.replication import HaMetrics
-from rmq.broker.metrics.server import (
+from rmq.errors import ListenError
+from rmq.metrics.http import HEAD_BYTES_MAX
+from rmq.metrics.server import (
     CONNECTIONS_MAX,
     READ_S,
     SEND_S,
     MetricsServer,
     serve_metrics,
 )
-from rmq.errors import ListenError
-from tests.broker.metrics.metrics_kit import master_status, metrics_of, scraped, value
+from tests.broker.metrics.metrics_kit import (
+    master_status,
+    metrics_of,
+    pages_of,
+    scraped,
+    statistics,
+    value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from rmq.metrics.server import Pages
     from rmq.remoting.bodies import HaStatusBody
+
+
+HEALTHY = b"GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
 @dataclass(frozen=True)
@@ -62,12 +74,12 @@ async def get(port: int, path: str, *, method: str = "GET", accept: str = "*/*")
 
 
 @asynccontextmanager
-async def serving(registry: BrokerRegistry | None = None) -> AsyncIterator[int]:
+async def serving(pages: Pages | None = None) -> AsyncIterator[int]:
     """Serve metrics of a master for the length of the block, on the port it yields."""
-    if registry is None:
-        registry = BrokerRegistry(metrics_of(master_status()))
+    if pages is None:
+        pages = pages_of(metrics_of(master_status()))
     async with trio.open_nursery() as nursery:
-        yield await nursery.start(serve_metrics, "127.0.0.1", 0, registry)
+        yield await nursery.start(serve_metrics, "127.0.0.1", 0, pages)
         nursery.cancel_scope.cancel()
 
 
@@ -98,18 +110,51 @@ async def test_scrapes_are_counted_from_the_second_on() -> None:
     async with serving() as port:
         first = await get(port, "/metrics")
         second = await get(port, "/metrics")
-    assert b"rocketmq_scrapes_total 0.0" in first.body
-    assert b"rocketmq_scrapes_total 1.0" in second.body
-    assert b"rocketmq_scrape_duration_seconds " in second.body
+    one, two = (scraped(each.headers["content-type"], each.body) for each in (first, second))
+    assert value(one, "rocketmq_scrapes_total") == 0
+    assert value(two, "rocketmq_scrapes_total") == 1
+    assert value(one, "rocketmq_scrape_duration_seconds") is None
+    assert value(two, "rocketmq_scrape_duration_seconds") is not None
 
 
-async def test_a_broker_whose_loop_runs_is_healthy() -> None:
-    async with serving() as port:
-        answer = await get(port, "/-/healthy")
+@pytest.mark.parametrize("path", ["/healthz", "/-/healthy"])
+async def test_a_process_whose_loop_runs_is_healthy_ready_or_not(path: str) -> None:
+    async with serving(pages_of(unready=("recovering: the store is being opened",))) as port:
+        answer = await get(port, path)
     assert (answer.status, answer.body) == (200, b"healthy\n")
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/-/healthy"])
+@pytest.mark.parametrize("path", ["/readyz", "/-/ready"])
+async def test_one_that_is_not_ready_says_why(path: str) -> None:
+    async with serving() as port:
+        answer = await get(port, path)
+    assert (answer.status, answer.body) == (200, b"ready\n")
+    reasons = ("disk_full: the disk is full", "not_registered: no nameserver lists this broker")
+    async with serving(pages_of(unready=reasons)) as port:
+        answer = await get(port, path)
+    assert answer.status == 503
+    assert answer.body.decode().splitlines() == ["not ready", *reasons]
+
+
+async def test_the_first_page_has_links_to_all_others() -> None:
+    pages = dataclasses.replace(
+        pages_of(unready=("a <b>",)), describe=lambda: {"name": "<script>", "id": "0"}
+    )
+    async with serving(pages) as port:
+        answer = await get(port, "/")
+        assert answer.status == 200
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        text = answer.body.decode()
+        links = re.findall(r'href="([^"]+)"', text)
+        assert links == ["/metrics", "/healthz", "/readyz"]
+        for link in links:
+            assert (await get(port, link)).status in (200, 503)
+    assert "&lt;script&gt;" in text
+    assert "a &lt;b&gt;" in text
+    assert "<script>" not in text
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/readyz", "/-/healthy"])
 async def test_head_is_answered_without_a_body(path: str) -> None:
     async with serving() as port:
         answer = await get(port, path, method="HEAD")
@@ -125,7 +170,7 @@ async def test_other_methods_are_not_allowed(method: str) -> None:
     assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
-@pytest.mark.parametrize("path", ["/", "/metrics/", "/favicon.ico", "/-/healthy/x", "/../metrics"])
+@pytest.mark.parametrize("path", ["/metrics/", "/favicon.ico", "/-/healthy/x", "/../metrics"])
 async def test_other_paths_are_not_found(path: str) -> None:
     async with serving() as port:
         assert (await get(port, path)).status == 404
@@ -136,8 +181,8 @@ async def test_other_paths_are_not_found(path: str) -> None:
     [
         pytest.param(b"GARBAGE\r\n\r\n", 400, id="no request"),
         pytest.param(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", 400, id="TLS, at once"),
-        pytest.param(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 2_000, 431, id="endless headers"),
-        pytest.param(b"GET /" + b"a" * HEAD_BYTES_MAX, 431, id="endless path"),
+        pytest.param(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 3_000, 431, id="endless headers"),
+        pytest.param(b"GET /" + b"a" * 2 * HEAD_BYTES_MAX, 431, id="endless path"),
         pytest.param(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 9_000, 431, id="more than is read"),
     ],
 )
@@ -150,7 +195,7 @@ async def test_what_is_no_request_is_refused_and_the_next_one_served(
 
 
 async def test_a_request_with_a_body_gets_its_answer() -> None:
-    request = b"POST /metrics HTTP/1.1\r\nContent-Length: 30000\r\n\r\n" + b"x" * 30_000
+    request = b"POST /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 30000\r\n\r\n" + b"x" * 30_000
     async with serving() as port:
         assert (await ask(port, request)).status == 405
 
@@ -165,8 +210,8 @@ async def test_a_peer_that_ends_without_asking_gets_nothing() -> None:
 
 
 async def test_a_peer_that_breaks_off_does_no_harm() -> None:
-    async with connected(MetricsServer(BrokerRegistry())) as [peer]:
-        await peer.send_all(b"GET /-/healthy HTTP/1.1\r\n\r\n")
+    async with connected(MetricsServer(pages_of())) as [peer]:
+        await peer.send_all(HEALTHY)
         await peer.aclose()
         await trio.testing.wait_all_tasks_blocked()
 
@@ -181,14 +226,15 @@ async def test_a_scrape_that_fails_is_an_answer_and_not_the_end(
             raise RuntimeError("no status today")
         return master_status()
 
-    async with serving(BrokerRegistry(HaMetrics(status, lambda: None))) as port:
+    async with serving(pages_of(HaMetrics(status, statistics))) as port:
         with caplog.at_level(logging.ERROR):
             for _ in range(5):
                 assert (await get(port, "/metrics")).status == 500
         assert (await get(port, "/-/healthy")).status == 200
         is_broken = False
         answer = await get(port, "/metrics")
-    assert b"rocketmq_scrape_errors_total 5.0" in answer.body
+    found = scraped(answer.headers["content-type"], answer.body)
+    assert value(found, "rocketmq_scrape_errors_total") == 5
     # The first, the second and the fourth: a Prometheus does not give up.
     assert [record.getMessage() for record in caplog.records] == [
         f"scrape {number} failed: no status today" for number in (1, 2, 4)
@@ -200,7 +246,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
         with pytest.raises(
             ListenError, match=f"127.0.0.1:{port}: Address already in use"
         ) as caught:
-            await serve_metrics("127.0.0.1", port, BrokerRegistry())
+            await serve_metrics("127.0.0.1", port, pages_of())
     assert caught.value.hint is not None
     assert "metricsPort" in caught.value.hint
 
@@ -249,12 +295,12 @@ async def connected(
 
 
 async def test_the_one_that_has_waited_longest_makes_room() -> None:
-    server = MetricsServer(BrokerRegistry())
+    server = MetricsServer(pages_of())
     async with connected(server, CONNECTIONS_MAX) as idle, connected(server, 2) as late:
         for peer in idle[:2]:
             assert await peer.receive_some() == b""
         for peer in (*idle[2:], *late):
-            await peer.send_all(b"GET /-/healthy HTTP/1.1\r\n\r\n")
+            await peer.send_all(HEALTHY)
             assert (await peer.receive_some()).startswith(b"HTTP/1.1 200 OK\r\n")
 
 
@@ -262,7 +308,7 @@ async def test_a_request_has_five_seconds_however_it_drips(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     started = trio.current_time()
-    async with connected(MetricsServer(BrokerRegistry())) as [peer]:
+    async with connected(MetricsServer(pages_of())) as [peer]:
         with pytest.raises(trio.BrokenResourceError):
             await drip(peer, b"G", 0.4)
         assert await peer.receive_some() == b""
@@ -272,9 +318,9 @@ async def test_a_request_has_five_seconds_however_it_drips(
 async def test_a_peer_that_does_not_take_its_answer_is_left(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    server = MetricsServer(BrokerRegistry())
+    server = MetricsServer(pages_of())
     async with connected(server, lockstep=True) as [peer]:
-        await peer.send_all(b"GET /-/healthy HTTP/1.1\r\n\r\n")
+        await peer.send_all(HEALTHY)
         await trio.sleep(SEND_S + READ_S + 0.1)
         with pytest.raises(trio.BrokenResourceError):
             await peer.send_all(b"x")
@@ -283,8 +329,8 @@ async def test_a_peer_that_does_not_take_its_answer_is_left(
 async def test_who_goes_on_sending_after_the_answer_is_left(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async with connected(MetricsServer(BrokerRegistry())) as [peer]:
-        await peer.send_all(b"GET /-/healthy HTTP/1.1\r\n\r\n")
+    async with connected(MetricsServer(pages_of())) as [peer]:
+        await peer.send_all(HEALTHY)
         assert (await peer.receive_some()).startswith(b"HTTP/1.1 200 OK\r\n")
         started = trio.current_time()
         with pytest.raises(trio.BrokenResourceError):
@@ -295,10 +341,10 @@ async def test_who_goes_on_sending_after_the_answer_is_left(
 async def test_while_all_are_being_answered_one_more_is_closed_at_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    server = MetricsServer(BrokerRegistry())
+    server = MetricsServer(pages_of())
     async with connected(server, CONNECTIONS_MAX, lockstep=True) as busy:
         for peer in busy:
-            await peer.send_all(b"GET /-/healthy HTTP/1.1\r\n\r\n")
+            await peer.send_all(HEALTHY)
         await trio.testing.wait_all_tasks_blocked()
         started = trio.current_time()
         async with connected(server) as [late]:
