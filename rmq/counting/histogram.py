@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LATENCY_BOUNDS_S: Final = (
+    0.0005,
     0.001,
     0.002,
     0.005,
@@ -36,16 +37,19 @@ in the queue of sends, 1 s for a busy disk, 3 s for a slave, 5 s for the disk.
 class Histogram:
     """Counts values by upper bounds, which are the same for its whole life."""
 
-    __slots__ = ("_counts", "bounds", "sum")
+    __slots__ = ("bounds", "counts", "first", "sum")
 
     def __init__(self, bounds: Sequence[float] = LATENCY_BOUNDS_S) -> None:
         self.bounds = tuple(bounds)
+        self.first = self.bounds[0]
         self.sum = 0.0
-        self._counts = [0] * (len(self.bounds) + 1)
+        self.counts = [0] * (len(self.bounds) + 1)
+        """How many values were at most so large as their bound, and above the one before."""
 
     def note(self, value: float, times: int = 1) -> None:
         """Count a value that came so many times."""
-        self._counts[bisect_left(self.bounds, value)] += times
+        # Most are small, and comparing one bound takes half as long as a search.
+        self.counts[0 if value <= self.first else bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     def plus(self, *others: Histogram) -> Histogram:
@@ -54,19 +58,19 @@ class Histogram:
         for each in (self, *others):
             assert each.bounds == self.bounds, (each.bounds, self.bounds)
             whole.sum += each.sum
-            whole._counts = [a + b for a, b in zip(whole._counts, each._counts, strict=True)]
+            whole.counts = [a + b for a, b in zip(whole.counts, each.counts, strict=True)]
         return whole
 
     @property
     def count(self) -> int:
         """How many values were counted."""
-        return sum(self._counts)
+        return sum(self.counts)
 
     def buckets(self) -> list[tuple[str, int]]:
         """Return how many values were at most so large: cumulative, by bound."""
         total = 0
         buckets: list[tuple[str, int]] = []
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self._counts, strict=True):
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
             buckets.append((bound, total))
         return buckets

@@ -194,6 +194,7 @@ class Channel:
         "has_spoken",
         "host",
         "local",
+        "now",
         "opened_at",
         "peer",
         "received_at",
@@ -214,6 +215,8 @@ class Channel:
         """Why the connection ended; None while it is open."""
         self.state: dict[str, object] = {}
         """Data of the owner about the connection (client id, version ...)."""
+        self.now = endpoint.now
+        """The clock of `arrived_at`."""
         self.opened_at = self.received_at = self._wrote_at = endpoint.now()
         self._transport = transport
         self._endpoint = endpoint
@@ -272,10 +275,6 @@ class Channel:
     def arrived_at(self) -> float:
         """When the requests that are dispatched now had arrived, at the latest."""
         return self._waiting_since
-
-    def now(self) -> float:
-        """The time by the clock of `arrived_at`."""
-        return self._endpoint.now()
 
     @property
     def calls_under_way(self) -> int:

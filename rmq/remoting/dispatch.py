@@ -610,10 +610,10 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
     for request, header in zip(requests, headers, strict=True):
         if header is None:
             continue
-        # Those that came together have the same time, the very same object.
-        if request.since is not since or request._counts is not counted:
+        if request._counts is not counted or request.channel is not channel:
             if counted is not None and count:
                 counted.answered(_SUCCESS, request.channel.now() - since, count)
+            # The others of this connection came with it or after it.
             counted, since, count = request._counts, request.since, 0
         if request.channel is not channel:
             if channel is not None and pieces:

@@ -223,6 +223,7 @@ class SendHandlers:
         headers: list[Header | None] = []
         counts: dict[tuple[str, int], list[int]] = {}
         is_immediate = self._acknowledger.is_immediate
+        by_bits = self._send_stats.sizes.by_bits
         waiting: list[tuple[SendRequest, Header]] = []
         end_offset = PhysicalOffset(0)
         for request, message, result in zip(requests, messages, results, strict=True):
@@ -239,21 +240,22 @@ class SendHandlers:
             )
             key = (message.topic, message.queue_id)
             count = counts.get(key)
+            size = result.size
             if count is None:
-                counts[key] = [1, result.size]
+                counts[key] = [1, size]
             else:
                 count[0] += 1
-                count[1] += result.size
+                count[1] += size
+            by_bits[(size - 1).bit_length()] += 1
             if is_immediate or not inbound.waits_until_safe(request.header.properties):
                 headers.append(answer)
             else:
                 headers.append(None)
                 waiting.append((request, answer))
-                end_offset = result.physical_offset + result.size
+                end_offset = result.physical_offset + size
         stored = self._count(counts)
         if stored:
             self._send_stats.appended(took_s, stored, len(waiting))
-            self._send_stats.sizes.note([r.size for r in results if r.status is _PUT_OK])
         if len(waiting) < len(requests):
             reply_all(requests, headers)
         if waiting:
@@ -456,7 +458,7 @@ class SendHandlers:
         self._count({key: [count, result.size]}, is_batch=True)
         is_safe = self._acknowledger.is_immediate or not prepared.waits
         self._send_stats.appended(self._clock() - self._started, 1, 0 if is_safe else 1)
-        self._send_stats.sizes.note([result.size // count] * count)
+        self._send_stats.sizes.by_bits[(result.size // count - 1).bit_length()] += count
         if is_safe:
             request.reply(answer)
         else:
@@ -518,6 +520,7 @@ class SendHandlers:
         if total:
             stats.broker_put(total)
             self._store_stats.put(total, size_total)
+            self._send_stats.sizes.sum += size_total
         return total
 
     def _notice_duration(self, seconds: float, count: int) -> None:

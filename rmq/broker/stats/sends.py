@@ -6,13 +6,10 @@ counted one by one, because an average of a batch says nothing about the message
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from rmq.counting.histogram import Histogram
 from rmq.store.append import AppendStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 APPEND_BOUNDS_S: Final = (
     0.0001,
@@ -25,13 +22,15 @@ APPEND_BOUNDS_S: Final = (
     0.025,
     0.05,
     0.1,
-    0.25,
+    0.2,
     0.5,
     1.0,
+    2.0,
     3.0,
     5.0,
+    10.0,
 )
-"""For the parts of a send, of which some are over in no time."""
+"""For sends and their parts, of which some are over in no time."""
 NOT_MASTER: Final = "not_master"
 """Why a slave takes no sends; other reasons are those of the store."""
 _SIZE_POWERS: Final = (8, 10, 12, 14, 16, 18, 20, 22)
@@ -46,15 +45,10 @@ class Sizes:
 
     def __init__(self) -> None:
         self.by_bits = [0] * _SIZES_MAX
-        """At index n is how many sizes were above 2**(n-1) and at most 2**n."""
+        """At index n is how many sizes were above 2**(n-1) and at most 2**n: that is the number of
+        bits of a size less one. Sends count here themselves, and add the bytes to `sum`.
+        """
         self.sum = 0
-
-    def note(self, sizes: Iterable[int]) -> None:
-        """Count the sizes of records, in bytes."""
-        by_bits = self.by_bits
-        for size in sizes:
-            by_bits[(size - 1).bit_length()] += 1
-            self.sum += size
 
     def buckets(self) -> list[tuple[str, int]]:
         """Return how many were at most so large: cumulative, by bound."""
@@ -67,12 +61,14 @@ class SendStats:
     """The sends of one broker."""
 
     def __init__(self) -> None:
-        self.results = dict.fromkeys(AppendStatus, 0)
-        """Sends by what the store, the disk and the slaves said in the end."""
-        self.latency = Histogram()
-        """From the first look at a send to the moment when it may be acknowledged."""
-        self.append = Histogram(APPEND_BOUNDS_S)
-        """How long a send took to be in the log."""
+        self._ok = 0
+        self._others: dict[AppendStatus, int] = {}
+        self._immediate = Histogram(APPEND_BOUNDS_S)
+        """How long sends took to be in the log that wait for nothing more."""
+        self._first = Histogram(APPEND_BOUNDS_S)
+        """The same of those that do."""
+        self._waited = Histogram(APPEND_BOUNDS_S)
+        """How long those took in all."""
         self.flush = Histogram(APPEND_BOUNDS_S)
         """How long one then waited for the disk."""
         self.replicate = Histogram(APPEND_BOUNDS_S)
@@ -85,19 +81,43 @@ class SendStats:
 
     def appended(self, took_s: float, count: int, waiting: int) -> None:
         """Count sends that are in the log; `waiting` of them wait for the disk or for slaves."""
-        self.append.note(took_s, count)
-        done = count - waiting
-        if done:
-            self.results[AppendStatus.PUT_OK] += done
-            self.latency.note(took_s, done)
+        if waiting:
+            self._first.note(took_s, waiting)
+            count -= waiting
+        if count:
+            self._ok += count
+            self._immediate.note(took_s, count)
 
     def ended(self, status: AppendStatus, took_s: float, count: int) -> None:
         """Count sends that have waited for the disk or for slaves."""
-        self.results[status] += count
-        self.latency.note(took_s, count)
+        self._note(status, count)
+        self._waited.note(took_s, count)
 
     def failed(self, status: AppendStatus, why: str | None = None) -> None:
         """Count a send that is not in the log, and why the store takes none if it does not."""
-        self.results[status] += 1
+        self._note(status, 1)
         if why is not None:
             self.refusals[why] = self.refusals.get(why, 0) + 1
+
+    def _note(self, status: AppendStatus, count: int) -> None:
+        if status is AppendStatus.PUT_OK:
+            self._ok += count
+        else:
+            self._others[status] = self._others.get(status, 0) + count
+
+    # --- figures ---------------------------------------------------------------------------
+
+    @property
+    def results(self) -> dict[AppendStatus, int]:
+        """Sends by what the store, the disk and the slaves said in the end."""
+        return {**dict.fromkeys(AppendStatus, 0), **self._others, AppendStatus.PUT_OK: self._ok}
+
+    @property
+    def append(self) -> Histogram:
+        """How long sends took to be in the log."""
+        return self._immediate.plus(self._first)
+
+    @property
+    def latency(self) -> Histogram:
+        """From the first look at a send to the moment when it may be acknowledged."""
+        return self._immediate.plus(self._waited)
