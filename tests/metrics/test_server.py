@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 import pytest
 import trio
@@ -15,6 +16,8 @@ import trio.testing
 
 from rmq.broker.metrics.replication import HaMetrics
 from rmq.errors import ListenError
+from rmq.metrics import server as metrics_server
+from rmq.metrics.families import Catalogue
 from rmq.metrics.http import HEAD_BYTES_MAX
 from rmq.metrics.server import (
     CONNECTIONS_MAX,
@@ -33,8 +36,9 @@ from tests.broker.metrics.metrics_kit import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
+    from rmq.metrics.families import Sheet
     from rmq.metrics.server import Pages
     from rmq.remoting.bodies import HaStatusBody
 
@@ -353,3 +357,59 @@ async def test_while_all_are_being_answered_one_more_is_closed_at_once(
         # Those that were there first get their answers.
         for peer in busy:
             assert (await peer.receive_some()).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@final
+class HungDisk:
+    """Something to read that does not come until it is let."""
+
+    catalogue: Final = Catalogue()
+
+    def __init__(self) -> None:
+        self.comes = threading.Event()
+        self.reads = 0
+
+    def refresh(self) -> None:
+        self.reads += 1
+        self.comes.wait(10)
+
+    def collect(self, sheet: Sheet) -> Iterator[None]:
+        return iter(())
+
+
+async def test_a_disk_that_hangs_costs_a_scrape_what_is_read_from_it_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_server, "REFRESH_S", 0.01)
+    disk = HungDisk()
+    async with serving(pages_of(metrics_of(master_status()), disk)) as port:
+        try:
+            for _ in range(3):
+                answer = await get(port, "/metrics")
+                assert answer.status == 200
+                assert b"rocketmq_broker_epoch{" in answer.body
+        finally:
+            disk.comes.set()
+    # It was not asked again while the first answer was awaited.
+    assert disk.reads == 1
+
+
+async def test_scrapes_that_come_together_are_put_together_one_after_the_other() -> None:
+    busy = most = 0
+
+    @final
+    class Counting:
+        catalogue: Final = Catalogue()
+
+        def collect(self, sheet: Sheet) -> Iterator[None]:
+            nonlocal busy, most
+            busy += 1
+            most = max(most, busy)
+            for _ in range(5):
+                yield
+            busy -= 1
+
+    async with serving(pages_of(Counting())) as port, trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(get, port, "/metrics")
+    assert most == 1

@@ -128,23 +128,25 @@ class ConsumerMetrics:
         if not self._is_master():
             return
         detailed = {*self._queue_groups(), *filter(None, sheet.query.get("queues", "").split(","))}
-        looked_at = 0
         times = self._times
         times.begin()
-        for topic, group in self._offsets.pairs():
-            if not self._names.has_pair(topic, group):
-                continue
-            if len(self._rows) >= PAIRS_MAX:
-                self._left_out += 1
-                continue
-            row = self._row(topic, group, group in detailed)
-            self._rows.append(row)
-            times.want(row.unread)
-            times.want(row.waiting)
-            looked_at += self._topics_queues(topic)
-            if looked_at >= _QUEUES_PER_STEP:
-                looked_at = 0
-                yield
+        looked_at = 0
+        for pairs in self._offsets.pairs_in_steps():
+            for topic, group in pairs:
+                if not self._names.has_pair(topic, group):
+                    continue
+                if len(self._rows) >= PAIRS_MAX:
+                    self._left_out += 1
+                    continue
+                row = self._row(topic, group, group in detailed)
+                self._rows.append(row)
+                times.want(row.unread)
+                times.want(row.waiting)
+                looked_at += self._topics_queues(topic)
+                if looked_at >= _QUEUES_PER_STEP:
+                    looked_at = 0
+                    yield
+            yield
         times.end()
         yield
 

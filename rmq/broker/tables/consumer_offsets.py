@@ -189,6 +189,11 @@ class ConsumerOffsets:
         """Return topic and group of everything stored whose two names can be told apart."""
         return list(self._pairs(""))
 
+    def pairs_in_steps(self) -> Iterator[list[tuple[str, str]]]:
+        """Yield what `pairs` returns, as many at a time as a step goes through."""
+        for keys in self._keys_per_step():
+            yield list(_pairs_with("", keys, at_end=False))
+
     def topics_of(self, group: str) -> set[str]:
         """Return the topics of which a group has stored offsets."""
         return {topic for topic, _ in self._pairs(f"@{group}", at_end=True)}

@@ -241,3 +241,17 @@ async def test_requests_are_counted_by_code_and_answer(tmp_path: Path) -> None:
             assert value(found, "rocketmq_rpc_latency_seconds_count", **labels) == 1
         assert value(found, "rocketmq_remoting_connections", listener="main") is not None
         assert value(found, "rocketmq_processor_watermark", processor="pull") == 0
+
+
+async def test_a_crowd_of_topics_and_groups_is_looked_at_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumers, "_QUEUES_PER_STEP", 20)
+    async with part_broker(tmp_path) as part:
+        part.groups.find(GROUP)
+        for number in range(100):
+            part.create_topic(f"topic-{number}", queues=4)
+            part.offsets.commit("here", GROUP, f"topic-{number}", 0, ConsumerOffset(1))
+        pages = pages_of(*broker_collectors(part.broker, part.clock))
+        steps = sum(1 for _ in pages.registry.begin().preparing())
+        assert steps >= 100 * 4 / 20

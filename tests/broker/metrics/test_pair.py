@@ -72,6 +72,14 @@ async def test_a_pair_shows_its_replication_and_what_is_missing_without_it(tmp_p
         assert only(of_master, "rocketmq_ha_unprotected_bytes") == 0
         assert only(of_master, "rocketmq_ha_slave_in_sync", address=slave.address) == 1
         assert only(of_master, "rocketmq_ha_replication_lag_bytes", address=slave.address) == 0
+        assert only(of_master, "rocketmq_put_results_total", status="PUT_OK") == 20
+        assert only(of_master, "rocketmq_put_stage_seconds_count", stage="append") == 20
+        assert only(of_master, "rocketmq_put_stage_seconds_count", stage="replicate") == 20
+        assert only(of_master, "rocketmq_put_latency_seconds_count") == 20
+        assert only(of_slave, "rocketmq_commitlog_appended_bytes_total") == 0
+        for found in (of_master, of_slave):
+            assert only(found, "rocketmq_broker_ready") == 1
+        assert only(of_slave, "rocketmq_slave_metadata_sync_timestamp_seconds", kind="topics") > 0
         assert only(of_slave, "rocketmq_ha_master_connected") == 1
         assert only(of_slave, "rocketmq_ha_lag_behind_master_bytes") == 0
 
