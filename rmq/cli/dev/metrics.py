@@ -31,7 +31,9 @@ async def check_metrics(pair: Sequence[DevBroker]) -> str:
         roles = [
             line
             for line in lines
-            if line.startswith(ROLE) and broker.role.encode() in line and line.endswith(b" 1.0")
+            if line.startswith(ROLE)
+            and broker.role.encode() in line
+            and float(line.rpartition(b" ")[2]) == 1
         ]
         if not roles:
             raise MetricsFailedError(f"{broker.metrics} does not say that it is the {broker.role}")
