@@ -47,8 +47,8 @@ class Histogram:
         """How many values were at most so large as their bound, and above the one before."""
 
     def note(self, value: float, times: int = 1) -> None:
-        """Count a value that came so many times."""
-        # Most are small, and comparing one bound takes half as long as a search.
+        """Count a value, or several that are the same."""
+        # Comparing with one bound takes half as long as a search, and mostly that is enough.
         self.counts[0 if value <= self.first else bisect_left(self.bounds, value)] += times
         self.sum += value * times
 

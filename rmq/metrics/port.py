@@ -1,7 +1,7 @@
 """Opens the port that metrics are served on.
 
-A port that an operator has set must be opened, or the process does not start. One that nobody has
-set is a convenience: where it is in use, by another broker of the same machine for example, the
+A port that an operator has set must be opened, or the process does not start. One without a
+setting is a convenience: where it is in use, by another broker of the same machine for example, the
 process says so in one line and goes without. It takes no other one, because a Prometheus would not
 know which, and after the next start it might be that of the other broker.
 """

@@ -16,7 +16,7 @@ from rmq.metrics.exposition import Text
 from rmq.metrics.families import Catalogue, Prepares, Refreshes, Sheet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -77,7 +77,7 @@ class Scrape:
         self.content_type = ""
         self.text = b""
 
-    def preparing(self) -> Iterator[None]:
+    def preparing(self) -> Generator[None, None, None]:
         """Look at what is to be shown, in steps of less than a millisecond."""
         for collector in self._collectors:
             if isinstance(collector, Prepares):
@@ -89,7 +89,7 @@ class Scrape:
             if isinstance(collector, Refreshes):
                 collector.refresh()
 
-    def writing(self, accept: str) -> Iterator[None]:
+    def writing(self, accept: str) -> Generator[None, None, None]:
         """Make the text for a client that accepts these types, in steps of that length."""
         for collector in self._collectors:
             yield from collector.collect(self.sheet)

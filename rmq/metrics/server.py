@@ -24,9 +24,10 @@ import trio
 from rmq.errors import ListenError
 from rmq.metrics.http import HEAD_BYTES_MAX, HTML, Exchange, Request
 from rmq.remoting.addresses import format_address
+from rmq.steps import in_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rmq.metrics.registry import Registry, Scrape
 
@@ -222,9 +223,9 @@ class MetricsServer:
     async def _scrape(self, request: Request) -> tuple[str, bytes]:
         began = trio.current_time()
         scrape = self._registry.begin(request.query)
-        await _in_steps(scrape.preparing())
+        await in_steps(scrape.preparing())
         await self._refresh(scrape)
-        await _in_steps(scrape.writing(request.headers.get("accept", "")))
+        await in_steps(scrape.writing(request.headers.get("accept", "")))
         self._registry.scrapes.duration_s = trio.current_time() - began
         return scrape.content_type, scrape.text
 
@@ -237,11 +238,6 @@ class MetricsServer:
             await trio.to_thread.run_sync(
                 scrape.refresh, limiter=self._limiter, abandon_on_cancel=True
             )
-
-
-async def _in_steps(steps: Iterator[None]) -> None:
-    for _ in steps:
-        await trio.lowlevel.checkpoint()
 
 
 _PATHS: Final = {

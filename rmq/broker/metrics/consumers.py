@@ -75,6 +75,16 @@ _QUEUES_PER_STEP: Final = 300
 """About half a millisecond."""
 
 
+class Progress(NamedTuple):
+    """Where it is known how far groups are."""
+
+    offsets: ConsumerOffsets
+    topics: TopicTable
+    queues: QueueTable
+    stats: BrokerStats
+    """What they were handed."""
+
+
 class _Row(NamedTuple):
     """What one group has of one topic."""
 
@@ -98,10 +108,7 @@ class ConsumerMetrics:
 
     def __init__(
         self,
-        offsets: ConsumerOffsets,
-        topics: TopicTable,
-        queues: QueueTable,
-        stats: BrokerStats,
+        progress: Progress,
         names: Names,
         times: StoreTimes,
         *,
@@ -109,10 +116,10 @@ class ConsumerMetrics:
         now_ms: Callable[[], int],
         queue_groups: Callable[[], tuple[str, ...]],
     ) -> None:
-        self._offsets = offsets
-        self._topics = topics
-        self._queues = queues
-        self._stats = stats
+        self._offsets = progress.offsets
+        self._topics = progress.topics
+        self._queues = progress.queues
+        self._stats = progress.stats
         self._names = names
         self._times = times
         self._is_master = is_master

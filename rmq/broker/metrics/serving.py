@@ -14,7 +14,7 @@ import rmq
 from rmq.broker.config import BrokerRole
 from rmq.broker.metrics.ages import StoreTimes
 from rmq.broker.metrics.clients import ClientMetrics
-from rmq.broker.metrics.consumers import ConsumerMetrics
+from rmq.broker.metrics.consumers import ConsumerMetrics, Progress
 from rmq.broker.metrics.names import Names
 from rmq.broker.metrics.node import NodeMetrics, ReadyMetrics
 from rmq.broker.metrics.pending import PendingMetrics
@@ -124,10 +124,7 @@ def broker_collectors(broker: Broker, now_ms: Callable[[], int]) -> list[Collect
             stats, names, lambda: [broker.server.statistics(), broker.vip_server.statistics()]
         ),
         ConsumerMetrics(
-            broker.offsets,
-            broker.topics,
-            store.queues,
-            stats,
+            Progress(broker.offsets, broker.topics, store.queues, stats),
             names,
             store_times(store),
             is_master=is_master,
