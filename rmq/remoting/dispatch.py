@@ -610,12 +610,11 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
     for request, header in zip(requests, headers, strict=True):
         if header is None:
             continue
-        if request._counts is not counted or request.channel is not channel:
+        if request.channel is not channel or request._counts is not counted:
             if counted is not None and count:
                 counted.answered(_SUCCESS, request.channel.now() - since, count)
             # The others of this connection came with it or after it.
             counted, since, count = request._counts, request.since, 0
-        if request.channel is not channel:
             if channel is not None and pieces:
                 channel.send(b"".join(pieces))
                 pieces = []
