@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rmq.broker.metrics.serving import BrokerMetrics
 from rmq.errors import ListenError
 from rmq.metrics.port import start_metrics
 from rmq.metrics.process import LEVELS, LogEvents, LogMetrics
@@ -96,3 +97,17 @@ def test_lines_of_the_log_are_counted_by_their_level() -> None:
     counts = [value(found, "rocketmq_log_events_total", level=level) for level in LEVELS]
     assert counts == [2, 1, 2, 1, 1]
     assert value(found, "rocketmq_worker_threads_busy", pool="default") == 2
+
+
+async def test_before_the_store_is_open_a_broker_says_that_it_recovers(tmp_path: Path) -> None:
+    metrics = BrokerMetrics(live_config(tmp_path), LogEvents())
+    found = scraped(*metrics.registry.scrape())
+    ready = {
+        dict(labels).get("reason", "ready"): number
+        for (name, labels), number in found.items()
+        if name in ("rocketmq_broker_ready", "rocketmq_broker_unready")
+    }
+    assert ready.pop("ready") == 0
+    assert [reason for reason, number in ready.items() if number] == ["recovering"]
+    assert metrics.pages.unready() == ["recovering: the store is being opened"]
+    assert ("process_cpu_seconds_total", frozenset[tuple[str, str]]()) in found
