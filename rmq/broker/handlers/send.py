@@ -35,8 +35,9 @@ from rmq.broker.sending.topics import SendTopics
 from rmq.broker.stats.sends import NOT_MASTER
 from rmq.errors import RefusedError
 from rmq.model.named_master import MASTER_FIELD
-from rmq.model.names import RETRY_PREFIX
+from rmq.model.names import DLQ_PREFIX, RETRY_PREFIX
 from rmq.model.offsets import PhysicalOffset
+from rmq.model.properties import decode_properties
 from rmq.model.record import NewMessage
 from rmq.model.topic_flags import PERM_WRITE
 from rmq.remoting.bodies import BatchError, decode_batch_in_steps
@@ -456,6 +457,11 @@ class SendHandlers:
         count = 1 if entries is None else len(entries)
         key = (message.topic, message.queue_id)
         self._count({key: [count, result.size]}, is_batch=True)
+        if prepared.is_dead_letter:
+            origin = decode_properties(message.properties).get(
+                inbound.RETRY_TOPIC, request.header.topic
+            )
+            self._stats.dead_letter(message.topic.removeprefix(DLQ_PREFIX), origin)
         is_safe = self._acknowledger.is_immediate or not prepared.waits
         self._send_stats.appended(self._clock() - self._started, 1, 0 if is_safe else 1)
         self._send_stats.sizes.by_bits[(result.size // count - 1).bit_length()] += count

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from rmq.remoting.request import Request
     from rmq.store.append import AppendResult
 
-RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 FIRST_RETRY_LEVEL: Final = 3
 
@@ -171,7 +170,7 @@ class SendBackHandlers:
     ) -> tuple[NewMessage, str]:
         """Return the message to store in place of one that came back, and its own topic."""
         pairs = record.properties
-        pairs.setdefault(RETRY_TOPIC, record.topic)
+        pairs.setdefault(inbound.RETRY_TOPIC, record.topic)
         pairs[WAIT] = "false"
         pairs["DELAY"] = str(level)
         if not pairs.get(ORIGIN_MESSAGE_ID, "").strip():
@@ -190,7 +189,7 @@ class SendBackHandlers:
         if level > 0 and inbound.is_delayable(record.sys_flag):
             levels = len(self._live.current.store.delay_levels_ms)
             message = inbound.parked(message, level, levels, message.properties)
-        return message, pairs[RETRY_TOPIC]
+        return message, pairs[inbound.RETRY_TOPIC]
 
 
 def _not_stored(result: AppendResult) -> RefusedError:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from rmq.model.record import NewMessage
 
 
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+"""The topic that a message which is sent again was sent to first."""
 _WAIT_MARK: Final = WAIT + "\x01"
 _CLUSTER_MARK: Final = CLUSTER + "\x01"
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,10}")

@@ -13,6 +13,7 @@ from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     DeleteSubscriptionGroupRequest,
     DeleteTopicRequest,
+    SendMessageRequestV2,
 )
 from tests.broker.broker_frames import GROUP, TOPIC, consumer, pull, send, subscription
 from tests.broker.broker_kit import part_broker
@@ -255,3 +256,32 @@ async def test_a_crowd_of_topics_and_groups_is_looked_at_in_steps(
         pages = pages_of(*broker_collectors(part.broker, part.clock))
         steps = sum(1 for _ in pages.registry.begin().preparing())
         assert steps >= 100 * 4 / 20
+
+
+async def test_a_message_that_is_sent_for_too_many_retries_is_a_dead_letter(tmp_path: Path) -> None:
+    async with part_broker(tmp_path) as part:
+        part.groups.find(GROUP)
+        part.create_topic(f"{RETRY_PREFIX}{GROUP}", queues=1)
+        part.create_topic(f"{DLQ_PREFIX}{GROUP}", queues=1)
+        header = send_header(topic=f"{RETRY_PREFIX}{GROUP}", retries=17)
+        answer = await part.call(RequestCode.SEND_MESSAGE_V2, header, b"body")
+        assert answer.code == ResponseCode.SUCCESS
+        labels = {"topic": TOPIC, "consumer_group": GROUP}
+        assert value(scrape(part), "rocketmq_send_to_dlq_messages_total", **labels) == 1
+
+
+def send_header(topic: str, retries: int) -> SendMessageRequestV2:
+    """A message of TOPIC that a consumer sends again."""
+    return SendMessageRequestV2(
+        producer_group=GROUP,
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=1,
+        flag=0,
+        properties=f"RETRY_TOPIC\x01{TOPIC}\x02",
+        reconsume_times=retries,
+        max_reconsume_times=16,
+    )
