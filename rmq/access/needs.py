@@ -253,6 +253,8 @@ _TABLE: Final[dict[int, Need]] = {
     _C.HA_STEP_DOWN: _OWN_ADMIN,
     _C.HA_FENCE: _OWN_ADMIN,
     _C.HA_RENOUNCE: _OWN_ADMIN,
+    _C.HA_FORGET: _OWN_ADMIN,
+    _C.HA_RECORDS: _OWN_ADMIN,
 }
 
 NEEDS: Final[Mapping[int, Need]] = MappingProxyType(_TABLE)

@@ -39,6 +39,8 @@ FIRST_EPOCH: Final = 1
 EPOCH_MAX: Final = 2**63 - 1
 NAMES_MAX: Final = 64
 """How many earlier incarnations are remembered."""
+FORMER_MASTERS_MAX: Final = 8
+"""How many masters whose place was taken are remembered."""
 HISTORY_MAX: Final = 256
 """How many epochs are remembered with their beginning; the oldest go first."""
 
@@ -64,6 +66,8 @@ class HaIdentity:
     epoch_before: int = 0
     """New master, until its first record counts: the epoch to which it returns if the former master
     has gone on. 0: it never returns."""
+    former_masters: tuple[str, ...] = ()
+    """The addresses of masters whose place it took, in order: where one may come back."""
 
     def __post_init__(self) -> None:
         if len(self.store_id) != STORE_ID_BYTES:
@@ -126,6 +130,14 @@ def with_records(identity: HaIdentity, records: tuple[InSyncRecord, ...]) -> HaI
     return replace(identity, records=records, epoch_before=0 if is_begun else identity.epoch_before)
 
 
+def with_former_master(identity: HaIdentity, address: str) -> HaIdentity:
+    """Return the state of a store that takes the place of the master at `address`, if any."""
+    if not address:
+        return identity
+    others = tuple(each for each in identity.former_masters if each != address)
+    return replace(identity, former_masters=(*others, address)[-FORMER_MASTERS_MAX:])
+
+
 def reborn(identity: HaIdentity, now_ms: int) -> HaIdentity:
     """Return the state with a new incarnation, for a store that may have lost bytes."""
     return replace(identity, incarnation=max(identity.incarnation + 1, now_ms), before=())
@@ -171,6 +183,7 @@ class _State(msgspec.Struct, frozen=True, kw_only=True):
     records: tuple[InSyncRecord, ...] = ()
     before: tuple[_Number, ...] = ()
     epoch_before: _Number = 0
+    former_masters: tuple[str, ...] = ()
 
 
 def identity_path(root: Path) -> Path:
@@ -225,6 +238,7 @@ def _parse(text: str) -> HaIdentity:
         state.records,
         state.before,
         state.epoch_before,
+        state.former_masters,
     )
 
 
@@ -238,6 +252,7 @@ def _render(identity: HaIdentity) -> str:
         records=identity.records,
         before=identity.before,
         epoch_before=identity.epoch_before,
+        former_masters=identity.former_masters,
     )
     return msgspec.json.format(msgspec.json.encode(state), indent=1).decode() + "\n"
 

@@ -152,6 +152,8 @@ class RequestCode(IntEnum):
     HA_STEP_DOWN = 9006
     HA_FENCE = 9007
     HA_RENOUNCE = 9008
+    HA_FORGET = 9009
+    HA_RECORDS = 9010
 
 
 class ResponseCode(IntEnum):

@@ -264,6 +264,8 @@ class Requests:
     HA_STEP_DOWN = RequestType(headers.HaStepDownRequest, response_body=bodies.HaStepDownBody)
     HA_FENCE = RequestType(headers.HaFenceRequest)
     HA_RENOUNCE = RequestType(headers.HaRenounceRequest, response_body=bodies.HaStatusBody)
+    HA_FORGET = RequestType(headers.HaForgetRequest, response_body=bodies.HaStatusBody)
+    HA_RECORDS = RequestType(headers.HaRecordsRequest, headers.HaRecordsResponse)
 
 
 REQUESTS: Final[Mapping[RequestCode, RequestType[Any]]] = MappingProxyType(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rmq.errors import ConfigError, StorageError
 from rmq.ha.identity import (
     EPOCH_MAX,
+    FORMER_MASTERS_MAX,
     HISTORY_MAX,
     NAMES_MAX,
     HaIdentity,
@@ -24,6 +25,7 @@ from rmq.ha.identity import (
     renamed,
     save_identity,
     with_epoch,
+    with_former_master,
     with_records,
     with_role,
     withdrawn,
@@ -71,6 +73,7 @@ def test_what_is_saved_is_loaded_and_can_be_read_by_people(tmp_path: Path) -> No
         "records": [],
         "before": [],
         "epoch_before": 0,
+        "former_masters": [],
     }
 
 
@@ -268,6 +271,7 @@ def test_so_many_names_are_kept_and_no_more(tmp_path: Path) -> None:
         identity = renamed(identity, now_ms)
     assert len(identity.members) == NAMES_MAX + 1
     assert identity.member in identity.members
+    identity_path(tmp_path).parent.mkdir()
     save_identity(tmp_path, identity)
     assert load_identity(tmp_path) == identity
 
@@ -306,3 +310,16 @@ def test_a_state_that_cannot_be_is_refused(tmp_path: Path, state: dict[str, int]
     path.write_text(json.dumps(json.loads(path.read_text()) | state))
     with pytest.raises(ConfigError, match="cannot be understood"):
         load_identity(tmp_path)
+
+
+def test_the_last_masters_whose_place_a_store_took_are_remembered(tmp_path: Path) -> None:
+    identity = HaIdentity(bytes(16))
+    assert with_former_master(identity, "") is identity
+    for number in range(12):
+        identity = with_former_master(identity, f"10.0.0.{number}:10911")
+    identity = with_former_master(identity, "10.0.0.7:10911")
+    assert len(identity.former_masters) == FORMER_MASTERS_MAX
+    assert identity.former_masters[-2:] == ("10.0.0.11:10911", "10.0.0.7:10911")
+    identity_path(tmp_path).parent.mkdir()
+    save_identity(tmp_path, identity)
+    assert load_identity(tmp_path) == identity

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rmq.ha.identity import load_identity
 from rmq.ha.slave_status import SlaveState
 from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody
 from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import HaDemoteRequest, HaPromoteRequest, HaResyncRequest
+from rmq.remoting.headers import (
+    HaDemoteRequest,
+    HaPromoteRequest,
+    HaRecordsRequest,
+    HaRecordsResponse,
+    HaResyncRequest,
+)
 from rmq.store.core import Refusal
 from tests.ha.pair_kit import TOPIC, log_bytes, pair
 
@@ -73,6 +80,9 @@ async def test_the_old_master_is_turned_away_and_can_follow_the_new_one(tmp_path
         await it.until(lambda: slave.topics.get(TOPIC) is not None, "the topic is known")
         await it.stop("one")
         assert (await _promote(it, slave)).code == OK
+        # Where a fenced master is to be sought, also after a restart.
+        assert load_identity(tmp_path / "two").former_masters == (master.address,)
+        assert (await it.status(slave)).former_masters == (master.address,)
         master = await it.restart("one")
         assert set(await it.send(master, 3)) == {REFUSED}
         status = await it.status(master)
@@ -250,6 +260,16 @@ async def test_a_slave_that_went_another_way_stops_and_is_repaired(tmp_path: Pat
         assert answer.code == OK, answer.remark
         told = HaResyncBody.decode(answer.body)
         assert (told.cut_messages, told.is_reseed) == (5, False)
+        assert log_bytes(master) == before
+        start, stop = told.common_end, told.local_end
+        answer = await it.ask(
+            master, RequestCode.HA_RECORDS, HaRecordsRequest(start=start, stop=stop)
+        )
+        assert answer.header(HaRecordsResponse).next_offset == stop
+        assert bytes(answer.body or b"") == before[start:stop]
+        other = HaResyncRequest(common_end=start, local_end=stop + 1)
+        answer = await it.ask(master, RequestCode.HA_RESYNC, other)
+        assert "nothing was cut" in (answer.remark or "")
         assert log_bytes(master) == before
         answer = await _resync(it, master, dry_run=False)
         assert answer.code == OK, answer.remark

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from enum import IntEnum
 
 
-OWN_REQUESTS = 8
+OWN_REQUESTS = 10
 OWN_RESPONSES = 1
 
 USED_BY_OTHER_VERSIONS = (
@@ -98,6 +98,8 @@ def test_our_own_codes_stand_apart_from_those_of_every_version(
         (9006, "HA_STEP_DOWN"),
         (9007, "HA_FENCE"),
         (9008, "HA_RENOUNCE"),
+        (9009, "HA_FORGET"),
+        (9010, "HA_RECORDS"),
     ],
 )
 def test_request_codes_have_their_names(number: int, name: str) -> None:

@@ -95,6 +95,17 @@ class ReplicationSettings:
         section="rmq",
         maximum=32,
     )
+    expected_slaves: int = setting(
+        "expectedSlaves",
+        -1,
+        "How many slaves the name is to have: with fewer, `rmq ha status` calls it not healthy. 0: "
+        "a lone master is meant. -1: not told; one is expected, and none of those there were is to "
+        "be missing.",
+        NOW,
+        section="rmq",
+        minimum=-1,
+        maximum=32,
+    )
     ha_master_lease_ms: int = setting(
         "haMasterLease",
         0,

@@ -1,6 +1,6 @@
 """Requests about replication: its status, changes of roles, and digests of the log.
 
-Requests 9001 to 9008, our own. They are sent by `rmq ha`, by a slave that takes over and by a
+Requests 9001 to 9010, our own. They are sent by `rmq ha`, by a slave that takes over and by a
 master that checks whether it still is one. Requests are validated here and carried out by a
 `ReplicationControl`, whose refusals are answered as they are.
 """
@@ -14,6 +14,7 @@ from rmq.broker.replication.log_digests import STEP_BYTES_MAX, STEP_BYTES_MIN
 from rmq.errors import RefusedError
 from rmq.remoting.codes import ResponseCode
 from rmq.remoting.groups import HandlerGroup
+from rmq.remoting.headers import HaRecordsResponse
 from rmq.remoting.protocol import Requests
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
         HaDemoteRequest,
         HaDigestsRequest,
         HaFenceRequest,
+        HaForgetRequest,
         HaPromoteRequest,
+        HaRecordsRequest,
         HaRenounceRequest,
         HaResyncRequest,
         HaStepDownRequest,
@@ -69,8 +72,22 @@ class ReplicationControl(Protocol):
         """
         ...
 
-    async def resync(self, dry_run: bool) -> HaResyncBody:
-        """Cut off what the master does not have, or only say what that would be."""
+    async def resync(self, dry_run: bool, planned: tuple[int, int] | None) -> HaResyncBody:
+        """Cut off what the master does not have, or only say what that would be.
+
+        Refused if the ends of the common part and of the log are not those that were `planned`.
+        """
+        ...
+
+    def forget(self, slave: str) -> HaStatusBody:
+        """Remember a slave no longer that has disconnected; return the status without it.
+
+        Refused for one that is connected, and for one on which acknowledgements may rest.
+        """
+        ...
+
+    async def records(self, start: int, stop: int) -> tuple[bytes, int]:
+        """Return whole records of a range of the log, and where the next one begins."""
         ...
 
     async def digests(self, start: int, stop: int, step: int) -> HaDigestsBody:
@@ -110,6 +127,8 @@ class HaHandlers:
         table.add_async(Requests.HA_STEP_DOWN, self.step_down, group=HA)
         table.add_async(Requests.HA_FENCE, self.fence, group=HA)
         table.add_async(Requests.HA_RENOUNCE, self.renounce, group=HA)
+        table.add(Requests.HA_FORGET, self.forget, group=HA)
+        table.add_async(Requests.HA_RECORDS, self.records, group=HA_DIGESTS)
 
     def status(self, request: Request[EmptyHeader]) -> None:
         """9001 HA_STATUS."""
@@ -140,10 +159,13 @@ class HaHandlers:
 
     async def resync(self, request: Request[HaResyncRequest]) -> None:
         """9004 HA_RESYNC."""
-        dry_run = request.header.dry_run
-        if not dry_run:
+        header = request.header
+        if not header.dry_run:
             logger.info("%s wants this broker to cut its log for its master", request.channel.peer)
-        outcome = await self._replication.resync(dry_run)
+        planned = None
+        if header.common_end is not None and header.local_end is not None:
+            planned = header.common_end, header.local_end
+        outcome = await self._replication.resync(header.dry_run, planned)
         request.reply(body=outcome.encode())
 
     async def digests(self, request: Request[HaDigestsRequest]) -> None:
@@ -184,6 +206,20 @@ class HaHandlers:
         logger.info("the slave at %s is to become master", address)
         outcome = await self._replication.renounce(address)
         request.reply(body=outcome.encode())
+
+    def forget(self, request: Request[HaForgetRequest]) -> None:
+        """9009 HA_FORGET."""
+        slave = request.header.slave
+        logger.info("%s wants this broker to forget its slave %s", request.channel.peer, slave)
+        request.reply(body=self._replication.forget(slave).encode())
+
+    async def records(self, request: Request[HaRecordsRequest]) -> None:
+        """9010 HA_RECORDS."""
+        header = request.header
+        if not 0 <= header.start < header.stop:
+            _refuse(f"no range: from {header.start} to {header.stop}")
+        data, next_offset = await self._replication.records(header.start, header.stop)
+        request.reply(HaRecordsResponse(next_offset=next_offset), body=data or None)
 
 
 def _check_address(address: str) -> None:

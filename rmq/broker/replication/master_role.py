@@ -16,7 +16,7 @@ from rmq.broker.replication.ha_settings import master_settings, mode_of
 from rmq.broker.replication.leader_check import Fence
 from rmq.broker.replication.record_keeping import RecordKeeping, RecordListener
 from rmq.errors import StoreError
-from rmq.ha.identity import begun, with_role
+from rmq.ha.identity import begun, with_former_master, with_role
 from rmq.ha.protocol.master import Master
 from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.ha.server import HaServer, HaServerConfig, HaServerListener, ReplicationWait
@@ -87,16 +87,20 @@ class MasterRole:
         found: tuple[InSyncRecord, ...] = (),
         *,
         is_forced: bool = False,
+        previous: str = "",
     ) -> int:
         """Begin an epoch at the end of the log, and save it.
 
         `found` are the in-sync records that others may decide by; with `is_forced` an operator
-        accepts that they may. Returns how many bytes of an incomplete message were cut.
+        accepts that they may. `previous` is the address of the master whose place this broker
+        takes. Returns how many bytes of an incomplete message were cut.
         """
         parts = self._parts
         cut_bytes = await parts.store.trim_tail()
         parts.master_tasks.take_over()
         identity = begun(parts.saved.identity, epoch, parts.log.end, () if is_forced else found)
+        if previous != parts.live.current.address:
+            identity = with_former_master(identity, previous)
         await parts.saved.save(with_role(identity, role.value))
         self.overtaken = ""
         self._found, self._is_forced = found, is_forced

@@ -49,6 +49,8 @@ def replication_status(
         "address": config.address,
         "ha_address": config.ha_address,
         "has_secret": bool(config.ha_secret),
+        "expected": config.expected_slaves,
+        "former_masters": identity.former_masters,
         "begin": int(log.min_offset),
         "end": int(log.written),
         "flushed": int(log.flushed),

@@ -16,10 +16,12 @@ from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.usage import UsageError
 from rmq.cli.ha import change as ha_change
 from rmq.cli.ha.client import open_ha_client
+from rmq.cli.ha.hand_over import plan_hand_over
 from rmq.cli.ha.health import is_healthy
-from rmq.cli.ha.members import Target, find_groups
+from rmq.cli.ha.members import MASTER, Target, find_groups, find_one
+from rmq.cli.ha.saving import save_records
 from rmq.cli.ha.status import status_json, status_text
-from rmq.cli.ha.text import offset_text, size_text
+from rmq.cli.ha.text import count_text, offset_text, size_text
 from rmq.cli.ha.verify import Comparison, VerifyError, compare, find_pairs
 from rmq.cli.store.inspect import shown
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
     from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
 
     from rmq.cli.ha.client import HaClient
     from rmq.cli.ha.members import Group
@@ -90,21 +93,53 @@ def promote(args: argparse.Namespace) -> int:
         async with _open_client(args) as client:
             return await ha_change.plan_promotion(client, target)
 
-    plan = trio.run(look)
+    return _promote(args, trio.run(look), accept_loss=args.accept_loss, mode=args.mode)
+
+
+def _promote(
+    args: argparse.Namespace, plan: ha_change.Promotion, *, accept_loss: bool, mode: str | None
+) -> int:
     _say(args, plan.lines())
     if not _confirmed(args, "promote it?"):
         return ExitCode.FAILURE
 
     async def order() -> HaPromoteBody:
         async with _open_client(args) as client:
-            done = await ha_change.promote(
-                client, plan, accept_loss=args.accept_loss, mode=args.mode
-            )
+            done = await ha_change.promote(client, plan, accept_loss=accept_loss, mode=mode)
             _say(args, ha_change.promoted_lines(plan, done), done)
             return done
 
     done = trio.run(order)
     return ExitCode.FAILURE if done.waits_for else ExitCode.OK
+
+
+def hand_over(args: argparse.Namespace) -> int:
+    """Have a slave in sync take the place of a master that is to stop."""
+    target = Target.of(args)
+
+    async def look() -> ha_change.Promotion | None:
+        async with _open_client(args) as client:
+            return await plan_hand_over(client, target)
+
+    plan = trio.run(look)
+    if plan is None:
+        _say(args, [f"{args.broker} takes no messages as master: there is nothing to hand over"])
+        return ExitCode.OK
+    return _promote(args, plan, accept_loss=False, mode=None)
+
+
+def forget(args: argparse.Namespace) -> int:
+    """Have a master forget a slave that was taken out for good."""
+    target = Target.of(args)
+
+    async def order() -> None:
+        async with _open_client(args) as client:
+            master = await find_one(client, target, MASTER)
+            status = await client.forget(master.address, args.slave)
+            _say(args, [f"{master.address} has forgotten its slave {args.slave}"], status)
+
+    trio.run(order)
+    return ExitCode.OK
 
 
 def demote(args: argparse.Namespace) -> int:
@@ -142,16 +177,27 @@ def resync(args: argparse.Namespace) -> int:
     _say(args, plan.lines(), plan.found if is_last else None)
     if is_last:
         return ExitCode.OK
-    if not _confirmed(args, "cut it off? it cannot be brought back"):
+    saved = "it is saved first" if args.save else "it cannot be brought back"
+    if not _confirmed(args, f"cut it off? {saved}"):
         return ExitCode.FAILURE
 
     async def order() -> bool:
         async with _open_client(args) as client:
+            if args.save is not None:
+                count = await _save(client, plan, args.save)
+                _say(args, [f"saved: {count_text(count, 'message')} in {args.save}"])
             done, follows = await ha_change.resync(client, plan)
             _say(args, ha_change.resynced_lines(plan, done, follows), done)
             return follows is not None
 
     return ExitCode.OK if trio.run(order) else ExitCode.FAILURE
+
+
+async def _save(client: HaClient, plan: ha_change.Resync, path: Path) -> int:
+    found = plan.found
+    name = ha_change.status_of(plan.slave).broker_name
+    start = found.local_end - found.cut_bytes
+    return await save_records(client, plan.slave.address, name, start, found.local_end, path)
 
 
 def _confirmed(args: argparse.Namespace, question: str) -> bool:

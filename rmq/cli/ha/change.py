@@ -349,7 +349,7 @@ async def plan_resync(client: HaClient, target: Target) -> Resync:
 
 async def resync(client: HaClient, plan: Resync) -> tuple[HaResyncBody, HaStatusBody | None]:
     """Cut the log of the slave, and wait until it follows again; None if it does not in time."""
-    done = await client.resync(plan.slave.address, dry_run=False)
+    done = await client.resync(plan.slave.address, dry_run=False, planned=plan.found)
     with trio.move_on_after(FOLLOW_S):
         while True:
             try:

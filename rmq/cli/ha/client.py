@@ -31,7 +31,10 @@ from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     HaDemoteRequest,
     HaDigestsRequest,
+    HaForgetRequest,
     HaPromoteRequest,
+    HaRecordsRequest,
+    HaRecordsResponse,
     HaResyncRequest,
 )
 from rmq.remoting.tls_config import client_context
@@ -106,6 +109,14 @@ class HaClient:
             HaDigestsBody, broker, RequestCode.HA_DIGESTS, header, max(self._timeout_s, DIGESTS_S)
         )
 
+    async def records(self, broker: str, start: int, stop: int) -> tuple[bytes, int]:
+        """Ask for whole records of the log; return them, and where the next one begins."""
+        header = HaRecordsRequest(start=start, stop=stop)
+        answer = await self._call(
+            broker, RequestCode.HA_RECORDS, header, timeout_s=max(self._timeout_s, DIGESTS_S)
+        )
+        return bytes(answer.body or b""), answer.header(HaRecordsResponse).next_offset
+
     async def log_end_of_stock(self, broker: str) -> int | None:
         """Ask a broker that is not of rmq where its log ends."""
         info = await self._ask(KVTable, broker, RequestCode.GET_BROKER_RUNTIME_INFO)
@@ -146,9 +157,23 @@ class HaClient:
         header = HaDemoteRequest(ha_master_address=ha_master_address, force=force)
         return await self._ask(HaDemoteBody, broker, RequestCode.HA_DEMOTE, header, CHANGE_S)
 
-    async def resync(self, broker: str, *, dry_run: bool) -> HaResyncBody:
-        """Make a slave cut off what its master does not have, or only report what that is."""
-        header = HaResyncRequest(dry_run=dry_run)
+    async def forget(self, broker: str, slave: str) -> HaStatusBody:
+        """Make a master forget a slave that was taken out for good."""
+        header = HaForgetRequest(slave=slave)
+        return await self._ask(HaStatusBody, broker, RequestCode.HA_FORGET, header)
+
+    async def resync(
+        self, broker: str, *, dry_run: bool, planned: HaResyncBody | None = None
+    ) -> HaResyncBody:
+        """Make a slave cut off what its master does not have, or only report what that is.
+
+        With `planned` it is refused if it is no longer what was reported.
+        """
+        header = HaResyncRequest(
+            dry_run=dry_run,
+            common_end=None if planned is None else planned.common_end,
+            local_end=None if planned is None else planned.local_end,
+        )
         return await self._ask(HaResyncBody, broker, RequestCode.HA_RESYNC, header, CHANGE_S)
 
     # --- calls -------------------------------------------------------------------------------
@@ -209,6 +234,8 @@ _WORDS: Final[Mapping[RequestCode, str]] = {
     RequestCode.HA_DEMOTE: "to become a slave",
     RequestCode.HA_RESYNC: "to cut its log",
     RequestCode.HA_DIGESTS: "to give digests of its log",
+    RequestCode.HA_FORGET: "to forget the slave",
+    RequestCode.HA_RECORDS: "to give records of its log",
 }
 
 

@@ -1,10 +1,11 @@
-"""`rmq ha status|switch|promote|demote|resync|verify`: replication as its operators meet it."""
+"""`rmq ha ACTION`: replication as its operators meet it."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rmq.cli.common.client_options import add_account_arguments, add_tls_arguments
@@ -29,8 +30,12 @@ def run(args: argparse.Namespace) -> int:
     try:
         return action(args)
     except UsageError as wrong:
-        print(f"rmq ha {action.__name__}: error: {wrong}", file=sys.stderr)
+        print(f"rmq ha {_name_of(action)}: error: {wrong}", file=sys.stderr)
         return ExitCode.USAGE
+
+
+def _name_of(action: Callable[[argparse.Namespace], int]) -> str:
+    return action.__name__.replace("_", "-")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_status(actions)
     _add_switch(actions)
     _add_promote(actions)
+    _add_hand_over(actions)
     _add_demote(actions)
     _add_resync(actions)
+    _add_forget(actions)
     _add_verify(actions)
 
 
@@ -93,6 +100,34 @@ def _add_promote(actions: _Actions) -> None:
     _add_yes(parser)
 
 
+def _add_hand_over(actions: _Actions) -> None:
+    parser = _add_action(
+        actions,
+        ha_actions.hand_over,
+        "have a slave take the place of a master that is to stop",
+        "Promotes the slave in sync that has most, before a planned stop of the master. Does"
+        " nothing,\nwith exit code 0, if the broker is no master: so it may stand in front of any"
+        " stop.",
+    )
+    _add_yes(parser)
+
+
+def _add_forget(actions: _Actions) -> None:
+    parser = _add_action(
+        actions,
+        ha_actions.forget,
+        "have a master forget a slave that was taken out for good",
+        "Refused for a slave that is connected, and for one that the in-sync record names: that one"
+        "\nmay hold what was answered SEND_OK.",
+    )
+    parser.add_argument(
+        "--slave",
+        required=True,
+        metavar="HOST:PORT|NAME",
+        help="as `rmq ha status` shows it: its address, or its name (broker-a:1)",
+    )
+
+
 def _add_demote(actions: _Actions) -> None:
     parser = _add_action(
         actions,
@@ -126,6 +161,13 @@ def _add_resync(actions: _Actions) -> None:
         "\nbe cut off, asks, and cuts. What is cut is lost. A crash at any moment does no harm.",
     )
     parser.add_argument("--dry-run", action="store_true", help="only show what would be cut")
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="FILE",
+        help="write the messages to this file first, one per line, as `rmq produce --json` takes"
+        " them; nothing is cut unless all of them are on disk",
+    )
     _add_yes(parser)
 
 
@@ -150,7 +192,7 @@ def _add_action(
     description: str,
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(
-        action.__name__,
+        _name_of(action),
         help=help_text,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -214,8 +256,11 @@ COMMAND: Final = Command(
         "rmq ha status -b 127.0.0.1:10911 --json",
         "rmq ha switch sync -b 127.0.0.1:10911",
         "rmq ha promote -b 127.0.0.1:10921 --mode sync",
+        "rmq ha hand-over -b 127.0.0.1:10911 --yes",
         "rmq ha demote -b 127.0.0.1:10911",
         "rmq ha resync -b 127.0.0.1:10921 --dry-run",
+        "rmq ha resync -b 127.0.0.1:10921 --save cut.jsonl",
+        "rmq ha forget -b 127.0.0.1:10911 --slave 127.0.0.1:10931",
         "rmq ha verify -n 127.0.0.1:9876 --name broker-a",
     ),
 )

@@ -42,6 +42,16 @@ def in_sync_count(status: HaStatusBody) -> int:
     return len({slave.identity for slave in status.slaves if slave.in_sync})
 
 
+def connected_count(status: HaStatusBody) -> int:
+    """Return how many distinct slaves are connected to a master."""
+    return len({slave.identity for slave in status.slaves if slave.connected})
+
+
+def has_expected(status: HaStatusBody) -> bool:
+    """Tell whether an operator has said how many slaves a name has, and they are connected."""
+    return 0 <= status.expected <= connected_count(status)
+
+
 def is_sync_in_force(status: HaStatusBody) -> bool:
     """Tell whether a master is sync; earlier versions report the configured mode only."""
     return (status.in_force == SYNC) if status.in_force else (status.mode == SYNC_MASTER)
@@ -68,6 +78,8 @@ def is_healthy(group: Group) -> bool:
 
 def _of_group(group: Group) -> Iterator[Finding]:
     masters = group.masters
+    # One that is fenced takes no messages, and is a finding of its own.
+    masters = tuple(each for each in masters if not each.is_fenced) or masters
     if len(masters) > 1:
         addresses = ", ".join(master.address for master in masters)
         oldest = min(masters, key=lambda each: each.status.epoch if each.status is not None else 0)
@@ -231,13 +243,34 @@ def _of_guarantee(member: Member, status: HaStatusBody) -> Iterator[Finding]:
             f" sync, {status.needed} needed",
             f"bring slaves back; {give_up}",
         )
-    elif not any(slave.connected for slave in status.slaves):
+    elif not connected_count(status) and status.expected:
         yield Finding(
             True,
             member.address,
             "no slave is connected: what it stores is nowhere else",
             "start a slave (brokerRole=SLAVE, same brokerName), or see why it cannot connect:"
-            " rmq ha status -b SLAVE",
+            " rmq ha status -b SLAVE; if it is meant to be alone: expectedSlaves=0",
+        )
+    yield from _of_expected(member, status)
+
+
+def _of_expected(member: Member, status: HaStatusBody) -> Iterator[Finding]:
+    """Compare the slaves there are with those that the operator wants."""
+    connected, expected = connected_count(status), status.expected
+    if 0 < connected < expected or (not connected and expected > 1):
+        yield Finding(
+            True,
+            member.address,
+            f"has {count_text(connected, 'slave')} connected, and is to have {expected}"
+            " (expectedSlaves)",
+            "start the missing ones, or see why they cannot connect; if that many are meant to be:"
+            f" expectedSlaves={connected}",
+        )
+    elif 0 <= expected < connected:
+        yield Finding(
+            False,
+            member.address,
+            f"has {count_text(connected, 'slave')} connected, more than expectedSlaves={expected}",
         )
 
 
@@ -245,11 +278,13 @@ def _of_slave_seen(master: Member, slave: HaSlave) -> Iterator[Finding]:
     if not slave.connected:
         ago = f" for {ms_text(slave.heard_ms_ago)}" if slave.heard_ms_ago >= 0 else ""
         why = f": {slave.why}" if slave.why else ""
+        look = f"rmq ha status -b {slave.address}" if slave.native else "see its log"
         yield Finding(
-            True,
+            not (master.status is not None and has_expected(master.status)),
             slave.address,
             f"(slave {slave.name}) is gone{ago}{why}",
-            f"rmq ha status -b {slave.address}" if slave.native else "see its log",
+            f"{look}; if it was taken out for good: rmq ha forget -b {master.address} --slave"
+            f" {slave.address}",
         )
     elif not slave.in_sync:
         behind = size_text(slave.lag_bytes) if slave.lag_bytes >= 0 else "an unknown size"

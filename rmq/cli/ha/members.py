@@ -7,6 +7,7 @@ status of a broker, or why there is none, is a `Member`; the members of one name
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,6 +33,8 @@ SYNC_MASTER: Final = "SYNC_MASTER"
 ASYNC_MASTER: Final = "ASYNC_MASTER"
 FOLLOWING: Final = (SlaveState.STREAMING.value, SlaveState.CATCHING_UP.value)
 """The states of a slave that is connected to its master."""
+REMEMBERED_S: Final = 2.0
+"""How long a broker that is listed nowhere, but remembered, may take to answer."""
 FENCED: Final = Refusal.FENCED.value
 """The state of a master that was deposed."""
 
@@ -226,7 +229,8 @@ async def find_groups(
         if with_neighbours:
             members += await _ask_neighbours(client, named)
         members.sort(key=lambda member: not member.is_master)
-        return [Group(name=status.broker_name, cluster=status.cluster_name, members=tuple(members))]
+        group = Group(name=status.broker_name, cluster=status.cluster_name, members=tuple(members))
+        return [await _with_fenced(client, group) if with_neighbours else group]
     told = await _ask_nameservers(client, target.nameservers)
     known = sorted(
         {name for info in told.answers.values() if info for name in info.broker_addr_table}
@@ -241,6 +245,8 @@ async def find_groups(
         group = await _ask_listed(client, name, told)
         if with_neighbours and not group.masters:
             group = await _with_master(client, group)
+        if with_neighbours:
+            group = await _with_fenced(client, group)
         groups.append(group)
     if not groups:
         raise NotFoundError(
@@ -308,6 +314,43 @@ async def _with_master(client: HaClient, group: Group) -> Group:
     if master.status is None or master.status.broker_name != group.name or not master.is_master:
         return group
     return replace(group, members=(master, *group.members))
+
+
+async def _with_fenced(client: HaClient, group: Group) -> Group:
+    """Ask the brokers that members remember: a fenced master is listed by no nameserver.
+
+    Those that are gone for good keep the answer waiting for no longer than `REMEMBERED_S`.
+    """
+    asked = {member.address for member in group.members}
+    asked.update(member.status.address for member in group.members if member.status is not None)
+    remembered: dict[str, int | None] = {}
+    for member in group.members:
+        status = member.status
+        if status is None:
+            continue
+        addresses = [*status.former_masters]
+        addresses += (slave.address for slave in status.slaves if slave.native)
+        if status.master is not None and status.master.native:
+            addresses.append(status.master.address)
+        remembered.update(dict.fromkeys(each for each in addresses if each))
+    found: list[Member] = []
+
+    async def ask(address: str) -> None:
+        # One that refuses this account is none of those that are asked for.
+        with trio.move_on_after(REMEMBERED_S), suppress(NotAllowedError):
+            found.append(await ask_member(client, address))
+
+    async with trio.open_nursery() as nursery:
+        for address in remembered:
+            if address not in asked:
+                nursery.start_soon(ask, address)
+    fenced = [
+        each
+        for each in found
+        if each.is_fenced and each.status is not None and each.status.broker_name == group.name
+    ]
+    fenced.sort(key=lambda each: each.address)
+    return replace(group, members=(*group.members, *fenced)) if fenced else group
 
 
 async def _ask_neighbours(client: HaClient, named: Member) -> list[Member]:

@@ -138,7 +138,8 @@ def _facts_of_master(status: HaStatusBody) -> Iterator[tuple[str, str]]:
     yield "mode", f"{_mode_text(is_sync=is_sync, needed=status.needed)}, {since}"
     names = ", ".join(dict.fromkeys(status.in_sync))
     known = len({slave.identity for slave in status.slaves})
-    demand = f", {status.needed} needed" if is_sync else ""
+    demand = f", {status.expected or 'none'} expected" if status.expected >= 0 else ""
+    demand += f", {status.needed} needed" if is_sync else ""
     demand += f", {status.minimum} at least" if is_sync and status.minimum else ""
     counted = f"{in_sync_count(status)} of {count_text(known, 'slave')}" if known else "no slave"
     yield "in sync", f"{counted}{demand}{f': {names}' if names else ''}"

@@ -162,6 +162,11 @@ class SlaveSet:
         present = {slave.identity for slave in self._connected}
         return [slave for slave in self._gone.values() if slave.identity not in present]
 
+    def forget(self, slave: SlaveProgress) -> None:
+        """Remember a slave that has disconnected no longer."""
+        assert slave.gone_at is not None, f"{slave.name} is connected"
+        self._gone.pop(slave.identity, None)
+
     @property
     def needed(self) -> int:
         """How many slaves must hold a message, by the rules and by the in-sync record."""

@@ -92,6 +92,8 @@ class HaStatusBody(Body, frozen=True, kw_only=True):
     """Up to here consumers see messages."""
     needed: Int32 = 0
     minimum: Int32 = 0
+    expected: Int32 = -1
+    """How many slaves the name is to have (`expectedSlaves`); -1: its operator has not said."""
     in_sync: tuple[str, ...] = ()
     """The names of the slaves that count."""
     waiting: Int32 = 0
@@ -101,6 +103,8 @@ class HaStatusBody(Body, frozen=True, kw_only=True):
     has_secret: bool | None = None
     """Whether slaves have to know a secret (`haSecret`); None: an older version does not tell."""
     slaves: tuple[HaSlave, ...] = ()
+    former_masters: tuple[str, ...] = ()
+    """Addresses of the masters whose place it took, the last one at the end."""
     master: HaMaster | None = None
 
 

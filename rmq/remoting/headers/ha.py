@@ -26,6 +26,10 @@ class HaResyncRequest(Header, frozen=True, kw_only=True):
 
     # Only say what would be cut.
     dry_run: bool = False
+    # Where the common part and the slave's log end, as an earlier answer has told: if that is no
+    # longer so, nothing is cut.
+    common_end: Int64 | None = None
+    local_end: Int64 | None = None
 
 
 class HaDigestsRequest(Header, frozen=True, kw_only=True):
@@ -68,3 +72,30 @@ class HaRenounceRequest(Header, frozen=True, kw_only=True):
 
     # Of the slave that is to become master.
     address: str
+
+
+class HaForgetRequest(Header, frozen=True, kw_only=True):
+    """9009 HA_FORGET: a slave was taken out for good; its master remembers it no longer.
+
+    The answer is that of HA_STATUS.
+    """
+
+    # Its address, or its name (`brokerName:brokerId`), as the status of the master has it.
+    slave: str
+
+
+class HaRecordsRequest(Header, frozen=True, kw_only=True):
+    """9010 HA_RECORDS: the whole records of a range of the log that begins with one.
+
+    The body holds one after the other, as in the answer to a pull, and may end before `stop`; a
+    client that wants more asks again from `next_offset`.
+    """
+
+    start: Int64
+    stop: Int64
+
+
+class HaRecordsResponse(Header, frozen=True, kw_only=True):
+    """The answer to 9010, HA_RECORDS."""
+
+    next_offset: Int64

@@ -1,4 +1,4 @@
-"""Replication from outside: requests 9001 to 9006."""
+"""Replication from outside: requests 9001 to 9010."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.headers import (
     HaDemoteRequest,
     HaDigestsRequest,
+    HaForgetRequest,
     HaPromoteRequest,
+    HaRecordsRequest,
     HaRenounceRequest,
     HaResyncRequest,
     HaStepDownRequest,
@@ -91,8 +93,10 @@ class Pair:
         self.master = ha_master_address
         return HaDemoteBody(epoch=self.epoch, end=self.end, ha_master_address=self.master or "")
 
-    async def resync(self, dry_run: bool) -> HaResyncBody:
+    async def resync(self, dry_run: bool, planned: tuple[int, int] | None) -> HaResyncBody:
         common = self.end if self.diverged_at is None else self.diverged_at
+        if planned is not None and planned != (common, self.end):
+            raise RefusedError(ResponseCode.NO_PERMISSION, f"nothing was cut: {planned}")
         outcome = HaResyncBody(
             common_end=common,
             local_end=self.end,
@@ -103,6 +107,14 @@ class Pair:
         if not dry_run:
             self.end, self.diverged_at = common, None
         return outcome
+
+    def forget(self, slave: str) -> HaStatusBody:
+        if slave != "broker-a:1":
+            raise RefusedError(ResponseCode.NO_PERMISSION, f"no slave {slave} is remembered")
+        return self.status()
+
+    async def records(self, start: int, stop: int) -> tuple[bytes, int]:
+        return LOG[start : min(stop, start + 100)], min(stop, start + 100)
 
     async def digests(self, start: int, stop: int, step: int) -> HaDigestsBody:
         return await log_digests(MemoryLog(), start, stop, step)
@@ -306,3 +318,33 @@ async def test_a_slave_renounces_for_another_that_says_where_it_is(
     answer = await ask(served.attach(), code.HA_RENOUNCE, header)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "HOST:PORT" in (answer.remark or "")
+
+
+async def test_a_repair_that_is_no_longer_as_planned_is_refused(served: Served, pair: Pair) -> None:
+    pair.diverged_at = 40_000
+    header = HaResyncRequest(common_end=39_000, local_end=len(LOG))
+    answer = await ask(served.attach(), code.HA_RESYNC, header)
+    assert (answer.code, pair.end) == (ResponseCode.NO_PERMISSION, len(LOG))
+    header = HaResyncRequest(common_end=40_000, local_end=len(LOG))
+    answer = await ask(served.attach(), code.HA_RESYNC, header)
+    assert (answer.code, pair.end) == (ResponseCode.SUCCESS, 40_000)
+
+
+async def test_a_slave_is_forgotten_by_its_name(served: Served) -> None:
+    peer = served.attach()
+    answer = await ask(peer, code.HA_FORGET, HaForgetRequest(slave="broker-a:1"))
+    assert HaStatusBody.decode(answer.body).epoch == 3
+    answer = await ask(peer, code.HA_FORGET, HaForgetRequest(slave="broker-a:2"))
+    assert answer.code == ResponseCode.NO_PERMISSION
+
+
+async def test_records_are_given_until_an_answer_is_full(served: Served) -> None:
+    peer = served.attach()
+    answer = await ask(peer, code.HA_RECORDS, HaRecordsRequest(start=10, stop=200))
+    assert (bytes(answer.body or b""), (answer.fields or {})["nextOffset"]) == (LOG[10:110], "110")
+    for start, stop in ((-1, 5), (5, 5), (6, 5)):
+        answer = await ask(peer, code.HA_RECORDS, HaRecordsRequest(start=start, stop=stop))
+        assert (answer.code, answer.remark) == (
+            ResponseCode.SYSTEM_ERROR,
+            f"no range: from {start} to {stop}",
+        )

@@ -73,6 +73,8 @@ class StandInBroker:
         self.now = HaStatusBody(role="MASTER", broker_name=NAME)
         self.log = LogOfBytes(b"")
         self.resync_body = HaResyncBody(common_end=0, local_end=0, master_end=0)
+        self.records_at: dict[int, bytes] = {}
+        """Records of its log, by physical offset."""
         self.after: HaStatusBody | None = None
         """How it is when it has done what it was told."""
         self.refusal: str | None = None
@@ -143,12 +145,24 @@ class StandInBroker:
         self.now = self.after or self.now
         return done
 
-    async def resync(self, dry_run: bool) -> HaResyncBody:
+    async def resync(self, dry_run: bool, planned: tuple[int, int] | None) -> HaResyncBody:
         self.orders.append(("resync", dry_run))
+        if planned is not None:
+            assert planned == (self.resync_body.common_end, self.resync_body.local_end)
         self._refuse_if_told()
         if not dry_run and self.after is not None:
             self.now = self.after
         return msgspec.structs.replace(self.resync_body, dry_run=dry_run)
+
+    def forget(self, slave: str) -> HaStatusBody:
+        self.orders.append(("forget", slave))
+        self._refuse_if_told()
+        return self.status()
+
+    async def records(self, start: int, stop: int) -> tuple[bytes, int]:
+        self.orders.append(("records", start, stop))
+        # One at a time, as if each filled an answer.
+        return self.records_at[start], start + len(self.records_at[start])
 
     async def digests(self, start: int, stop: int, step: int) -> HaDigestsBody:
         self.orders.append(("digests", start, stop, step))

@@ -44,13 +44,17 @@ def test_every_command_line_in_the_guide_is_understood(
 ) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     ha.add_arguments(parser)
-    lines = re.findall(r"(?:`|^    )rmq ha (\w+ -[^`#\n]*|\w+ \w+ -[^`#\n]*)", GUIDE, re.MULTILINE)
+    lines = re.findall(
+        r"(?:`|^    )rmq ha ([\w-]+ -[^`#\n]*|\w+ \w+ -[^`#\n]*)", GUIDE, re.MULTILINE
+    )
     assert {line.split()[0] for line in lines} == {
         "status",
         "switch",
         "promote",
+        "hand-over",
         "demote",
         "resync",
+        "forget",
         "verify",
     }
     for line in lines:

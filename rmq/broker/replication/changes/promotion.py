@@ -230,7 +230,9 @@ class Promotion:
         knowledge.check_last_epoch()
         epoch = knowledge.latest_epoch + 1
         try:
-            cut_bytes = await self._become_master(role, epoch, knowledge, is_forced=not is_safe)
+            cut_bytes = await self._become_master(
+                role, epoch, knowledge, previous, is_forced=not is_safe
+            )
         except StorageError as exc:
             if stepped_down is None:
                 raise
@@ -268,9 +270,17 @@ class Promotion:
         )
 
     async def _become_master(
-        self, role: BrokerRole, epoch: int, knowledge: Knowledge, *, is_forced: bool
+        self,
+        role: BrokerRole,
+        epoch: int,
+        knowledge: Knowledge,
+        previous: str,
+        *,
+        is_forced: bool,
     ) -> int:
-        """Run as master of a new epoch; return how many bytes of an incomplete message were cut.
+        """Run as master of a new epoch, in the place of the one at the address `previous`.
+
+        Return how many bytes of an incomplete message were cut.
 
         Refuse if the former master has gone on meanwhile. Then this broker is a slave again.
         """
@@ -282,7 +292,7 @@ class Promotion:
             # The store refuses messages until everything is in place, whatever the role is.
             self._store.set_refused(Refusal.HANDING_OVER, True)
             cut_bytes = await replication.master_role.begin_epoch(
-                epoch, role, knowledge.records, is_forced=is_forced
+                epoch, role, knowledge.records, is_forced=is_forced, previous=previous
             )
             # From here on only an even later epoch fences this broker.
             replication.set_fenced(None)

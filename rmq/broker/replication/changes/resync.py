@@ -49,8 +49,11 @@ class Resync:
         self._peers = peers
         self._request_reopen = request_reopen
 
-    async def run(self, dry_run: bool) -> HaResyncBody:
-        """Cut what differs, and follow the master again; with `dry_run` only tell what differs."""
+    async def run(self, dry_run: bool, planned: tuple[int, int] | None = None) -> HaResyncBody:
+        """Cut what differs, and follow the master again; with `dry_run` only tell what differs.
+
+        Refuse if the ends of the common part and of the log are not those that were `planned`.
+        """
         replication = self._replication
         if replication.is_master:
             refuse("a master is never cut; resync its slave")
@@ -63,6 +66,11 @@ class Resync:
         else:
             common_end, master_end = await self._common_end(master)
         local_end = replication.log.end
+        if planned is not None and planned != (common_end, local_end):
+            refuse(
+                f"nothing was cut: the logs are the same up to {common_end} and this one ends at"
+                f" {local_end}, not as planned (up to {planned[0]}, {planned[1]}); compare again"
+            )
         begin = replication.log.begin
         is_reseed = common_end <= begin
         cut_from = begin if is_reseed else PhysicalOffset(common_end)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
+from rmq.broker.replication.changes.forget import forget_slave
 from rmq.broker.replication.changes.promotion import Promotion
 from rmq.broker.replication.changes.refusal import refuse
 from rmq.broker.replication.changes.resync import Resync
 from rmq.broker.replication.changes.step_down import StepDown
 from rmq.broker.replication.log_digests import log_digests
+from rmq.broker.replication.log_records import log_records
 from rmq.broker.replication.peers import ASK_S
 from rmq.broker.replication.status import replication_status
 
@@ -91,10 +93,18 @@ class RoleChange:
         with self._alone("a hand-over"):
             return await self._step_down.hand_over(epoch, address)
 
-    async def resync(self, dry_run: bool) -> HaResyncBody:
+    async def resync(self, dry_run: bool, planned: tuple[int, int] | None) -> HaResyncBody:
         """Cut what differs from the master's log, and follow it again."""
         with self._alone("a resync"):
-            return await self._resync.run(dry_run)
+            return await self._resync.run(dry_run, planned)
+
+    def forget(self, slave: str) -> HaStatusBody:
+        """Forget a slave that was taken out for good."""
+        master = self._replication.master
+        if master is None:
+            refuse(f"{self._live.current.address} is no master")
+        forget_slave(master.slaves, slave)
+        return self.status()
 
     async def renounce(self, address: str) -> HaStatusBody:
         """Take a new incarnation, because the slave at `address` is being promoted."""
@@ -121,6 +131,10 @@ class RoleChange:
     async def digests(self, start: int, stop: int, step: int) -> HaDigestsBody:
         """Return digests of the log, as many as one response may have."""
         return await log_digests(self._replication.log, start, stop, step)
+
+    async def records(self, start: int, stop: int) -> tuple[bytes, int]:
+        """Return whole records of the log, as many as one response may have."""
+        return await log_records(self._store.log, start, stop)
 
     def status(self) -> HaStatusBody:
         """Return the status of replication."""
