@@ -161,8 +161,12 @@ def begun(
 
 
 def withdrawn(identity: HaIdentity) -> HaIdentity:
-    """Return the state from before an epoch that is withdrawn, in which nothing was written."""
-    epoch = identity.epoch_before
+    """Return the state from before an epoch that is withdrawn, in which nothing was written.
+
+    A master without a record of its own (its store is new) has no epoch to return to: it keeps the
+    present one, which is earlier than that of the master that it has found.
+    """
+    epoch = identity.epoch_before or identity.epoch
     return replace(
         identity,
         epoch=epoch,

@@ -323,3 +323,8 @@ def test_the_last_masters_whose_place_a_store_took_are_remembered(tmp_path: Path
     identity_path(tmp_path).parent.mkdir()
     save_identity(tmp_path, identity)
     assert load_identity(tmp_path) == identity
+
+
+def test_a_store_that_never_had_another_epoch_keeps_the_one_it_withdraws() -> None:
+    fresh = HaIdentity(STORE_ID)
+    assert withdrawn(fresh) == fresh

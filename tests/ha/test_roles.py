@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,6 +94,29 @@ async def test_the_old_master_is_turned_away_and_can_follow_the_new_one(tmp_path
         assert await it.send(slave, 10) == [OK] * 10
         await it.equal(slave, master)
         assert (await it.status(master)).epoch == 2
+
+
+async def test_a_master_that_lost_its_store_becomes_a_slave_of_the_one_in_its_place(
+    tmp_path: Path,
+) -> None:
+    async with pair(tmp_path) as it:
+        old = await it.start("one", "SYNC_MASTER")
+        await it.create_topic(old)
+        master = await it.start("two", "SLAVE")
+        await it.in_sync(old)
+        assert await it.send(old, 10) == [OK] * 10
+        assert (await _promote(it, master)).code == OK
+        await it.in_sync(master)
+        await it.stop("one")
+        shutil.rmtree(tmp_path / "one")
+        # With the settings of its first start, as a container would have them.
+        old = await it.start("one", "SYNC_MASTER")
+        await it.in_sync(master)
+        await it.equal(master, old)
+        status = await it.status(old)
+        assert (status.role, status.state, status.epoch) == ("SLAVE", "streaming", 2)
+        assert "brokerRole=SLAVE" in (tmp_path / "one.conf").read_text()
+        assert await it.send(master, 10) == [OK] * 10
 
 
 async def test_a_living_master_hands_over_without_losing_a_message(tmp_path: Path) -> None:
