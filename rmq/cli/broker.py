@@ -17,6 +17,7 @@ from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.service_log import log_reload, log_version, process_name
 from rmq.cli.common.stopping import serving, use_all_open_files
+from rmq.cli.common.supervisor import READY, STOPPING, tell_supervisor
 from rmq.errors import ConfigError
 from rmq.model.clock import system_ms
 from rmq.settings import metrics_port
@@ -88,8 +89,10 @@ async def _serve(args: Namespace, live: LiveConfig) -> None:
             f"The broker[{config.broker_name}, {config.address}] boot success."
             f" serializeType=JSON{told}"
         )
+        tell_supervisor(READY, status=f"serving as {config.role.value}")
         await stopping.wait()
         _say("stopping")
+        tell_supervisor(STOPPING)
         broker.stop()
 
 
@@ -150,6 +153,9 @@ def _show_progress(progress: Progress) -> None:
         progress.done_bytes >> 20,
         progress.total_bytes >> 20,
         progress.records,
+    )
+    tell_supervisor(
+        status=f"recovering: {progress.done_bytes >> 20} of {progress.total_bytes >> 20} MiB"
     )
 
 

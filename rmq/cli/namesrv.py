@@ -15,6 +15,7 @@ from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.service_log import log_reload, log_version, process_name
 from rmq.cli.common.stopping import serving, use_all_open_files
+from rmq.cli.common.supervisor import READY, STOPPING, tell_supervisor
 from rmq.errors import ConfigError
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
@@ -79,8 +80,10 @@ async def _serve(args: Namespace, loaded: LoadedConfig) -> None:
         _tune_garbage_collector()
         # Scripts made for the original wait for this line.
         _say("The Name Server boot success. serializeType=JSON")
+        tell_supervisor(READY)
         await stopping.wait()
         _say("stopping")
+        tell_supervisor(STOPPING)
         nameserver.stop(STOP_GRACE_S)
 
 
