@@ -64,6 +64,7 @@ RmqError
 |- InputError                    [cli] standard input cannot be read
 |- OutputError                   [cli] standard output takes no more
 |- NotNowError                   [cli] a change of roles would do harm as things are
+|- FileExistsAlreadyError        [cli] a file that would be written is there, and another one
 |- NotSavedError                 [cli] messages could not be saved before they are cut
 |- VerifyError                   [cli] nothing can be said about two logs
 |- CheckFailedError              [cli] the self-check of `rmq dev` failed

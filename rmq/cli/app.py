@@ -33,6 +33,7 @@ MODULES: Final = {
     "ha": "rmq.cli.ha.command",
     "store": "rmq.cli.store.command",
     "pipeline": "rmq.cli.pipeline.command",
+    "generate": "rmq.cli.generate.command",
 }
 """Where every subcommand is, in the order of `rmq --help`. A new one is a module and a line here.
 

@@ -1,0 +1,1 @@
+"""Texts that `rmq generate` fills in (`rmq.cli.generate.templates`)."""

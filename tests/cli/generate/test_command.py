@@ -1,0 +1,180 @@
+"""`rmq generate`: what is printed and written, what is in `ops`, and what is never in any file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmq.broker.config import load_broker_config
+from rmq.cli import main
+from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.generate.command import KINDS
+from tests.cli.generate.generate_kit import generate, texts
+from tests.paths import DOCS, ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUNNING = """\
+brokerClusterName=Main
+brokerName=orders
+brokerId=1
+brokerRole=SLAVE
+listenPort=10921
+namesrvAddr=10.0.0.5:9876;10.0.0.6:9876
+storePathRootDir=/data/orders
+brokerIP1=10.0.0.7
+metricsPort=6557
+haSecret=correct horse battery staple
+tls.server.keyPassword=hunter2hunter2
+fileReservedTime=24
+messageDelayLevel=1s 5s
+"""
+SECRETS = ("correct horse", "hunter2")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Path:
+    """The settings of a running broker."""
+    path = tmp_path / "broker.conf"
+    path.write_text(RUNNING)
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_in_ops_is_what_is_generated(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NAMESRV_ADDR", "10.9.9.9:9876")
+    folder = ROOT / "ops" / kind
+    assert generate(tmp_path, kind) == texts(folder, folder.rglob("*")), (
+        f"rmq generate {kind} --out ops/{kind} --force"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_are_filled_in_from_the_settings_of_a_broker(
+    kind: str, running: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = generate(tmp_path / "out", kind, "-c", str(running))
+    err = capsys.readouterr().err
+    assert "note: haSecret is secret and was left out" in err
+    whole = "\n".join(files.values())
+    assert not [secret for secret in SECRETS if secret in whole + err]
+    assert "{{" not in whole
+    if kind == "systemd":
+        assert "ReadWritePaths=/etc/rmq /data/orders\n" in files["rmq-broker@.service"]
+    else:
+        for text in ("Main", "orders", "6557", "fileReservedTime=24", "messageDelayLevel=1s 5s"):
+            assert text in whole
+        assert "10.0.0.7" not in whole
+
+
+def test_generated_settings_say_what_those_they_were_made_of_say(
+    running: Path, tmp_path: Path
+) -> None:
+    generate(tmp_path / "out", "broker-conf", "--topology", "sync-pair", "-c", str(running))
+    made = tmp_path / "out" / "sync-pair" / "orders-slave.conf"
+    before = load_broker_config(running, {}, {}).values
+    after = load_broker_config(made, {}, {}).values
+    changed = {key for key in before if before[key] != after[key]}
+    assert changed <= {
+        "brokerIP1",
+        "haSecret",
+        "tls.server.keyPassword",
+        "expectedSlaves",
+        "autoCreateTopicEnable",
+        "metricsAddress",
+    }
+
+
+def test_one_file_is_printed_as_it_is_and_several_with_their_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["generate", "k8s"]) == ExitCode.OK
+    assert capsys.readouterr().out == (ROOT / "ops" / "k8s" / "rmq.yaml").read_text()
+    assert main(["generate", "systemd"]) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert [line for line in out.splitlines() if line.startswith("# --- ")] == [
+        "# --- rmq-namesrv.service",
+        "# --- rmq-broker@.service",
+    ]
+
+
+def test_a_file_that_was_changed_is_not_written_over_without_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generate(tmp_path, "systemd")
+    unit = tmp_path / "rmq-namesrv.service"
+    unit.write_text("mine")
+    (tmp_path / "rmq-broker@.service").unlink()
+    assert main(["generate", "systemd", "--out", str(tmp_path)]) == ExitCode.FAILURE
+    assert f"there already, and different: {unit}" in capsys.readouterr().err
+    assert unit.read_text() == "mine"
+    assert not (tmp_path / "rmq-broker@.service").exists()
+    generate(tmp_path, "systemd", "--force")
+    assert unit.read_text() != "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("k8s", "--name", "broker a"), "--name 'broker a': letters, digits"),
+        (("k8s", "--name", "Broker_A"), "containers need a name of lower-case letters"),
+        (("broker-conf", "--name", "../etc"), "--name '../etc'"),
+        (("broker-conf", "--cluster", "a\nb"), "--cluster 'a\\nb'"),
+        (("broker-conf", "--port", "80"), "--port 80 is not between 1024 and 65000"),
+        (("broker-conf", "-n", "nowhere"), "-n nowhere: "),
+        (("broker-conf", "-n", ";"), "-n names no nameserver"),
+        (("broker-conf", "--store", "relative"), "--store 'relative' is not an absolute path"),
+        (("systemd", "--store", "/a b"), "--store '/a b'"),
+        (("systemd", "--user", "root;rm"), "--user 'root;rm' is no name of an account"),
+        (("systemd", "--rmq", "rmq"), "--rmq 'rmq' is not an absolute path"),
+        (("k8s", "--image", "a b"), "--image 'a b' is no name of an image"),
+        (("k8s", "--namespace", "A"), "--namespace 'A' is no name of Kubernetes"),
+        (("k8s", "--storage-class", "x\ny"), "--storage-class"),
+        (("k8s", "--storage", "much"), "--storage 'much' is no size"),
+        (("k8s", "--slaves", "9"), "--slaves 9 is not between 0 and 8"),
+    ],
+)
+def test_what_cannot_be_filled_in_is_refused(
+    arguments: tuple[str, ...], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", *arguments]) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"rmq generate {arguments[0]}: error: " in err
+    assert what in err
+
+
+def test_settings_that_are_wrong_are_named_with_their_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("brokerNam=a\n")
+    assert main(["generate", "systemd", "-c", str(path)]) == ExitCode.CONFIG
+    assert f"{path}:1: brokerNam: is not a known setting" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "below"
+    assert main(["generate", "k8s", "--out", str(folder)]) == ExitCode.FAILURE
+    assert str(folder) in capsys.readouterr().err
+
+
+def test_every_command_line_in_the_guide_is_understood(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    guide = (DOCS / "deployment.md").read_text()
+    lines = re.findall(r"(?:`|^    )rmq (generate [^`|#\n]*)", guide, re.MULTILINE)
+    assert {line.split()[1] for line in lines} == set(KINDS)
+    for line in lines:
+        words = shlex.split(re.sub(r"--out \S+", "", line))
+        assert main(words) == ExitCode.OK, line
+    assert capsys.readouterr().err == ""
