@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import rmq
@@ -19,6 +20,8 @@ DATA: Final = "/var/lib/rmq"
 """The volume of a container."""
 ANY_ADDRESS: Final = "0.0.0.0"
 """In a container the network around it is the border, not the loopback address."""
+OF_MACHINES: Final = frozenset(("logFile", "storePathCommitLog", "rocketmqHome"))
+"""Paths that a container does not have: it logs to standard error, and has one volume."""
 _IMAGE: Final = re.compile(r"[a-z0-9][\w./:@-]{0,254}", re.ASCII)
 _HOST_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?")
 
@@ -46,6 +49,8 @@ def host_name(deployment: Deployment) -> str:
 
 def container_broker_conf(deployment: Deployment, slaves: int) -> str:
     """Return the settings that master and slaves share; each adds its role when it starts."""
+    kept = tuple(each for each in deployment.settings if each[0] not in OF_MACHINES)
+    deployment = replace(deployment, settings=kept)
     return broker_text(
         deployment,
         Broker(

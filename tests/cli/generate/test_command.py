@@ -32,6 +32,7 @@ haSecret=correct horse battery staple
 tls.server.keyPassword=hunter2hunter2
 fileReservedTime=24
 messageDelayLevel=1s 5s
+logFile=/var/log/orders.log
 """
 SECRETS = ("correct horse", "hunter2")
 
@@ -71,6 +72,8 @@ def test_files_are_filled_in_from_the_settings_of_a_broker(
         for text in ("Main", "orders", "6557", "fileReservedTime=24", "messageDelayLevel=1s 5s"):
             assert text in whole
         assert "10.0.0.7" not in whole
+        # A container has no such file.
+        assert ("logFile=" in whole) == (kind == "broker-conf")
 
 
 def test_generated_settings_say_what_those_they_were_made_of_say(
