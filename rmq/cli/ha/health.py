@@ -205,7 +205,8 @@ def _of_master(group: Group, member: Member, told: set[str]) -> Iterator[Finding
                 " it goes on by itself",
             )
     connected = {slave.address for slave in status.slaves if slave.connected}
-    for slave in status.slaves:
+    # The slaves of a master that was replaced are those of another one by now.
+    for slave in status.slaves if status.state != FENCED else ():
         if slave.address in told or (not slave.connected and slave.address in connected):
             # It reports itself what is wrong, or came back with another store.
             continue

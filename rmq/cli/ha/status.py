@@ -190,6 +190,9 @@ def _rows(group: Group) -> Iterator[Row]:
         elif not _is_listed(group, slave.address):
             yield _row_of_silent(group, "slave", slave)
     for master in group.masters:
+        if master.is_fenced and len(group.masters) > 1:
+            # Its slaves are those of another master by now.
+            continue
         for seen in master.status.slaves if master.status is not None else ():
             if seen.identity not in shown_slaves:
                 yield _row_of_slave_seen(seen)

@@ -154,7 +154,11 @@ def test_a_fenced_master_that_no_nameserver_lists_is_shown(
     old, stranger = StandInBroker(), StandInBroker()
     with serving(old, stranger):
         old.now = master_status(
-            old.address, state=Refusal.FENCED.value, epoch=2, last_error="epoch 3 is at another"
+            old.address,
+            state=Refusal.FENCED.value,
+            epoch=2,
+            last_error="epoch 3 is at another",
+            slaves=(slave_seen(master.address, connected=False, identity="dd"),),
         )
         stranger.now = master_status(
             stranger.address, state=Refusal.FENCED.value, broker_name="broker-b"
@@ -172,6 +176,8 @@ def test_a_fenced_master_that_no_nameserver_lists_is_shown(
             assert f"rmq ha demote -b {old.address}" in out
             assert stranger.address not in out
             assert "there are 2 masters" not in out
+            # The new master was its slave.
+            assert "gone" not in out
         # It was dealt with: it is a slave, and listed or not.
         old.now = slave_status(old.address, master.address)
         assert run("status", "-n", nameserver.address)[0] == ExitCode.OK
