@@ -10,10 +10,11 @@ import trio
 
 from rmq.ha.identity import load_identity
 from rmq.ha.slave_status import SlaveState
-from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody
+from rmq.remoting.bodies import HaDemoteBody, HaPromoteBody, HaResyncBody, HaStatusBody
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.headers import (
     HaDemoteRequest,
+    HaForgetRequest,
     HaPromoteRequest,
     HaRecordsRequest,
     HaRecordsResponse,
@@ -117,6 +118,19 @@ async def test_a_master_that_lost_its_store_becomes_a_slave_of_the_one_in_its_pl
         assert (status.role, status.state, status.epoch) == ("SLAVE", "streaming", 2)
         assert "brokerRole=SLAVE" in (tmp_path / "one.conf").read_text()
         assert await it.send(master, 10) == [OK] * 10
+        # Its former store is remembered until an operator says that it is gone for good.
+        (gone,) = [slave for slave in (await it.status(master)).slaves if not slave.connected]
+        assert master.replication.master is not None
+        keeper = master.replication.master.keeper
+        await it.until(
+            lambda: keeper.is_confirmed and len(keeper.chain[0].members) == 1,
+            "the record names the present store alone",
+        )
+        answer = await it.ask(master, RequestCode.HA_FORGET, HaForgetRequest(slave=gone.name))
+        assert answer.code == OK, answer.remark
+        assert [each.identity for each in HaStatusBody.decode(answer.body).slaves] == [
+            old.replication.identity.name
+        ]
 
 
 async def test_a_living_master_hands_over_without_losing_a_message(tmp_path: Path) -> None:
