@@ -256,7 +256,7 @@ class Requests:
     GET_ALL_PRODUCER_INFO = RequestType(headers.EmptyHeader, response_body=bodies.ProducerTableInfo)
     DELETE_EXPIRED_COMMITLOG = RequestType()
 
-    HA_STATUS = RequestType(response_body=bodies.HaStatusBody)
+    HA_STATUS = RequestType(headers.HaStatusRequest, response_body=bodies.HaStatusBody)
     HA_PROMOTE = RequestType(headers.HaPromoteRequest, response_body=bodies.HaPromoteBody)
     HA_DEMOTE = RequestType(headers.HaDemoteRequest, response_body=bodies.HaDemoteBody)
     HA_RESYNC = RequestType(headers.HaResyncRequest, response_body=bodies.HaResyncBody)

@@ -282,6 +282,10 @@ async def test_a_slave_that_went_another_way_stops_and_is_repaired(tmp_path: Pat
         assert (await _promote(it, slave, accept_loss=True)).code == OK
         assert await it.send(slave, 7) == [OK] * 7
         master = await it.restart("one")
+        await it.until(lambda: master.replication.fenced is not None, "it is fenced")
+        # The slave did not know whose place it took: the fenced master has named itself.
+        assert load_identity(tmp_path / "two").former_masters == ()
+        assert (await it.status(slave)).former_masters == (master.address,)
         assert (await _demote(it, master)).code == OK
         await it.until(
             lambda: (

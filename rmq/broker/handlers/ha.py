@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     )
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.headers import (
-        EmptyHeader,
         HaDemoteRequest,
         HaDigestsRequest,
         HaFenceRequest,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         HaRecordsRequest,
         HaRenounceRequest,
         HaResyncRequest,
+        HaStatusRequest,
         HaStepDownRequest,
     )
     from rmq.remoting.request import Request
@@ -56,6 +56,10 @@ class ReplicationControl(Protocol):
 
     def status(self) -> HaStatusBody:
         """Return the status of replication, without waiting."""
+        ...
+
+    def note_other_master(self, address: str) -> None:
+        """Note that a master at `address` checks whether it was replaced."""
         ...
 
     async def promote(self, accept_loss: bool, mode: str | None) -> HaPromoteBody:
@@ -130,8 +134,13 @@ class HaHandlers:
         table.add(Requests.HA_FORGET, self.forget, group=HA)
         table.add_async(Requests.HA_RECORDS, self.records, group=HA_DIGESTS)
 
-    def status(self, request: Request[EmptyHeader]) -> None:
+    def status(self, request: Request[HaStatusRequest]) -> None:
         """9001 HA_STATUS."""
+        # An empty address is none in the binary serialization; in JSON it may be sent.
+        master = request.header.master or None
+        if master is not None:
+            _check_address(master)
+            self._replication.note_other_master(master)
         request.reply(body=self._replication.status().encode())
 
     async def promote(self, request: Request[HaPromoteRequest]) -> None:

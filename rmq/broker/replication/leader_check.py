@@ -28,7 +28,12 @@ from rmq.model.in_sync_record import NAMESPACE, read_record
 from rmq.model.names import MASTER_ID
 from rmq.remoting.bodies import ClusterInfo, HaStatusBody
 from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import DeleteKvConfigRequest, GetKvConfigRequest, GetKvConfigResponse
+from rmq.remoting.headers import (
+    DeleteKvConfigRequest,
+    GetKvConfigRequest,
+    GetKvConfigResponse,
+    HaStatusRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +85,11 @@ async def ask_listed(
     status: HaStatusBody | None = None
     with trio.move_on_after(timeout_s):
         try:
-            answer = await client.request(address, RequestCode.HA_STATUS, timeout_s=timeout_s)
+            # It says who asks: a master that was replaced is listed nowhere else.
+            header = HaStatusRequest(master=config.address)
+            answer = await client.request(
+                address, RequestCode.HA_STATUS, header, timeout_s=timeout_s
+            )
             if answer.code == ResponseCode.SUCCESS:
                 status = HaStatusBody.decode(answer.body)
         except RmqError as exc:

@@ -30,8 +30,12 @@ def replication_status(
     store: MessageStore,
     *,
     is_promoting: bool,
+    other_masters: tuple[str, ...] = (),
 ) -> HaStatusBody:
-    """Return the status of replication; `is_promoting`: this broker is being promoted."""
+    """Return the status of replication; `is_promoting`: this broker is being promoted.
+
+    `other_masters` are addresses of masters that have asked whether they still are.
+    """
     log, identity = store.log, replication.identity
     master = replication.master
     common: dict[str, Any] = {
@@ -50,7 +54,7 @@ def replication_status(
         "ha_address": config.ha_address,
         "has_secret": bool(config.ha_secret),
         "expected": config.expected_slaves,
-        "former_masters": identity.former_masters,
+        "former_masters": tuple(dict.fromkeys((*identity.former_masters, *other_masters))),
         "begin": int(log.min_offset),
         "end": int(log.written),
         "flushed": int(log.flushed),

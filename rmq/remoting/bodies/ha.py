@@ -104,7 +104,8 @@ class HaStatusBody(Body, frozen=True, kw_only=True):
     """Whether slaves have to know a secret (`haSecret`); None: an older version does not tell."""
     slaves: tuple[HaSlave, ...] = ()
     former_masters: tuple[str, ...] = ()
-    """Addresses of the masters whose place it took, the last one at the end."""
+    """Where masters may be that were replaced: those whose place this broker took, and those that
+    asked it of late whether they still are masters."""
     master: HaMaster | None = None
 
 

@@ -3,6 +3,13 @@
 from rmq.remoting.header import Header, Int64
 
 
+class HaStatusRequest(Header, frozen=True, kw_only=True):
+    """9001 HA_STATUS: how replication is going."""
+
+    # The address of the broker that asks, if it is a master that checks whether it was replaced.
+    master: str | None = None
+
+
 class HaPromoteRequest(Header, frozen=True, kw_only=True):
     """9002 HA_PROMOTE: a slave becomes the master of its broker name."""
 

@@ -31,6 +31,7 @@ from rmq.remoting.headers import (
     HaRecordsRequest,
     HaRenounceRequest,
     HaResyncRequest,
+    HaStatusRequest,
     HaStepDownRequest,
 )
 from tests.remoting.server_kit import serving
@@ -68,6 +69,7 @@ class Pair:
         self.end = len(LOG)
         self.diverged_at: int | None = None
         self.renounced_for = ""
+        self.other_masters: list[str] = []
         self.busy = trio.Event()
         """While it is not set, promotions do not come to an end."""
         self.busy.set()
@@ -75,6 +77,9 @@ class Pair:
     def status(self) -> HaStatusBody:
         role = "MASTER" if self.is_master else "SLAVE"
         return HaStatusBody(role=role, mode=self.mode, epoch=self.epoch, end=self.end)
+
+    def note_other_master(self, address: str) -> None:
+        self.other_masters.append(address)
 
     async def promote(self, accept_loss: bool, mode: str | None) -> HaPromoteBody:
         await self.busy.wait()
@@ -348,3 +353,16 @@ async def test_records_are_given_until_an_answer_is_full(served: Served) -> None
             ResponseCode.SYSTEM_ERROR,
             f"no range: from {start} to {stop}",
         )
+
+
+async def test_a_master_that_asks_is_noted_and_others_that_ask_are_not(
+    served: Served, pair: Pair
+) -> None:
+    peer = served.attach()
+    for header in (None, HaStatusRequest(), HaStatusRequest(master="")):
+        assert (await ask(peer, code.HA_STATUS, header)).code == ResponseCode.SUCCESS
+    assert pair.other_masters == []
+    await ask(peer, code.HA_STATUS, HaStatusRequest(master="10.0.0.9:10911"))
+    assert pair.other_masters == ["10.0.0.9:10911"]
+    answer = await ask(peer, code.HA_STATUS, HaStatusRequest(master="nowhere"))
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "nowhere is not HOST:PORT")

@@ -41,6 +41,7 @@ from rmq.remoting.headers import (
     GetKvConfigRequest,
     GetKvConfigResponse,
     GetRouteInfoRequest,
+    HaStatusRequest,
     PutKvConfigRequest,
     QueryDataVersionRequest,
     QueryDataVersionResponse,
@@ -186,7 +187,7 @@ class Rival:
         table.add(Requests.HA_STATUS, self._answer)
         self.server = RemotingServer(table, ServerConfig(host="127.0.0.1"))
 
-    def _answer(self, request: Request[EmptyHeader]) -> None:
+    def _answer(self, request: Request[HaStatusRequest]) -> None:
         self.asked += 1
         self.on_asked()
         if self.status is None:

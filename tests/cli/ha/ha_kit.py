@@ -73,6 +73,7 @@ class StandInBroker:
         self.now = HaStatusBody(role="MASTER", broker_name=NAME)
         self.log = LogOfBytes(b"")
         self.resync_body = HaResyncBody(common_end=0, local_end=0, master_end=0)
+        self.other_masters: list[str] = []
         self.records_at: dict[int, bytes] = {}
         """Records of its log, by physical offset."""
         self.after: HaStatusBody | None = None
@@ -115,6 +116,9 @@ class StandInBroker:
                 self.now = msgspec.structs.replace(self.now, mode=self._wanted_mode, mode_offset=77)
             self.polls_until_switched -= 1
         return self.now
+
+    def note_other_master(self, address: str) -> None:
+        self.other_masters.append(address)
 
     async def promote(self, accept_loss: bool, mode: str | None) -> HaPromoteBody:
         self.orders.append(("promote", accept_loss, mode))

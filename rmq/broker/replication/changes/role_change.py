@@ -20,6 +20,7 @@ from rmq.broker.replication.changes.step_down import StepDown
 from rmq.broker.replication.log_digests import log_digests
 from rmq.broker.replication.log_records import log_records
 from rmq.broker.replication.peers import ASK_S
+from rmq.broker.replication.replaced_masters import ReplacedMasters
 from rmq.broker.replication.status import replication_status
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class RoleChange:
         self.promotion = Promotion(live, store, replication, registration, peers)
         self._step_down = StepDown(live, store, replication, peers, now_ms)
         self._resync = Resync(store, replication, peers, request_reopen)
+        self._replaced = ReplacedMasters()
         self._under_way: str | None = None
 
     @contextmanager
@@ -136,6 +138,11 @@ class RoleChange:
         """Return whole records of the log, as many as one response may have."""
         return await log_records(self._store.log, start, stop)
 
+    def note_other_master(self, address: str) -> None:
+        """Note that a master at `address` checks whether this broker has replaced it."""
+        if address != self._live.current.address:
+            self._replaced.heard(address, trio.current_time())
+
     def status(self) -> HaStatusBody:
         """Return the status of replication."""
         return replication_status(
@@ -143,4 +150,5 @@ class RoleChange:
             self._live.current,
             self._store,
             is_promoting=self._under_way == PROMOTION,
+            other_masters=self._replaced.addresses(trio.current_time()),
         )
