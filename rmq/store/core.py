@@ -93,6 +93,7 @@ class Refusal(enum.Enum):
     DISPATCH = "ConsumeQueue or index cannot be written"
     STARTING = "the broker is starting"
     HANDING_OVER = "the broker hands over to another one"
+    NOT_BEGUN = "the first in-sync record of this master does not count yet"
     TOO_FEW_SLAVES = "too few slaves are in sync (minInSyncReplicas)"
     NO_LEASE = "no nameserver and no slave was heard of for too long (haMasterLease)"
 

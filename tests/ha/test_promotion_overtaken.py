@@ -174,7 +174,10 @@ async def test_a_master_that_cannot_be_recorded_waits_and_can_be_the_slave_it_wa
         assert "did not take the in-sync record" in outcome.waits_for
         status = await it.status(slave)
         assert (status.role, status.pending, status.epoch) == ("MASTER", True, 2)
-        assert OK not in await it.send(slave, 3)
+        # It writes nothing that it would have to give up.
+        end = slave.store.log.written
+        assert await it.send(slave, 3) == [ResponseCode.SERVICE_NOT_AVAILABLE] * 3
+        assert slave.store.log.written == end
         again = await it.promote(slave)
         assert "is being made master already" in (again.remark or "")
         # An operator gives it up. Then it is possible again, and ordered again.

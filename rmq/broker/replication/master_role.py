@@ -172,8 +172,9 @@ class MasterRole:
                 if not await records.wait_confirmed(CONFIRM_S):
                     logger.warning(
                         "the in-sync record of this master does not count yet: %s; until then sends"
-                        " are answered SLAVE_NOT_AVAILABLE",
+                        " are %s",
                         records.missing,
+                        "answered SLAVE_NOT_AVAILABLE" if master.keeper.has_begun else "refused",
                     )
                 self._mode = master.pending_acks.mode
                 nursery.start_soon(parts.master_tasks.run)
@@ -268,6 +269,7 @@ class MasterRole:
             return
         store, has_lease = self._parts.store, self.records.has_lease
         store.set_refused(Refusal.TOO_FEW_SLAVES, self.master.pending_acks.refuses())
+        store.set_refused(Refusal.NOT_BEGUN, not self.master.keeper.has_begun)
         if has_lease is self._has_lease:
             return
         self._has_lease = has_lease
@@ -283,6 +285,7 @@ class MasterRole:
             Refusal.TOO_FEW_SLAVES,
             Refusal.FENCED,
             Refusal.HANDING_OVER,
+            Refusal.NOT_BEGUN,
             Refusal.NO_LEASE,
         ):
             self._parts.store.set_refused(refusal, False)

@@ -19,8 +19,9 @@ Until then acknowledgements have to satisfy the old and the new record.
 An epoch begins with a decision (`promotion`) by the latest record that was known then. While the
 decision was taken, the former master may have come back and recorded another rule. Its record and
 the first one of the new epoch both need a majority of nameservers, so one of these has seen both: a
-new master that finds a record unknown to its decision has to withdraw (`met`). Nothing has been
-acknowledged in its epoch by then.
+new master that finds a record unknown to its decision has to withdraw (`met`). It has written
+nothing in its epoch by then (`has_begun`), so that its log is still the beginning of the former
+master's.
 
 A record of the same epoch by another master is never replaced: the next decision has to find
 it (`promotion`). A promotion that an operator forces relies on no earlier record, and so on no
@@ -161,6 +162,15 @@ class RecordKeeper:
         return self.overtaken_by is not None or any(
             record.epoch != self.epoch and record.nameservers for record in self._chain
         )
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this master may write.
+
+        What is written in an epoch that is withdrawn is in no other log. Then the end of this log
+        says nothing about what it has of the former master's.
+        """
+        return not self.is_pending and not self._is_claiming
 
     def allows(self, member: str) -> bool:
         """Return whether an acknowledgement may rest on what this member holds."""

@@ -256,8 +256,10 @@ def test_what_an_operator_forced_counts_when_every_nameserver_was_asked() -> Non
     assert keeper.met(last)
     assert (keeper.is_confirmed, keeper.confirmed) == (False, None)
     assert not keeper.allows(S2)
+    assert not keeper.has_begun
     # It need not have answered.
     assert keeper.asked(NS[2])
+    assert keeper.has_begun
     assert not keeper.asked(NS[2])
     assert keeper.is_confirmed
 
@@ -410,8 +412,10 @@ def test_the_first_record_of_an_epoch_takes_the_place_of_what_it_was_decided_by(
     assert keeper.is_pending
     assert all(keeper.met(last) for _ in NS)
     assert not keeper.stored(NS[0], (2, 1))
+    assert not keeper.has_begun
     assert keeper.stored(NS[1], (2, 1))
     assert not keeper.is_pending
+    assert keeper.has_begun
 
 
 def test_a_record_that_was_written_meanwhile_ends_an_epoch_before_it_begins() -> None:

@@ -397,7 +397,8 @@ class Node:
         master = self.master
         assert master is not None
         pending_acks = master.pending_acks
-        if pending_acks.refuses() or master.keeper.is_fenced:
+        keeper = master.keeper
+        if pending_acks.refuses() or keeper.is_fenced or not keeper.has_begun:
             self.world.count("sends refused")
             return
         start, end = self.log.append_record(number, size)

@@ -313,6 +313,11 @@ def _not_taken(self: RecordKeeper, record: InSyncRecord | None) -> bool:
     return not self.is_pending or _met(self, record)
 
 
+def _begins_at_once(self: RecordKeeper) -> bool:
+    """A master writes before it knows that it may stay master."""
+    return True
+
+
 def _never_fenced(self: RecordKeeper) -> bool:
     """A master that was replaced goes on recording."""
     return False
@@ -565,6 +570,13 @@ BUGS: tuple[Planted, ...] = (
         _KEPT,
         250000,
         243039,
+    ),
+    Planted(
+        "a master writes before its epoch has begun",
+        ((RecordKeeper, "has_begun", property(_begins_at_once)),),
+        _KEPT,
+        20000,
+        13639,
     ),
     Planted(
         "a fenced master goes on recording",
