@@ -6,7 +6,6 @@ contains everything it needs: the store may change meanwhile.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,15 +92,18 @@ class QueuesPlan:
 
     queues: tuple[ConsumeQueue, ...]
 
-    def run(self) -> None:
-        """Make the files. Blocks. What cannot be made is tried again by the first entry.
+    def run(self) -> StorageError | None:
+        """Make the files. Blocks. Return why some could not be made, None if all were.
 
         Nothing is synced: until the next recovery point, which syncs their directories, a crash
         may take files and directories, and they are built again from the log.
         """
-        with contextlib.suppress(StorageError):
+        try:
             for queue in self.queues:
                 queue.make_first_file()
+        except StorageError as exc:
+            return exc
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,13 +367,14 @@ class MessageStore:
         """Tell whether an append to a queue has no directories and no first file to make."""
         return self._core.queues.has_file(topic, queue_id)
 
-    async def make_queues(self, places: Iterable[tuple[str, int]]) -> None:
+    async def make_queues(self, places: Iterable[tuple[str, int]]) -> StorageError | None:
         """Make the first files of queues, given by topic and queue id, in a thread.
 
-        An append to a queue without a file makes it itself, and everything waits for that.
+        Return why some could not be made, None if all were. An append to a queue without a file
+        makes it itself: everything waits for that, and for as long as it cannot be made.
         """
         plan = self._core.plan_queues(places)
-        await run_in_thread(plan.run, limiter=self._limiter)
+        return await run_in_thread(plan.run, limiter=self._limiter)
 
     # --- deleting --------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ from rmq.remoting.dispatch import reply_all
 from rmq.remoting.groups import SEND
 from rmq.remoting.headers import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
 from rmq.remoting.protocol import Requests
-from rmq.store.append import AppendStatus
+from rmq.store.append import AppendResult, AppendStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.header import Header
     from rmq.remoting.request import Request
-    from rmq.store.append import AppendResult, BatchResult
+    from rmq.store.append import BatchResult
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class SendHandlers:
         self._groups = parts.tables.groups
         self._send_topics = SendTopics(parts.tables.topics, parts.tables.creation)
         self.new_queues: QueueCreation[tuple[SendRequest, PreparedSend]] = QueueCreation(
-            parts.store, self._put_waiting
+            parts.store, self._put_waiting, self._refuse_waiting
         )
         self.large_batches = LargeBatches()
         self._acknowledger = acknowledger
@@ -405,6 +405,12 @@ class SendHandlers:
                     request.refuse(ResponseCode.SYSTEM_ERROR, f"{type(exc).__name__}: {exc}")
             raise
         self._notice_duration(self._clock() - started, len(sends))
+
+    def _refuse_waiting(self, sends: Sequence[tuple[SendRequest, PreparedSend]], why: str) -> None:
+        """Answer sends to a queue whose file cannot be made."""
+        failed = AppendResult(AppendStatus.CREATE_MAPPED_FILE_FAILED, reason=why)
+        for request, _ in sends:
+            self._answer_failure(request, failed)
 
     def _put_special(self, request: SendRequest, prepared: PreparedSend) -> None:
         message, entries = prepared.message, prepared.entries

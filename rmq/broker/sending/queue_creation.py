@@ -4,6 +4,9 @@ Making directories and a file can take as long as the disk is busy, and one clie
 thousands of queues at once. So sends to a queue without a file rest here, in the order they came;
 sends to all other queues go on. When the file is there they are stored, some at a time. While some
 of a queue are left, what else is sent to it waits behind them.
+
+If a file cannot be made, for lack of descriptors for example, the sends to its queue are refused.
+In the log they would be messages that cannot be dispatched, and everything would wait for that.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rmq.errors import StorageError
     from rmq.store.store import MessageStore
 
 logger = logging.getLogger(__name__)
@@ -43,10 +47,18 @@ class QueueCreation(Generic[T]):
     What waits here is a deferred request, so the bounds of its handler group apply to it.
     """
 
-    def __init__(self, store: MessageStore, put: Callable[[list[T]], None]) -> None:
-        """`put` stores and answers sends."""
+    def __init__(
+        self,
+        store: MessageStore,
+        put: Callable[[list[T]], None],
+        refuse: Callable[[list[T], str], None],
+    ) -> None:
+        """`put` stores and answers sends, `refuse` answers them with why they are not stored."""
         self._store = store
         self._put = put
+        self._refuse = refuse
+        self._failure = ""
+        """Why files could not be made the last time."""
         self._waiting: dict[Place, list[T]] = {}
         self._wanted = trio.Event()
 
@@ -72,12 +84,30 @@ class QueueCreation(Generic[T]):
             self._wanted = trio.Event()
             while self._waiting:
                 places = list(itertools.islice(self._waiting, QUEUES_AT_ONCE))
-                await self._store.make_queues(places)
+                failure = await self._store.make_queues(places)
+                if failure is not None:
+                    self._refuse_without_file(places, failure)
+                elif self._failure:
+                    self._failure = ""
+                    logger.info("files of new queues can be made again")
                 await self._put_waiting(places)
+
+    def _refuse_without_file(self, places: list[Place], failure: StorageError) -> None:
+        """Answer what was sent to queues whose files could not be made."""
+        why = f"{failure}; {failure.hint}" if failure.hint else str(failure)
+        if why != self._failure:
+            if not self._failure:
+                logger.error("sends to new queues are refused: %s", why)
+            self._failure = why
+        for place in places:
+            if not self._store.has_queue_file(*place):
+                self._refuse(self._waiting.pop(place), why)
 
     async def _put_waiting(self, places: list[Place]) -> None:
         count = 0
         for place in places:
+            if place not in self._waiting:
+                continue
             while len(waiting := self._waiting[place]) > SENDS_LEFT_MAX:
                 # The part is larger the more there are, so that they become fewer.
                 some = waiting[: len(waiting) // 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -194,14 +195,26 @@ async def test_a_broker_that_has_become_a_slave_meanwhile_refuses(tmp_path: Path
 
 
 @pytest.mark.parametrize("operation", ["add_directory", "create", "reserve"])
-async def test_a_file_that_cannot_be_made_is_tried_again_by_the_send(
-    tmp_path: Path, operation: Operation
+async def test_a_send_to_a_queue_whose_file_cannot_be_made_is_refused_and_stops_no_other(
+    tmp_path: Path, operation: Operation, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     async with send_broker(tmp_path) as broker:
-        fault = broker.storage.faults.fail(operation, errno.ENOSPC, on=is_of_queues, times=1)
-        assert (await broker.send(send_frame())).code == 0
-        assert fault.fired == 1
-        assert broker.bodies() == [b"body"]
+        await broker.make_queues(queues=1)
+        broker.storage.faults.fail(operation, errno.EMFILE, on=is_of_queues, times=2)
+        for _ in range(2):
+            refused = await broker.send(send_frame(queue_id=1))
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert "ulimit -n" in (refused.remark or "")
+            assert (await broker.send(send_frame())).code == 0
+        assert (await broker.send(send_frame(queue_id=1))).code == 0
+        assert (len(broker.bodies()), len(broker.bodies(queue_id=1))) == (2, 1)
+        assert broker.served.group("send").unanswered == 0
+    said = [record.message for record in caplog.records if "new queues" in record.message]
+    assert [text.partition(":")[0] for text in said] == [
+        "sends to new queues are refused",
+        "files of new queues can be made again",
+    ]
 
 
 async def test_a_producer_that_is_gone_meanwhile_has_sent_its_message(tmp_path: Path) -> None:
