@@ -95,6 +95,8 @@ class RunningSite:
             "namesrvAddr": address,
             "brokerRole": "ASYNC_MASTER",
             "mappedFileSizeCommitLog": str(256 * 1024 * 1024),
+            # All rounds together make some 15,000 queues: 9 GB, not 90.
+            "mappedFileSizeConsumeQueue": str(600_000),
         }
         kind = OurBroker(self.name, root=self._root)
         place = BrokerFolder(kind, self._folder / "broker", settings)
