@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.ha.simulation.planted import BUGS, planted
+from tests.ha.simulation.planted import BUGS, TRIED_MAX, planted
 from tests.ha.simulation.world import explain, simulate
 
 if TYPE_CHECKING:
@@ -137,7 +137,10 @@ def test_a_planted_bug_is_found(bug: Planted) -> None:
             if result.broken is not None:
                 assert result.broken.rule in bug.found_by, explain(result)
                 return
-    pytest.fail(f"{bug.seeds_max} seeds did not find it")
+    pytest.fail(
+        f"neither seed {bug.likely_seed} nor the first {TRIED_MAX} find it any more; search with"
+        f" python -m tests.ha.simulation.run --planted '{bug.name}' --seeds {bug.seeds_max}"
+    )
 
 
 def test_a_broken_rule_is_explained_so_that_it_can_be_seen_again() -> None:

@@ -103,6 +103,6 @@ class HaRecordsRequest(Header, frozen=True, kw_only=True):
 
 
 class HaRecordsResponse(Header, frozen=True, kw_only=True):
-    """The answer to 9010, HA_RECORDS."""
+    """The answer to 9010 HA_RECORDS."""
 
     next_offset: Int64
