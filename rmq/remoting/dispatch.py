@@ -415,7 +415,8 @@ class Dispatcher:
         request: Request[Any],
         handler: Callable[[Any], Awaitable[None]],
     ) -> None:
-        request._count()
+        if request._begin_count():
+            state.count(request.channel)
         state.put(request, handler)
         if state.running < state.group.concurrency:
             state.running += 1
@@ -602,23 +603,20 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
     """
     if len(headers) != len(requests):
         raise RuntimeError(f"{len(headers)} response headers for {len(requests)} requests")
+    first: Request[Any] | None = None
     channel: Channel | None = None
+    counts: CodeCounts | None = None
     pieces: list[bytes] = []
-    counted: CodeCounts | None = None
-    since = 0.0
-    count = 0
+    answered = deferred = 0
     for request, header in zip(requests, headers, strict=True):
         if header is None:
             continue
-        if request.channel is not channel or request._counts is not counted:
-            if counted is not None and count:
-                counted.answered(_SUCCESS, request.channel.now() - since, count)
-            # The others of this connection came with it or after it.
-            counted, since, count = request._counts, request.since, 0
-            if channel is not None and pieces:
-                channel.send(b"".join(pieces))
+        if request.channel is not channel or request._counts is not counts:
+            if first is not None:
+                _finish_run(first, answered, deferred, pieces)
+                answered = deferred = 0
                 pieces = []
-            channel = request.channel
+            first, channel, counts = request, request.channel, request._counts
             writers = channel.encoder.response_writers
             plain_bytes_max = min(_PLAIN_HEADER_BYTES_MAX, channel.encoder.frame_bytes_max - 8)
         command = request.command
@@ -632,9 +630,10 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
             )
             continue
         if request._counted:
-            request._complete()
+            request._end_count()
+            deferred += 1
         request._answered = True
-        count += 1
+        answered += 1
         if command.flag & FLAG_ONEWAY:
             continue
         if command.serialization is Serialization.JSON:
@@ -649,11 +648,20 @@ def reply_all(requests: Sequence[Request[Any]], headers: Sequence[Header | None]
                 pieces.append(encoded)
                 continue
         request._send(header)
-    if channel is not None:
-        if counted is not None and count:
-            counted.answered(_SUCCESS, channel.now() - since, count)
-        if pieces:
-            channel.send(b"".join(pieces))
+    if first is not None:
+        _finish_run(first, answered, deferred, pieces)
+
+
+def _finish_run(first: Request[Any], answered: int, deferred: int, pieces: Sequence[bytes]) -> None:
+    """Count and send the answers to requests of one connection and one code."""
+    channel = first.channel
+    if answered:
+        # The others came with the first one or after it.
+        first._counts.answered(_SUCCESS, channel.now() - first.since, answered)
+    if pieces:
+        channel.send(b"".join(pieces))
+    if deferred:
+        first._group.uncount(channel, deferred)
 
 
 def _serve(

@@ -125,23 +125,26 @@ class GroupState:
             room = min(room, self.group.per_connection - self._by_channel.get(channel, 0))
         return max(0, room)
 
-    def count(self, channel: Channel) -> None:
-        self.unanswered += 1
-        self._hosts.change(channel.host, 1)
-        mine = self._by_channel.get(channel, 0) + 1
-        self._by_channel[channel] = mine
-        if mine == self.group.per_connection and self.group.slows_down:
+    def count(self, channel: Channel, more: int = 1) -> None:
+        """Count requests of a connection that are not answered yet."""
+        self.unanswered += more
+        self._hosts.change(channel.host, more)
+        before = self._by_channel.get(channel, 0)
+        self._by_channel[channel] = mine = before + more
+        if before < self.group.per_connection <= mine and self.group.slows_down:
             channel.pause()
 
-    def uncount(self, channel: Channel) -> None:
-        self.unanswered -= 1
-        self._hosts.change(channel.host, -1)
-        mine = self._by_channel[channel] - 1
+    def uncount(self, channel: Channel, fewer: int = 1) -> None:
+        """Count as many of them no longer."""
+        self.unanswered -= fewer
+        self._hosts.change(channel.host, -fewer)
+        before = self._by_channel[channel]
+        mine = before - fewer
         if mine:
             self._by_channel[channel] = mine
         else:
             del self._by_channel[channel]
-        if mine == self.group.per_connection - 1 and self.group.slows_down:
+        if mine < self.group.per_connection <= before and self.group.slows_down:
             channel.resume()
         if self.unanswered == 0 and self.on_all_answered is not None:
             self.on_all_answered()

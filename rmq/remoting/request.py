@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 import msgspec
 
@@ -16,7 +18,7 @@ from rmq.remoting.groups import GroupState
 from rmq.remoting.header import Header
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rmq.remoting.outbox import Content
 
@@ -81,7 +83,8 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         `reply`.
         """
         self._deferred = True
-        self._count()
+        if self._begin_count():
+            self._group.count(self.channel)
 
     def drop(self) -> None:
         """Drop a deferred request without a response."""
@@ -142,25 +145,44 @@ class Request(msgspec.Struct, Generic[H], eq=False):
         else:
             self._counts.answered(code, took_s)
 
-    def _count(self) -> None:
-        if not self._counted and not self._answered:
-            self._counted = True
-            self._group.count(self.channel)
-            body = self.command.body
-            if body is not None and len(body) > PARKED_BYTES_FREE:
-                self._parked = len(body)
-                self.channel.park_bytes(self._parked)
+    def _begin_count(self) -> bool:
+        """Return whether the group has to count this request, too."""
+        if self._counted or self._answered:
+            return False
+        self._counted = True
+        body = self.command.body
+        if body is not None and len(body) > PARKED_BYTES_FREE:
+            self._parked = len(body)
+            self.channel.park_bytes(self._parked)
+        return True
+
+    def _end_count(self) -> None:
+        """Be a request that is not counted any longer; the caller tells the group."""
+        self._counted = False
+        if self._parked:
+            self.channel.park_bytes(-self._parked)
+            self._parked = 0
 
     def _complete(self) -> None:
         if self._answered:
             raise RuntimeError(f"{name_of(self.command)} of {self.channel.peer} answered twice")
         self._answered = True
         if self._counted:
-            self._counted = False
+            self._end_count()
             self._group.uncount(self.channel)
-            if self._parked:
-                self.channel.park_bytes(-self._parked)
-                self._parked = 0
+
+
+def defer_all(requests: Sequence[Request[Any]]) -> None:
+    """Defer many requests of one group: those of a connection that stand together are counted
+    together.
+    """
+    for channel, run in groupby(requests, key=attrgetter("channel")):
+        counted = 0
+        for request in run:
+            request._deferred = True
+            counted += request._begin_count()
+        if counted:
+            request._group.count(channel, counted)
 
 
 def refuse(channel: Channel, command: Command, code: int, remark: str) -> None:

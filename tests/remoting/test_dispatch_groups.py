@@ -12,8 +12,10 @@ from trio.testing import wait_all_tasks_blocked
 
 from rmq.remoting.channel import ChannelConfig
 from rmq.remoting.codes import RequestCode, ResponseCode, Serialization
+from rmq.remoting.dispatch import reply_all
 from rmq.remoting.groups import GroupStatistics, HandlerGroup
 from rmq.remoting.protocol import RequestType
+from rmq.remoting.request import defer_all
 from tests.remoting.server_kit import (
     PULL,
     QUERY,
@@ -29,6 +31,8 @@ from tests.remoting.server_kit import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmq.remoting.dispatch import HandlerTable
     from rmq.remoting.request import Request
 
@@ -115,6 +119,38 @@ async def test_waiting_requests_are_served_in_turn_by_connection() -> None:
         await second.read_many(2)
         await third.read()
     assert gate.entered == [10, 11, 20, 30, 12, 21, 13]
+
+
+async def test_requests_deferred_and_answered_together_count_one_by_one() -> None:
+    held: list[Request[Ask]] = []
+
+    def hold(requests: Sequence[Request[Ask]]) -> None:
+        defer_all(requests)
+        defer_all(requests)
+        held.extend(requests)
+
+    table = table_with_ping()
+    table.add_batch(RequestType(Ask, code=SEND), hold, group=group(per_connection=3))
+    async with serving(table) as served:
+        peers = [served.attach(f"peer-{n}") for n in range(2)]
+        for peer in peers:
+            await peer.send(*(ask(SEND, n) for n in range(4)))
+        await wait_all_tasks_blocked()
+        assert served.group("tested").unanswered == 8
+        # It has as many as it may have: it is read no further.
+        await peers[0].send(ask(SEND, 4))
+        await wait_all_tasks_blocked()
+        assert len(held) == 8
+        held[0].reply(Told(number=0))
+        answered = held[1:8]
+        reply_all(answered, [Told(number=request.header.number) for request in answered])
+        for peer in peers:
+            assert await peer.read_numbers(4) == list(range(4))
+        await wait_all_tasks_blocked()
+        assert len(held) == 9
+        assert served.group("tested").unanswered == 1
+        held[8].drop()
+        assert served.group("tested").unanswered == 0
 
 
 # ---- capacity ------------------------------------------------------------------------------------

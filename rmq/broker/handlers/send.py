@@ -46,6 +46,7 @@ from rmq.remoting.dispatch import reply_all
 from rmq.remoting.groups import SEND
 from rmq.remoting.headers import SendMessageRequest, SendMessageRequestV2, SendMessageResponse
 from rmq.remoting.protocol import Requests
+from rmq.remoting.request import defer_all
 from rmq.store.append import AppendResult, AppendStatus
 
 if TYPE_CHECKING:
@@ -488,7 +489,7 @@ class SendHandlers:
         for request in requests:
             # It is stored: while the answer waits, it need not be held.
             request.command.body = None
-            request.defer()
+        defer_all(requests)
 
         def answer(status: AppendStatus) -> None:
             stats.ended(status, clock() - started, len(requests))

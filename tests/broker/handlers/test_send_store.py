@@ -103,8 +103,10 @@ async def test_a_store_that_is_closed_takes_nothing(tmp_path: Path, sent: bytes)
 
 
 async def test_queues_that_cannot_be_written_end_sends_until_they_can(tmp_path: Path) -> None:
-    async with send_broker(tmp_path) as broker:
+    one_entry = {"mappedFileSizeConsumeQueue": "20"}
+    async with send_broker(tmp_path, one_entry) as broker:
         peer = broker.attach()
+        assert (await peer.request(send_frame(body=b"zeroth"))).code == 0
         with broker.storage.faults.failing("create", errno.ENOSPC, on=is_of_queues):
             # What is in the log is kept, though its queue has no entry yet.
             assert (await peer.request(send_frame(body=b"first"))).code == 0
@@ -115,7 +117,7 @@ async def test_queues_that_cannot_be_written_end_sends_until_they_can(tmp_path: 
         await broker.settle()
         broker.core.dispatcher.catch_up()
         assert (await peer.request(send_frame(body=b"third"))).code == 0
-        assert broker.bodies() == [b"first", b"third"]
+        assert broker.bodies() == [b"zeroth", b"first", b"third"]
 
 
 async def test_a_segment_that_cannot_be_made_refuses_what_does_not_fit(tmp_path: Path) -> None:
