@@ -44,10 +44,17 @@ def _scaled(site: Site, count: int) -> int:
 
 
 def _first_sends(topics: int, queues: int) -> Callable[[Site], Sequence[bytes]]:
-    """Return what makes the first sends to all queues of new topics."""
+    """Return what makes the first sends to all queues of new topics.
+
+    The topics of the round before are deleted first: each queue takes a descriptor, and there may
+    be too few for all rounds.
+    """
+    made: dict[Site, list[str]] = {}
 
     def build(site: Site) -> Sequence[bytes]:
+        site.ask([_delete(name) for name in made.pop(site, ())])
         names = [site.fresh("FairNew") for _ in range(_scaled(site, topics))]
+        made[site] = names
         site.ask(
             [create_topic_frame(name, queues, OPAQUE_FIRST + at) for at, name in enumerate(names)]
         )
@@ -72,9 +79,13 @@ def _delete_used(queues: int) -> Callable[[Site], Sequence[bytes]]:
         name, count = site.fresh("FairDoomed"), _scaled(site, queues)
         site.ask([create_topic_frame(name, count, OPAQUE_FIRST)])
         site.ask(_one_each([name], count))
-        return [frame(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=name))]
+        return [_delete(name)]
 
     return build
+
+
+def _delete(topic: str) -> bytes:
+    return frame(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest(topic=topic))
 
 
 def _clean_expired(_: Site) -> Sequence[bytes]:
