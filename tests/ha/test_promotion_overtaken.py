@@ -8,9 +8,10 @@ import pytest
 
 from rmq.broker.registration import registration
 from rmq.broker.replication import master_role, record_keeping
+from rmq.ha.protocol.record_keeper import RecordKeeper
 from rmq.remoting.bodies import HaPromoteBody
 from rmq.remoting.codes import RequestCode, ResponseCode
-from rmq.remoting.headers import HaDemoteRequest, HaRenounceRequest
+from rmq.remoting.headers import HaDemoteRequest, HaRenounceRequest, HaStepDownRequest
 from tests.ha.pair_kit import pair
 
 if TYPE_CHECKING:
@@ -250,3 +251,36 @@ async def test_a_broker_that_is_forced_into_an_epoch_that_another_has_begun_is_n
         answer = await it.promote(slave, accept_loss=True)
         assert answer.code == OK, answer.remark
         assert HaPromoteBody.decode(answer.body).epoch == 3
+
+
+async def test_a_forced_master_that_has_not_begun_its_epoch_was_not_the_last_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Simulated seed 47092: what the master before it acknowledged may not be here."""
+    monkeypatch.setattr(master_role, "CONFIRM_S", 0.1)
+    async with pair(tmp_path) as it:
+        master = await it.start("one", "ASYNC_MASTER")
+        await it.create_topic(master)
+        slave = await it.start("two", "SLAVE")
+        await it.in_sync(master)
+        assert await it.send(master, 5) == [OK] * 5
+        await it.equal(master, slave)
+        await it.stop("two")
+        assert await it.send(master, 3) == [OK] * 3
+        await it.stop("one")
+        slave = await it.restart("two")
+        # It does not learn whether another broker has begun the same epoch.
+        monkeypatch.setattr(RecordKeeper, "asked", lambda *_: False)
+        answer = await it.promote(slave, accept_loss=True)
+        assert answer.code == OK, answer.remark
+        assert await it.send(slave, 1) == [ResponseCode.SERVICE_NOT_AVAILABLE]
+        status = await it.status(slave)
+        refused = await it.ask(
+            slave, RequestCode.HA_STEP_DOWN, HaStepDownRequest(epoch=status.epoch)
+        )
+        assert "has not begun" in (refused.remark or "")
+        answer = await it.ask(slave, RequestCode.HA_DEMOTE, HaDemoteRequest(force=True))
+        assert answer.code == OK, answer.remark
+        answer = await it.promote(slave)
+        assert answer.code == ResponseCode.NO_PERMISSION
+        assert "without waiting for slaves (async)" in (answer.remark or "")

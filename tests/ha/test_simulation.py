@@ -107,6 +107,7 @@ def test_no_rule_is_broken(first: int) -> None:
         231168,
         243039,
         13639,
+        47092,
     ],
 )
 def test_what_was_found_once_stays_mended(seed: int) -> None:

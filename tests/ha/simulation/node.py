@@ -333,9 +333,15 @@ class Node:
         self._refresh_at = now + REFRESH_S
         self.after_event(now)
 
+    @staticmethod
+    def _has_begun(master: Master[int]) -> bool:
+        """Return whether what a master knows says anything on what was acknowledged before it."""
+        return master.keeper.has_begun
+
     def resign(self, now: float) -> int:
         """Be master no longer; return where the log ends."""
         assert self.master is not None
+        has_begun = self._has_begun(self.master)
         self.master.pending_acks.give_up()
         for connection, link in list(self.links.values()):
             link.closed(now, "demoted")
@@ -345,7 +351,7 @@ class Node:
         self.pending.clear()
         self.master = None
         self._timer_at = 0.0
-        self.gave_up = (self.epoch, self.log.end)
+        self.gave_up = (self.epoch, self.log.end) if has_begun else None
         return self.log.end
 
     def step_down(self, now: float) -> None:

@@ -325,6 +325,11 @@ def _begins_at_once(self: RecordKeeper) -> bool:
     return True
 
 
+def _began_anyhow(master: Master[int]) -> bool:
+    """Every master that steps down knows all that was acknowledged."""
+    return True
+
+
 def _never_fenced(self: RecordKeeper) -> bool:
     """A master that was replaced goes on recording."""
     return False
@@ -584,6 +589,13 @@ BUGS: tuple[Planted, ...] = (
         _KEPT,
         20000,
         13639,
+    ),
+    Planted(
+        "a forced master that had not begun its epoch was the last one",
+        ((node.Node, "_has_begun", staticmethod(_began_anyhow)),),
+        _KEPT,
+        50000,
+        47092,
     ),
     Planted(
         "a fenced master goes on recording",

@@ -72,6 +72,8 @@ class Promotion:
         node, old = self._node, self._old
         return (
             not node.is_master
+            and old.master is not None
+            and old.master.keeper.has_begun
             and node.epoch == old.epoch
             and node.log.end == old.log.end
             and common_end(node.log, old.log) == old.log.end

@@ -127,11 +127,16 @@ class StepDown:
             )
         if address is not None:
             await self._check_wanted(address)
+        master = replication.master
+        if master is None or not master.keeper.has_begun:
+            refuse(
+                f"epoch {own_epoch} of the master has not begun, because its first record does not"
+                " count yet; try again in a moment"
+            )
         await self._wait_for_slave()
         mode = self._live.current.role.value
         end = await self._give_up(must_be_held=True)
-        master = replication.identity.name
-        return HaStepDownBody(epoch=own_epoch, end=end, mode=mode, master=master)
+        return HaStepDownBody(epoch=own_epoch, end=end, mode=mode, master=replication.identity.name)
 
     async def _check_wanted(self, address: str) -> None:
         """Refuse unless the slave at `address` says that it is being promoted."""
@@ -158,6 +163,7 @@ class StepDown:
         """Stop writing, wait for slaves in sync, become a slave; return where the log ends."""
         replication, store = self._replication, self._store
         master = replication.master
+        has_begun = master is not None and master.keeper.has_begun
         if store.config.transient_pool_enabled:
             refuse(
                 "a slave writes no transient pool, and it is open here: set brokerRole=SLAVE and a"
@@ -187,7 +193,8 @@ class StepDown:
         finally:
             store.set_refused(Refusal.HANDING_OVER, False)
         replication.set_fenced(None)
-        replication.note_stepped_down(end)
+        # An epoch that has not begun is no word on what was acknowledged before it.
+        replication.note_stepped_down(end if has_begun else None)
         logger.info(
             "this broker is a slave of %s now, with brokerId %d; its log ends at %d",
             self._live.current.broker_name,
