@@ -157,7 +157,9 @@ class Promotion:
                 f"it was master and takes no messages: {status.last_error or status.state}"
             )
         elif seen is None or not (seen.address or seen.ha_address):
-            lines.append("it knows no master; what one may have had beyond that is lost")
+            lines.append(
+                "it knows no master; what one may have had beyond that may be missing here"
+            )
         else:
             where = seen.address or seen.ha_address or "its master"
             heard = (
@@ -166,8 +168,8 @@ class Promotion:
                 else "was never heard"
             )
             lines.append(
-                f"its master {where} does not answer and {heard}; what it took since, and this"
-                " slave has not, is lost"
+                f"its master {where} does not answer and {heard}; what it took since may be"
+                " missing here"
             )
             if seen.lag_bytes > 0:
                 lines.append(f"at least {size_text(seen.lag_bytes)} are known to be missing")
