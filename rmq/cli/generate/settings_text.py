@@ -138,7 +138,11 @@ def _places(deployment: Deployment) -> Iterable[Line]:
         "All nameservers. With three of them one may be gone.",
     )
     yield "brokerIP1", None, "Address that clients are told; set it where the machine has several."
-    yield "brokerIP2", None, "Address that slaves are told, if they have a network of their own."
+    yield (
+        "brokerIP2",
+        None,
+        "Address that slaves are told. Where brokerIP1 is set, set this one as well.",
+    )
 
 
 def _guarantees(deployment: Deployment, broker: Broker) -> Iterable[Line]:
