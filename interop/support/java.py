@@ -161,7 +161,7 @@ async def running_java(
     running = running_process(
         program.command(),
         log=log,
-        environment={**_environment(), **program.environment},
+        environment={**clean_environment(), **program.environment},
         folder=program.folder,
         talking=talking,
     )
@@ -174,7 +174,7 @@ def last_words(log: Path) -> str:
     return log.read_text(errors="replace")[-2000:]
 
 
-def _environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     # Settings that would change what the stock parts do from one machine to the next.
     changing = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
     return {
