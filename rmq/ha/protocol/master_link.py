@@ -410,8 +410,8 @@ class MasterLink:
                 if not is_same_place:
                     return (
                         f"the slave at {other.address} ({other.host}) has the same store, of which"
-                        f" this is a copy; remove config/haState.json from the copy at"
-                        f" {hello.address}"
+                        " this is a copy; remove config/haState.json and its .bak from the copy"
+                        f" at {hello.address}"
                     )
             elif other.broker_id == hello.broker_id:
                 return (

@@ -138,7 +138,7 @@ def test_a_slave_is_forgotten_by_its_master(
     assert (code, err) == (ExitCode.OK, "")
     assert out == f"{master.address} has forgotten its slave broker-a:2\n"
     assert master.orders == [("forget", "broker-a:2")]
-    master.refusal = "the slave broker-a:2 is connected: stop it first"
+    master.refusal = "the slave broker-a:2 is connected, and no other store is remembered"
     code, _, err = run("forget", "-b", master.address, "--slave", "broker-a:2")
     assert code == ExitCode.FAILURE
     assert f"{master.address} refused to forget the slave: {master.refusal}" in err

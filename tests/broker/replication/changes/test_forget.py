@@ -55,7 +55,7 @@ def test_all_stores_that_a_slave_ever_had_are_forgotten() -> None:
 @pytest.mark.parametrize(
     ("named", "why"),
     [
-        ("broker-a:9", "the slave broker-a:9 is connected: stop it first"),
+        ("broker-a:9", "the slave broker-a:9 is connected, and no other store"),
         ("10.0.0.9:10911", "is connected"),
         (
             "broker-a:3",
