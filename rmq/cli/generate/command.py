@@ -13,8 +13,8 @@ from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.logs import LEVELS
 from rmq.cli.common.usage import UsageError
+from rmq.cli.generate.deployment import Deployment, deployment_of
 from rmq.cli.generate.deployment import add_arguments as add_deployment_arguments
-from rmq.cli.generate.deployment import deployment_of
 from rmq.cli.generate.output import shown, write
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ KINDS: Final = {
     "systemd": "rmq.cli.generate.systemd",
     "compose": "rmq.cli.generate.compose",
     "k8s": "rmq.cli.generate.k8s",
+    "grafana": "rmq.cli.generate.grafana.kind",
 }
 """Where every kind is. A new one is a module with a constant `KIND`, and a line here."""
 
@@ -38,7 +39,7 @@ def load_kinds() -> list[Kind]:
 def run(args: argparse.Namespace) -> int:
     kind: Kind = args.kind
     try:
-        deployment = deployment_of(args, os.environ)
+        deployment = deployment_of(args, os.environ) if kind.is_filled_in else Deployment()
         files = list(kind.files(deployment, args))
     except UsageError as wrong:
         print(f"rmq generate {kind.name}: error: {wrong}", file=sys.stderr)
@@ -71,7 +72,8 @@ def _add_kind(kinds: argparse._SubParsersAction[argparse.ArgumentParser], kind: 
         allow_abbrev=False,
     )
     parser.set_defaults(kind=kind)
-    add_deployment_arguments(parser)
+    if kind.is_filled_in:
+        add_deployment_arguments(parser)
     kind.add_arguments(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -107,5 +109,6 @@ COMMAND: Final = Command(
         "rmq generate systemd -c broker.conf",
         "rmq generate compose --out deployment",
         "rmq generate k8s -c broker.conf | kubectl apply -f -",
+        "rmq generate grafana --out grafana",
     ),
 )

@@ -29,8 +29,6 @@ _TEMPLATES: Final = {
     "compose.yaml": "compose.yaml",
     "broker-start.sh": "broker-start.sh",
     "prometheus.yml": "compose-prometheus.yml",
-    "grafana/datasource.yaml": "grafana-datasource.yaml",
-    "grafana/dashboards.yaml": "grafana-dashboards.yaml",
 }
 
 

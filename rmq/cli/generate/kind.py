@@ -30,5 +30,7 @@ class Kind:
     """Makes the files of a deployment; the arguments are those that the kind has added."""
     add_arguments: Callable[[ArgumentParser], None] = lambda parser: None
     """Declares what this kind takes besides the options of `Deployment`."""
+    is_filled_in: bool = True
+    """Whether the files say something of a deployment."""
     description: str = ""
     """A paragraph for `rmq generate NAME --help`."""

@@ -1,11 +1,9 @@
-"""Dashboards, alerts and the page about metrics speak of metrics that exist."""
+"""Alerts and the page about metrics speak of metrics that exist; tests/ops has the dashboards."""
 
 from __future__ import annotations
 
-import json
 import re
-from itertools import combinations
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -23,7 +21,6 @@ from tests.broker.metrics.metrics_kit import (
 from tests.metrics.all_families import ALL
 from tests.paths import DOCS, ROOT
 
-DASHBOARD: Final = ROOT / "ops" / "grafana" / "replication.json"
 ALERTS: Final = ROOT / "ops" / "prometheus" / "replication-alerts.yml"
 PAGE: Final = DOCS / "metrics.md"
 
@@ -43,24 +40,6 @@ def shown_series() -> list[tuple[str, Labels]]:
 
 SERIES: Final = shown_series()
 LABELS: Final = {label for _, labels in SERIES for label in labels}
-
-# --- the dashboard ------------------------------------------------------------------------------
-
-dashboard: Final[dict[str, Any]] = json.loads(DASHBOARD.read_text())
-panels: Final[list[dict[str, Any]]] = [
-    panel for panel in dashboard["panels"] if panel["type"] != "row"
-]
-
-
-def dashboard_expressions() -> list[str]:
-    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
-    expressions += [note["expr"] for note in dashboard["annotations"]["list"]]
-    for variable in dashboard["templating"]["list"]:
-        if variable["type"] == "query":
-            assert variable["query"]["query"] == variable["definition"]
-            expressions.append(variable["definition"])
-    return expressions
-
 
 # --- the alerts ---------------------------------------------------------------------------------
 
@@ -108,10 +87,7 @@ def matches(labels: Labels, label: str, operator: str, wanted: str) -> bool:
     return is_equal is not operator.startswith("!")
 
 
-EXPRESSIONS: Final = [
-    *(pytest.param(text, id=f"dashboard {n}") for n, text in enumerate(dashboard_expressions())),
-    *(pytest.param(alert["expr"], id=alert["alert"]) for alert in alerts),
-]
+EXPRESSIONS: Final = [pytest.param(alert["expr"], id=alert["alert"]) for alert in alerts]
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -142,51 +118,12 @@ def test_labels_to_group_by_exist(expression: str) -> None:
 
 
 def test_labels_in_texts_exist() -> None:
-    legends = [target["legendFormat"] for panel in panels for target in panel["targets"]]
-    used = set(re.findall(r"\{\{(\w+)\}\}", " ".join(legends)))
-    used |= set(re.findall(r"\$labels\.(\w+)", ALERTS.read_text()))
+    used = set(re.findall(r"\$labels\.(\w+)", ALERTS.read_text()))
     assert used
     assert used <= LABELS
 
 
 # --- shape --------------------------------------------------------------------------------------
-
-
-def test_panels_have_what_a_reader_needs() -> None:
-    kinds = {"timeseries", "stat", "state-timeline"}
-    for panel in panels:
-        assert panel["type"] in kinds
-        assert panel["title"]
-        assert panel["description"].endswith(".")
-        assert panel["fieldConfig"]["defaults"]["unit"]
-        sources = [panel["datasource"], *(target["datasource"] for target in panel["targets"])]
-        assert all(source["uid"] == "${datasource}" for source in sources)
-        references = [target["refId"] for target in panel["targets"]]
-        assert len(set(references)) == len(references)
-        steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
-        assert steps[0]["value"] is None
-
-
-def test_panels_have_their_own_number_and_do_not_overlap() -> None:
-    everything = dashboard["panels"]
-    assert len({panel["id"] for panel in everything}) == len(everything)
-    for one, other in combinations([panel["gridPos"] for panel in everything], 2):
-        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-        above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
-        assert beside or above, (one, other)
-    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in everything)
-
-
-def test_the_dashboard_can_be_provisioned() -> None:
-    assert dashboard["id"] is None
-    assert dashboard["uid"] == "rocketmq-replication"
-    # Grafana 10.4 and later read it as it is.
-    assert dashboard["schemaVersion"] == 39
-    assert not {"__inputs", "__requires"} & dashboard.keys()
-    names = [variable["name"] for variable in dashboard["templating"]["list"]]
-    assert names == ["datasource", "job", "cluster", "broker", "instance"]
-    used = set(re.findall(r"\$(\w+)", " ".join(dashboard_expressions())))
-    assert used - {"__rate_interval"} <= set(names)
 
 
 def test_alerts_have_what_the_one_who_is_called_needs() -> None:

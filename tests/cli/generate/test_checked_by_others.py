@@ -101,9 +101,12 @@ def test_what_services_of_the_compose_file_read_is_there() -> None:
     assert set(targets) == set(document["services"]) - {"prometheus", "grafana"}
     rules = [Path(pattern).name for pattern in prometheus["rule_files"]]
     assert any(list((OPS / "prometheus").glob(pattern)) for pattern in rules)
-    source = yaml.safe_load((folder / "grafana" / "datasource.yaml").read_text())
+    provisioning = OPS / "grafana" / "provisioning"
+    source = yaml.safe_load((provisioning / "datasources" / "rmq.yaml").read_text())
     assert source["datasources"][0]["url"] == "http://prometheus:9090"
-    provider = yaml.safe_load((folder / "grafana" / "dashboards.yaml").read_text())["providers"][0]
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "rmq.yaml").read_text())[
+        "providers"
+    ]
     mounts = document["services"]["grafana"]["volumes"]
     assert any(mount.split(":")[1] == provider["options"]["path"] for mount in mounts)
 

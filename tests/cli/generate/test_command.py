@@ -11,7 +11,7 @@ import pytest
 from rmq.broker.config import load_broker_config
 from rmq.cli import main
 from rmq.cli.common.exit_codes import ExitCode
-from rmq.cli.generate.command import KINDS
+from rmq.cli.generate.command import KINDS, load_kinds
 from tests.cli.generate.generate_kit import generate, texts
 from tests.paths import DOCS, ROOT
 
@@ -35,6 +35,7 @@ messageDelayLevel=1s 5s
 logFile=/var/log/orders.log
 """
 SECRETS = ("correct horse", "hunter2")
+FILLED_IN = [kind.name for kind in load_kinds() if kind.is_filled_in]
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_what_is_in_ops_is_what_is_generated(
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FILLED_IN)
 def test_files_are_filled_in_from_the_settings_of_a_broker(
     kind: str, running: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,6 +108,25 @@ def test_one_file_is_printed_as_it_is_and_several_with_their_names(
     ]
 
 
+def test_dashboards_are_the_same_for_every_deployment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = generate(
+        tmp_path, "grafana", "--prometheus", "https://prometheus.example:443/x", "--folder", "/d"
+    )
+    folder = ROOT / "ops" / "grafana"
+    others = {path: text for path, text in files.items() if path.endswith(".yaml")}
+    assert "url: https://prometheus.example:443/x\n" in others["provisioning/datasources/rmq.yaml"]
+    assert "path: /d\n" in others["provisioning/dashboards/rmq.yaml"]
+    assert {path: text for path, text in files.items() if path not in others} == texts(
+        folder, folder.glob("*.json")
+    )
+    capsys.readouterr()
+    assert main(["generate", "grafana", "--dashboard", "store"]) == ExitCode.OK
+    assert capsys.readouterr().out == (folder / "store.json").read_text()
+    assert main(["generate", "grafana", "-c", "broker.conf"]) == ExitCode.USAGE
+
+
 def test_a_file_that_was_changed_is_not_written_over_without_force(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +161,8 @@ def test_a_file_that_was_changed_is_not_written_over_without_force(
         (("k8s", "--storage-class", "x\ny"), "--storage-class"),
         (("k8s", "--storage", "much"), "--storage 'much' is no size"),
         (("k8s", "--slaves", "9"), "--slaves 9 is not between 0 and 8"),
+        (("grafana", "--prometheus", "a b"), "--prometheus 'a b' is not http(s)://HOST:PORT"),
+        (("grafana", "--folder", "here"), "--folder 'here' is not an absolute path"),
     ],
 )
 def test_what_cannot_be_filled_in_is_refused(
