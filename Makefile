@@ -26,7 +26,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install run pipeline test coverage check format bench bench-store bench-broker bench-ha \
-	bench-client bench-spark bench-java bench-fairness fuzz interop audit clean generate
+	bench-client bench-spark bench-java bench-fairness fuzz interop audit clean generate pictures
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -98,6 +98,9 @@ interop: install ## run the checks against stock RocketMQ parts (interop/README.
 generate: install ## write the files in ops that `rmq generate` makes
 	@for kind in $$($(BIN)/python -c 'from rmq.cli.generate.command import KINDS; print(*KINDS)'); do \
 		$(BIN)/rmq generate $$kind --out ops/$$kind --force || exit; done
+
+pictures: install ## draw the dashboards from a pair under load (docs/dashboards.md)
+	$(BIN)/python -m tests.ops.pictures $(ARGS)
 
 audit: install ## compare the dependencies with published advisories; 77: cannot be done here
 	$(BIN)/python .ci/audit
