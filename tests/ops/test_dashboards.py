@@ -15,6 +15,7 @@ from rmq.cli.generate.grafana.panels import Unit
 from tests.ops.exposed import BROKER, CONSTANT, DISKS, FLAGS, KNOWN, NAMESERVER, VALUES
 from tests.ops.promql import labels_of, matchers_of, selectors
 from tests.ops.queries import ANYTHING, dashboard_queries, dashboards
+from tests.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,6 +142,19 @@ def test_links_lead_to_dashboards_that_are_there() -> None:
     ]
     assert links
     assert {re.match(r"/d/([\w-]+)\?", link)[1] for link in links} <= ALL.keys()  # type: ignore[index]
+
+
+def test_alerts_that_panels_name_exist() -> None:
+    rules = "".join(path.read_text() for path in (ROOT / "ops" / "prometheus").glob("*.yml"))
+    known = set(re.findall(r"- alert: (\w+)", rules))
+    named = [
+        found[1]
+        for dashboard in ALL.values()
+        for panel in panels(dashboard)
+        for found in re.finditer(r" Alert: (\w+)\.$", panel["description"])
+    ]
+    assert len(named) > 15
+    assert set(named) <= known
 
 
 def test_promotions_and_switches_of_the_mode_are_marked() -> None:

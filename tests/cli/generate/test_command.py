@@ -125,6 +125,10 @@ def test_dashboards_are_the_same_for_every_deployment(
     assert main(["generate", "grafana", "--dashboard", "store"]) == ExitCode.OK
     assert capsys.readouterr().out == (folder / "store.json").read_text()
     assert main(["generate", "grafana", "-c", "broker.conf"]) == ExitCode.USAGE
+    page = "https://wiki.example/alerts"
+    capsys.readouterr()
+    assert main(["generate", "grafana", "--runbooks", page]) == ExitCode.OK
+    assert f'"url": "{page}#rocketmqnomaster"' in capsys.readouterr().out
 
 
 def test_a_file_that_was_changed_is_not_written_over_without_force(
@@ -162,6 +166,7 @@ def test_a_file_that_was_changed_is_not_written_over_without_force(
         (("k8s", "--storage", "much"), "--storage 'much' is no size"),
         (("k8s", "--slaves", "9"), "--slaves 9 is not between 0 and 8"),
         (("grafana", "--prometheus", "a b"), "--prometheus 'a b' is not http(s)://HOST:PORT"),
+        (("grafana", "--runbooks", "here"), "--runbooks 'here' is not http(s)://HOST/PAGE"),
         (("grafana", "--folder", "here"), "--folder 'here' is not an absolute path"),
     ],
 )
@@ -196,7 +201,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 def test_every_command_line_in_the_guide_is_understood(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    guide = (DOCS / "deployment.md").read_text()
+    guide = "".join((DOCS / f"{page}.md").read_text() for page in ("deployment", "dashboards"))
     lines = re.findall(r"(?:`|^    )rmq (generate [^`|#\n]*)", guide, re.MULTILINE)
     assert {line.split()[1] for line in lines} == set(KINDS)
     for line in lines:

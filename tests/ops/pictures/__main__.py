@@ -42,47 +42,45 @@ _POINTS: Final = 60
 async def act(stage: Stage, seconds: float) -> None:
     """Have a pair under load, with what an operator does to it."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(trade, stage.nameserver, seconds)
+        nursery.start_soon(trade, stage.nameserver)
         started = trio.current_time()
 
         async def until(part: float) -> None:
             await trio.sleep_until(started + part * seconds)
 
         first, second = stage.brokers
-        await until(0.15)
-        await _run_pipelines(stage, 0)
+        await until(0.05)
+        nursery.start_soon(_run_pipelines, stage, 0)
         await until(0.35)
         await stage.rmq("ha", "switch", "async", "-b", first)
         await until(0.5)
         await stage.rmq("ha", "switch", "sync", "-b", first)
         await until(0.65)
         await stage.rmq("ha", "promote", "-b", second, "--yes")
-        await until(0.75)
+        await until(0.7)
         await _run_pipelines(stage, 1)
+        await until(1)
+        nursery.cancel_scope.cancel()
 
 
 async def _run_pipelines(stage: Stage, number: int) -> None:
     """Run pipelines and put what they found where it is scraped; 1: the slave is the master now."""
-    out = stage.folder / f"pipelines-{number}"
-    out.mkdir()
-    archive = str(stage.folder / "archive")
-    master, slave = (str(stage.stores[place]) for place in (number, 1 - number))
+    master, slave = (stage.stores[place] for place in (number, 1 - number))
     cluster = ("-n", stage.nameserver)
     stores = ("--master-store", master, "--slave-store", slave)
     sizes = ("--index-slots", "500000", "--index-entries", "2000000")
     for name, arguments in (
-        ("report", (*cluster, "--out", str(out / "report"))),
-        ("archive", (*cluster, "--topic", f"{ORDERS},{BOOKINGS}", "--out", archive)),
-        ("audit", (*stores, "--out", str(out / "audit"))),
+        ("report", (*cluster, "--out", "report")),
+        ("archive", (*cluster, "--topic", f"{ORDERS},{BOOKINGS}", "--out", "archive")),
+        ("audit", (*stores, "--out", "audit")),
         ("verify", ("--store", slave, *sizes)),
-        ("dlq", (*cluster, "--out", str(out / "dlq"))),
+        ("dlq", (*cluster, "--out", "dlq")),
         ("duplicates", (*cluster, "--topic", ORDERS)),
-        ("forecast", (*cluster, "--out", str(stage.folder / "forecast"))),
+        ("forecast", (*cluster, "--out", "forecast")),
     ):
-        metrics = out / f"{name}.prom"
-        run = ("pipeline", name, *arguments, "--metrics-file", str(metrics))
+        run = ("pipeline", name, *arguments, "--metrics-file", f"{name}.prom")
         await stage.rmq(*run, codes=(0, 1))
-        parts = [path.read_text() for path in sorted(out.glob("*.prom"))]
+        parts = [path.read_text() for path in sorted(stage.folder.glob("*.prom"))]
         stage.reports.write_text("".join(parts))
 
 

@@ -122,11 +122,14 @@ def _decimal(value: float) -> str:
         return f"{value / 1e6:.3g} M"
     if abs(value) >= 1e4:
         return f"{value / 1e3:.3g} K"
-    return f"{value:.4g}" if value == round(value) else f"{value:.3g}"
+    return f"{value:.0f}" if abs(value) >= 100 or value == round(value) else f"{value:.3g}"
 
 
 def ticks(low: float, high: float, unit: str) -> list[float]:
     """Return three to six even values between two."""
+    for size_s in (86_400, 3_600, 60):
+        if unit == "s" and high - low >= 2 * size_s:
+            return [size_s * each for each in ticks(low / size_s, high / size_s, "none")]
     base = 1024.0 if unit in ("bytes", "Bps") else 10.0
     span = high - low
     scale = base ** math.floor(math.log(span, base)) if span > 0 else 1.0

@@ -36,16 +36,16 @@ class Stage:
     nameserver: str
     brokers: tuple[str, str]
     """Addresses; the first is the master at the start."""
-    stores: tuple[Path, Path]
+    stores: tuple[str, str]
     reports: Path
     """A file that is scraped, for the metrics of pipelines."""
     prometheus: Prometheus
 
     async def rmq(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> None:
-        """Run a command of the program to its end."""
+        """Run a command of the program to its end, with paths below the folder."""
         command = [sys.executable, "-m", "rmq", "--log-level", "warning", *arguments]
         done = await trio.run_process(
-            command, capture_stdout=True, capture_stderr=True, check=False
+            command, cwd=self.folder, capture_stdout=True, capture_stderr=True, check=False
         )
         if done.returncode not in codes:
             text = (done.stdout + done.stderr).decode(errors="replace")
@@ -91,7 +91,7 @@ async def running(folder: Path) -> AsyncIterator[Stage]:
                     folder=folder,
                     nameserver=nameserver,
                     brokers=(pair[0].address, pair[1].address),
-                    stores=(pair[0].folder / "store", pair[1].folder / "store"),
+                    stores=(f"{pair[0].folder.name}/store", f"{pair[1].folder.name}/store"),
                     reports=reports / REPORTS_FILE,
                     prometheus=scraping,
                 )

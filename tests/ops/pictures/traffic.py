@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from contextlib import AsyncExitStack, suppress
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -41,8 +42,8 @@ _SEED: Final = 4
 _TRANSACTION_TICKS: Final = 4
 
 
-async def trade(nameserver: str, seconds: float) -> None:
-    """Send and consume for a while."""
+async def trade(nameserver: str) -> None:
+    """Send and consume until that is cancelled."""
     async with open_admin(nameserver) as admin:
         for topic, queues in TOPICS.items():
             await admin.create_topic(topic, queues=queues, cluster="DefaultCluster")
@@ -65,15 +66,15 @@ async def trade(nameserver: str, seconds: float) -> None:
             )
             await stack.enter_async_context(consumer)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_sell, nameserver, seconds)
-            nursery.start_soon(_book, nameserver, seconds)
+            nursery.start_soon(_sell, nameserver)
+            nursery.start_soon(_book, nameserver)
 
 
-async def _sell(nameserver: str, seconds: float) -> None:
+async def _sell(nameserver: str) -> None:
     chance = random.Random(_SEED)
     async with open_producer(nameserver, "shop") as producer, trio.open_nursery() as nursery:
         started = trio.current_time()
-        for tick in range(round(seconds / TICK_S)):
+        for tick in count():
             nursery.start_soon(_send, producer, _messages(chance, tick))
             await trio.sleep_until(started + tick * TICK_S)
 
@@ -95,7 +96,7 @@ async def _send(producer: Producer, messages: Sequence[Message]) -> None:
         await _unless_it_fails(producer.send_soon(message))
 
 
-async def _book(nameserver: str, seconds: float) -> None:
+async def _book(nameserver: str) -> None:
     """Commit most transactions and roll some back."""
     chance = random.Random(_SEED)
 
@@ -107,7 +108,7 @@ async def _book(nameserver: str, seconds: float) -> None:
         return TransactionState.COMMIT
 
     async with open_transaction_producer(nameserver, "bookings", check) as producer:
-        for _ in range(round(seconds / TICK_S / _TRANSACTION_TICKS)):
+        while True:
             await _unless_it_fails(producer.send(Message(BOOKINGS, b"seat"), decide))
             await trio.sleep(TICK_S * _TRANSACTION_TICKS)
 

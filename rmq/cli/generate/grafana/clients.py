@@ -98,8 +98,8 @@ _NOW: Final = Section(
                     decimals=0,
                 ),
                 Stat(
-                    "Connections refused, 1 h",
-                    "Closed at once, because there were too many. 0 is right.",
+                    "Turned away, 1 h",
+                    "Connections closed at once, because there were too many. 0 is right.",
                     Unit.COUNT,
                     (Query(increase("rocketmq_remoting_connections_refused_total", over="1h")),),
                     levels=BAD_ABOVE_0,

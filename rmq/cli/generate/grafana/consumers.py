@@ -32,17 +32,18 @@ _PAIR: Final = "topic, consumer_group"
 _LEGEND: Final = "{{consumer_group}} {{topic}}"
 _TOPIC: Final = 'topic=~"$topic"'
 _GROUP: Final = 'consumer_group=~"$group"'
-_USERS: Final = (_TOPIC, _GROUP, 'is_system="false"')
+_NO_SYSTEM: Final = 'is_system="false"'
+_USERS: Final = (_TOPIC, _GROUP, _NO_SYSTEM)
 _RETRIES: Final = (_GROUP, 'is_retry="true"')
 _LAG: Final = total(of("rocketmq_consumer_lag_messages", *_USERS), by=_PAIR)
 _AGE: Final = f"max by ({_PAIR}) ({of('rocketmq_consumer_lag_seconds', *_USERS)})"
-_OUT: Final = rate("rocketmq_messages_out_total", _TOPIC, _GROUP, by=_PAIR)
-_OUT_5M: Final = rate("rocketmq_messages_out_total", _TOPIC, _GROUP, by=_PAIR, over="5m")
-_IN: Final = rate("rocketmq_messages_in_total", _TOPIC, by="topic")
-_IN_5M: Final = rate("rocketmq_messages_in_total", _TOPIC, by="topic", over="5m")
+_OUT: Final = rate("rocketmq_messages_out_total", *_USERS, by=_PAIR)
+_OUT_5M: Final = rate("rocketmq_messages_out_total", *_USERS, by=_PAIR, over="5m")
+_IN: Final = rate("rocketmq_messages_in_total", _TOPIC, _NO_SYSTEM, by="topic")
+_IN_5M: Final = rate("rocketmq_messages_in_total", _TOPIC, _NO_SYSTEM, by="topic", over="5m")
 _GAIN: Final = f"({_OUT_5M} - on (topic) group_left () {_IN_5M})"
 _LAG_OF_GROUP: Final = total(
-    of("rocketmq_consumer_lag_messages", _GROUP, 'is_system="false"'), by="consumer_group"
+    of("rocketmq_consumer_lag_messages", _GROUP, _NO_SYSTEM), by="consumer_group"
 )
 _CONNECTED: Final = total(of("rocketmq_consumer_connections", _GROUP), by="consumer_group")
 _DEAD: Final = total(of("rocketmq_dlq_messages", _GROUP))
@@ -260,10 +261,11 @@ _RATES: Final = Section(
                     Unit.BYTES_PER_SECOND,
                     (
                         Query(
-                            rate("rocketmq_throughput_in_total", _TOPIC, by="topic"), "{{topic}}"
+                            rate("rocketmq_throughput_in_total", _TOPIC, _NO_SYSTEM, by="topic"),
+                            "{{topic}}",
                         ),
                         Query(
-                            rate("rocketmq_throughput_out_total", _TOPIC, _GROUP, by=_PAIR),
+                            rate("rocketmq_throughput_out_total", *_USERS, by=_PAIR),
                             _LEGEND,
                         ),
                     ),
@@ -357,12 +359,12 @@ _FAILURES: Final = Section(
                     Unit.COUNT,
                     (
                         Query(
-                            total(of("rocketmq_schedule_pending_messages"), by="level"),
+                            total(of("rocketmq_schedule_pending_messages"), by="level") + " > 0",
                             "level {{level}}",
                         ),
                     ),
                     levels=NEUTRAL,
-                    absent="no master",
+                    absent="none waits",
                 ),
             ),
         ),

@@ -26,7 +26,7 @@ _PROVISIONING: Final = {
 }
 PROMETHEUS: Final = "http://prometheus:9090"
 FOLDER: Final = "/var/lib/grafana/dashboards"
-_URL: Final = re.compile(r"https?://[\w.:/\[\]-]+", re.ASCII)
+_URL: Final = re.compile(r"https?://[\w.:/\[\]~%+-]+", re.ASCII)
 _PATH: Final = re.compile(r"/[\w./-]+", re.ASCII)
 
 
@@ -42,9 +42,11 @@ def _files(deployment: Deployment, args: Namespace) -> Iterable[GeneratedFile]:
         raise UsageError(f"--prometheus {args.prometheus!r} is not http(s)://HOST:PORT")
     if not _PATH.fullmatch(args.folder):
         raise UsageError(f"--folder {args.folder!r} is not an absolute path without blanks")
+    if args.runbooks and not _URL.fullmatch(args.runbooks):
+        raise UsageError(f"--runbooks {args.runbooks!r} is not http(s)://HOST/PAGE")
     for dashboard in load_dashboards():
         if args.dashboard is None or dashboard.file == f"{args.dashboard}.json":
-            yield GeneratedFile(dashboard.file, dashboard_text(dashboard))
+            yield GeneratedFile(dashboard.file, dashboard_text(dashboard, args.runbooks))
     if args.dashboard is None:
         values = {"prometheus": args.prometheus, "folder": args.folder}
         for path, name in _PROVISIONING.items():
@@ -58,6 +60,12 @@ def _add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--folder", default=FOLDER, metavar="PATH", help="where Grafana finds them (%(default)s)"
+    )
+    parser.add_argument(
+        "--runbooks",
+        default="",
+        metavar="URL",
+        help="where the page about alerts is found, for links in panels (default: no links)",
     )
 
 

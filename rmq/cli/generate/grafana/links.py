@@ -27,6 +27,7 @@ LINKS_SECTION: Final = Section(
                             "{{node_id}} {{reason}}",
                         ),
                     ),
+                    alert="RocketMQRefusedLinks",
                 ),
                 TimeSeries(
                     "Links accepted",
@@ -55,6 +56,7 @@ LINKS_SECTION: Final = Section(
                             "{{instance}} changes",
                         ),
                     ),
+                    alert="RocketMQEpochFlapping",
                 ),
             ),
         ),

@@ -80,7 +80,7 @@ _SAFETY: Final = Row(
             details=REPLICATION,
         ),
         Stat(
-            "Names with 0 or 2 masters",
+            "Master problems",
             "Broker names that have not exactly one master. 0 is right. Without a"
             " master nothing is stored under a name; with two of them their logs part. A fenced"
             " master takes no messages and is not counted.",
@@ -88,6 +88,7 @@ _SAFETY: Final = Row(
             (Query(f"count({MASTERS} != 1) or vector(0)", "names"),),
             levels=BAD_ABOVE_0,
             details=REPLICATION,
+            alert="RocketMQNoMaster",
         ),
         Stat(
             "Mode",
@@ -101,7 +102,7 @@ _SAFETY: Final = Row(
             details=REPLICATION,
         ),
         Stat(
-            "In sync, beyond needed",
+            "Slaves to spare",
             "Slaves in sync less those needed, of the sync master that has fewest. 0 or"
             " more is right. Below 0, sends are answered SLAVE_NOT_AVAILABLE, or refused if"
             " minInSyncReplicas says so.",
@@ -110,6 +111,7 @@ _SAFETY: Final = Row(
             levels=levels("red", (0, "green")),
             absent="async",
             details=REPLICATION,
+            alert="RocketMQTooFewSlavesInSync",
         ),
         Stat(
             "Replication lag",
@@ -121,6 +123,7 @@ _SAFETY: Final = Row(
             levels=levels("green", (1, "yellow"), (10, "orange"), (30, "red")),
             absent="no slave",
             details=REPLICATION,
+            alert="RocketMQReplicationLagHigh",
         ),
         Stat(
             "Consumer lag",

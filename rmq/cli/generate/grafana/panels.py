@@ -86,6 +86,8 @@ class Panel:
     """What is shown while there is no value."""
     details: str = ""
     """The uid of the dashboard that shows more."""
+    alert: str = ""
+    """The alert that fires when the panel shows what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

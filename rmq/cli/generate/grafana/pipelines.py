@@ -42,6 +42,7 @@ _VERDICTS: Final = (
                 levels=levels("green", (1, "red"), (2, "orange")),
                 text="value_and_name",
                 absent="no pipeline has run",
+                alert="RocketMQPipelineDoesNotHold",
             ),
         ),
     ),
@@ -57,6 +58,7 @@ _VERDICTS: Final = (
                 levels=levels("green", (25 * 3600, "orange"), (2 * _DAY_S, "red")),
                 text="value_and_name",
                 absent="no pipeline has run",
+                alert="RocketMQPipelineNotRun",
             ),
         ),
     ),
@@ -123,6 +125,7 @@ _SAFETY: Final = Section(
                     _query("differences", "{{target}}"),
                     levels=BAD_ABOVE_0,
                     absent="no audit has run",
+                    alert="RocketMQReplicasDiffer",
                 ),
                 TimeSeries(
                     "Slave behind its master",
@@ -141,6 +144,7 @@ _SAFETY: Final = Section(
                         Query(_of("store_notes"), "{{target}} notes"),
                     ),
                     absent="no check has run",
+                    alert="RocketMQStoreDamaged",
                 ),
                 TimeSeries(
                     "Waiting in stores",

@@ -45,12 +45,15 @@ _PRESENT: Final[Json] = {
 }
 
 
-def dashboard_text(dashboard: Dashboard) -> str:
-    """Return the file of a dashboard."""
-    return json.dumps(dashboard_json(dashboard), indent=2, ensure_ascii=False) + "\n"
+def dashboard_text(dashboard: Dashboard, runbooks: str = "") -> str:
+    """Return the file of a dashboard.
+
+    `runbooks` is the address of the page about alerts, for links; without one there are none.
+    """
+    return json.dumps(dashboard_json(dashboard, runbooks), indent=2, ensure_ascii=False) + "\n"
 
 
-def dashboard_json(dashboard: Dashboard) -> Json:
+def dashboard_json(dashboard: Dashboard, runbooks: str = "") -> Json:
     """Return a dashboard as Grafana reads it."""
     return {
         "id": None,
@@ -68,7 +71,7 @@ def dashboard_json(dashboard: Dashboard) -> Json:
         "links": [_menu()],
         "annotations": {"list": [_annotation(each) for each in dashboard.annotations]},
         "templating": {"list": [_source_variable(), *map(_variable, dashboard.variables)]},
-        "panels": list(_placed(dashboard.sections)),
+        "panels": list(_placed(dashboard.sections, runbooks)),
     }
 
 
@@ -140,7 +143,7 @@ def _variable(variable: Variable) -> Json:
 # --- panels -------------------------------------------------------------------------------------
 
 
-def _placed(sections: Iterable[Section]) -> Iterator[Json]:
+def _placed(sections: Iterable[Section], runbooks: str) -> Iterator[Json]:
     """Yield all panels with their numbers and places, row below row."""
     number = top = 0
     for section in sections:
@@ -160,17 +163,17 @@ def _placed(sections: Iterable[Section]) -> Iterator[Json]:
             for panel, width in zip(row.panels, row.widths(), strict=True):
                 number += 1
                 place = {"x": left, "y": top, "w": width, "h": row.height}
-                yield _panel(panel, number, place)
+                yield _panel(panel, number, place, runbooks)
                 left += width
             top += row.height
 
 
-def _panel(panel: AnyPanel, number: int, place: dict[str, int]) -> Json:
+def _panel(panel: AnyPanel, number: int, place: dict[str, int], runbooks: str) -> Json:
     found: Json = {
         "id": number,
         "type": _TYPES[type(panel)],
         "title": panel.title,
-        "description": panel.description,
+        "description": panel.description + (f" Alert: {panel.alert}." if panel.alert else ""),
         "datasource": _SOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": _defaults(panel), "overrides": list(_overrides(panel))},
@@ -182,10 +185,19 @@ def _panel(panel: AnyPanel, number: int, place: dict[str, int]) -> Json:
     }
     if isinstance(panel, Table):
         found["transformations"] = _merged(panel)
+    links = list(_links(panel, runbooks))
+    if links:
+        found["links"] = links
+    return found
+
+
+def _links(panel: AnyPanel, runbooks: str) -> Iterator[Json]:
     if panel.details:
         url = f"/d/{panel.details}?${{__url_time_range}}&${{__all_variables}}"
-        found["links"] = [{"title": "Details", "url": url, "targetBlank": False}]
-    return found
+        yield {"title": "Details", "url": url, "targetBlank": False}
+    if panel.alert and runbooks:
+        url = f"{runbooks}#{panel.alert.lower()}"
+        yield {"title": "What to do", "url": url, "targetBlank": True}
 
 
 def _target(panel: AnyPanel, query: Query, letter: str) -> Json:

@@ -61,6 +61,7 @@ _NOW: Final = Section(
                     (Query(MASTERS, "{{cluster}} {{node_id}}"),),
                     levels=levels("red", (1, "green"), (2, "red")),
                     text="value_and_name",
+                    alert="RocketMQSplitBrain",
                 ),
                 Stat(
                     "Mode",
@@ -73,7 +74,7 @@ _NOW: Final = Section(
                     absent="no master",
                 ),
                 Stat(
-                    "In sync, beyond needed",
+                    "Slaves to spare",
                     "Slaves in sync less those needed, of masters in sync mode. Below 0, a sync"
                     " master answers SLAVE_NOT_AVAILABLE, or refuses messages if minInSyncReplicas"
                     " says so.",
@@ -89,6 +90,7 @@ _NOW: Final = Section(
                     levels=levels("red", (0, "green")),
                     text="value_and_name",
                     absent="async",
+                    alert="RocketMQTooFewSlavesInSync",
                 ),
                 Stat(
                     "Worst lag",
@@ -98,6 +100,7 @@ _NOW: Final = Section(
                     (Query(f"max({of('rocketmq_ha_replication_lag_seconds')})", "lag"),),
                     levels=levels("green", (1, "yellow"), (10, "orange"), (30, "red")),
                     absent="no slave",
+                    alert="RocketMQReplicationLagHigh",
                 ),
                 Stat(
                     "Slaves that stopped",
@@ -106,6 +109,7 @@ _NOW: Final = Section(
                     Unit.NONE,
                     (Query(total(of("rocketmq_ha_slave_state", _STOPPED)), "stopped"),),
                     levels=BAD_ABOVE_0,
+                    alert="RocketMQSlaveStopped",
                 ),
                 Stat(
                     "Fenced masters",
@@ -114,6 +118,7 @@ _NOW: Final = Section(
                     Unit.NONE,
                     (Query(total(of("rocketmq_broker_refusal", 'reason="fenced"')), "fenced"),),
                     levels=BAD_ABOVE_0,
+                    alert="RocketMQMasterFenced",
                 ),
             ),
         ),
@@ -173,6 +178,7 @@ _LAG: Final = Section(
                     ),
                     levels=levels("green", (64 * _MIB, "yellow"), (256 * _MIB, "red")),
                     absent="no slave",
+                    alert="RocketMQReplicationLagGrowing",
                 ),
                 TimeSeries(
                     "Lag per slave, seconds",
@@ -188,6 +194,7 @@ _LAG: Final = Section(
                     ),
                     levels=levels("green", (1, "yellow"), (15, "red")),
                     absent="no slave",
+                    alert="RocketMQReplicationLagHigh",
                 ),
             ),
         ),
@@ -269,6 +276,7 @@ _GUARANTEE: Final = Section(
                         Query(of("rocketmq_ha_needed_slaves"), "{{node_id}} needed"),
                         Query(of("rocketmq_ha_connections"), "{{node_id}} connected"),
                     ),
+                    alert="RocketMQTooFewSlavesInSync",
                 ),
                 TimeSeries(
                     "Unprotected bytes",
@@ -290,6 +298,7 @@ _GUARANTEE: Final = Section(
                         ),
                     ),
                     absent="none",
+                    alert="RocketMQUnreplicatedSends",
                 ),
             ),
         ),
@@ -351,7 +360,7 @@ _GUARANTEE: Final = Section(
                 TimeSeries(
                     "Age of a slave's tables",
                     "Since when topics, groups and offsets of a slave have not been compared with"
-                    " those of its master. Below 12 s is right: they are copied every 10 s. After"
+                    " those of its master. Below 20 s is right: they are copied every 10 s. After"
                     " a promotion consumers read again what was committed since.",
                     Unit.SECONDS,
                     (

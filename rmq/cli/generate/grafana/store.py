@@ -84,7 +84,7 @@ _ROOM: Final = Section(
                     width=6,
                 ),
                 Stat(
-                    "Stopped uncleanly before",
+                    "Unclean stops",
                     "Brokers whose store had not been closed when it was opened: a crash, or a"
                     " machine that lost its power. 0 is right.",
                     Unit.NONE,
