@@ -39,8 +39,8 @@ _GAP_PX: Final = 4
 _POINTS: Final = 60
 
 
-async def act(stage: Stage, seconds: float) -> None:
-    """Have a pair under load, with what an operator does to it."""
+async def act(stage: Stage, seconds: float) -> float:
+    """Have a pair under load, with what an operator does to it; return when that was over."""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trade, stage.nameserver)
         started = trio.current_time()
@@ -60,7 +60,11 @@ async def act(stage: Stage, seconds: float) -> None:
         await until(0.7)
         await _run_pipelines(stage, 1)
         await until(1)
+        # What ended just now is scraped, too.
+        await trio.sleep(2 * SCRAPE_S)
+        end_s = time.time()
         nursery.cancel_scope.cancel()
+    return end_s
 
 
 async def _run_pipelines(stage: Stage, number: int) -> None:
@@ -159,10 +163,8 @@ async def main(seconds: float, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="rmq-pictures-") as data:
         async with running(Path(data)) as stage:
             begin_s = time.time()
-            await act(stage, seconds)
-            # What ended just now is scraped, too.
-            await trio.sleep(2 * SCRAPE_S)
-            await trio.to_thread.run_sync(write, stage.prometheus, begin_s, time.time(), folder)
+            end_s = await act(stage, seconds)
+            await trio.to_thread.run_sync(write, stage.prometheus, begin_s, end_s, folder)
 
 
 def write(prometheus: Prometheus, begin_s: float, end_s: float, folder: Path) -> None:

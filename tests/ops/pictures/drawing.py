@@ -36,12 +36,9 @@ def text(
     return f'<text {place} fill="{color}"{extra}>{escape(words)}</text>'
 
 
-def rectangle(
-    x: float, y: float, width: float, height: float, color: str, *, opacity: float = 1
-) -> str:
-    extra = f' fill-opacity="{opacity:.2g}"' if opacity < 1 else ""
+def rectangle(x: float, y: float, width: float, height: float, color: str) -> str:
     place = f'x="{x:.4g}" y="{y:.5g}" width="{width:.4g}" height="{height:.4g}"'
-    return f'<rect {place} fill="{color}"{extra}/>'
+    return f'<rect {place} fill="{color}"/>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, color: str, *, dashes: str = "") -> str:
@@ -54,6 +51,19 @@ def line(x1: float, y1: float, x2: float, y2: float, color: str, *, dashes: str 
 def path(points: list[tuple[float, float]], color: str) -> str:
     steps = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return f'<polyline points="{steps}" fill="none" stroke="{color}"/>'
+
+
+def dot(x: float, y: float, color: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="1.5" fill="{color}"/>'
+
+
+def tiles(
+    places: list[tuple[float, float]], width: float, height: float, color: str, opacity: float
+) -> str:
+    """Return equal rectangles of one colour as one shape."""
+    one = f"h{width:.1f}v{height:.1f}h-{width:.1f}z"
+    steps = "".join(f"M{x:.1f} {y:.1f}{one}" for x, y in places)
+    return f'<path d="{steps}" fill="{color}" fill-opacity="{opacity:.2g}"/>'
 
 
 def fitting(words: str, width: float, size: float = 10) -> str:

@@ -16,12 +16,14 @@ from tests.ops.pictures.drawing import (
     PALETTE,
     PANEL,
     TEXT,
+    dot,
     fitting,
     line,
     path,
     rectangle,
     text,
     ticks,
+    tiles,
     written,
 )
 
@@ -34,6 +36,7 @@ Panel = dict[str, Any]
 _LEGEND_PX: Final = 13
 _LEGEND_LINES: Final = 4
 _AXIS_PX: Final = 52
+_SHADES: Final = 8
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,9 @@ def _lines(panel: Panel, box: Box, results: Results, span: Span) -> Iterator[str
                 yield line(plot.x, y, plot.x + plot.width, y, color, dashes="4 3")
     for (_, points), color in zip(courses, PALETTE * len(courses), strict=False):
         for run in _runs(points, 2.5 * _step(points)):
-            yield path([(span.at(at, plot), height_of(value)) for at, value in run], color)
+            places = [(span.at(at, plot), height_of(value)) for at, value in run]
+            # One value between gaps is a dot.
+            yield path(places, color) if len(run) > 1 else dot(*places[0], color)
     by_last = sorted(zip(courses, PALETTE * len(courses), strict=False), key=_last, reverse=True)
     top = plot.y + plot.height + 25
     for number, ((name, points), color) in enumerate(by_last[:_LEGEND_LINES]):
@@ -312,16 +317,16 @@ def _cells(panel: Panel, box: Box, results: Results, span: Span) -> Iterator[str
     plot = box.inner(left=_AXIS_PX, bottom=20)
     height = plot.height / (high - low + 1)
     width = plot.width / len(times)
+    shades: dict[int, list[tuple[float, float]]] = {}
     for number in range(low, high + 1):
         y = plot.y + plot.height - (number - low + 1) * height
         yield text(plot.x - 5, y + height * 0.7, written(rows[number][0], unit), 8, FAINT, "end")
         for place, count in enumerate(counts[number]):
             if count > 0.01:
-                x = plot.x + place * width
-                opacity = 0.12 + 0.88 * math.sqrt(count / most)
-                yield rectangle(
-                    x, y + 0.5, width - 0.5, height - 1, COLORS["orange"], opacity=opacity
-                )
+                shade = math.ceil(math.sqrt(count / most) * _SHADES)
+                shades.setdefault(shade, []).append((plot.x + place * width, y))
+    for shade, places in shades.items():
+        yield tiles(places, width - 0.5, height - 1, COLORS["orange"], shade / _SHADES)
     yield from _times(plot, span)
 
 

@@ -125,7 +125,6 @@ _SAFETY: Final = Section(
                     _query("differences", "{{target}}"),
                     levels=BAD_ABOVE_0,
                     absent="no audit has run",
-                    alert="RocketMQReplicasDiffer",
                 ),
                 TimeSeries(
                     "Slave behind its master",

@@ -245,7 +245,7 @@ def _defaults(panel: AnyPanel) -> Json:
                 "drawStyle": "line",
                 "lineWidth": 1,
                 "fillOpacity": 30 if panel.is_stacked else 5,
-                "showPoints": "never",
+                "showPoints": "auto",
                 "spanNulls": False,
                 "stacking": {"mode": "normal" if panel.is_stacked else "none", "group": "A"},
                 "thresholdsStyle": {"mode": "line" if panel.levels.steps else "off"},

@@ -108,9 +108,9 @@ ROLE_WORDS: Final = (
     Word(3, "sync master", "green"),
 )
 
-_TAKES: Final = of("rocketmq_broker_refusal", 'reason="fenced"')
+_FENCED: Final = of("rocketmq_broker_refusal", 'reason="fenced"')
 MASTERS: Final = total(
-    f"{of('rocketmq_broker_role', MASTER_ROLE)} * on (job, instance) group_left () (1 - {_TAKES})",
+    f"{of('rocketmq_broker_role', MASTER_ROLE)} * on (job, instance) group_left () (1 - {_FENCED})",
     by="cluster, node_id",
 )
 """How many masters a broker name has; one that is fenced takes no messages and is not counted."""
