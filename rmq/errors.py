@@ -1,9 +1,10 @@
 """The error tree of rmq.
 
 Every error that rmq raises for its callers, peers and operators is one of these. Facts are
-attributes, the text is for people, and `hint` (where there is one) says what to do about it. This
-module imports nothing of ours; errors that only one package raises are declared there, and the tree
-names that package in brackets. A test compares tree and code.
+attributes, the text is for people, and `hint` (where there is one) says what to do about it. What
+applications meet (settings, messages, calls) has the hint in `str(error)`; `text` is without it.
+This module imports nothing of ours; errors that only one package raises are declared there, and the
+tree names that package in brackets. A test compares tree and code.
 
 RmqError
 |- ConfigError                   a setting is wrong: key, reason
@@ -34,6 +35,8 @@ RmqError
 |- IllegalMessageError           a message or name that no broker would take: reason
 |- UnreadableBodyError           [client] a message's body cannot be read: raw_body
 |- SqlSyntaxError                [broker] an SQL92 expression cannot be read
+|- WrongLoopError                no such event loop runs here: wanted
+|- SharedUseError                threads share what is for one at a time: what, call
 |- ClientError                   a call to a peer did not succeed: peer
 |  |- ConnectFailedError         no connection could be made
 |  |- ConnectionLostError        the connection ended before the answer came
@@ -90,9 +93,14 @@ class RmqError(Exception):
     """What the reader can do about it, in one sentence."""
 
     @property
+    def text(self) -> str:
+        """What it says, without the hint."""
+        return Exception.__str__(self)
+
+    @property
     def with_hint(self) -> str:
         """What it says and what to do about it, for a line of a log."""
-        return str(self) if self.hint is None else f"{self} ({self.hint})"
+        return self.text if self.hint is None else f"{self.text} ({self.hint})"
 
 
 E = TypeVar("E", bound=RmqError)
@@ -118,6 +126,9 @@ class ConfigError(RmqError):
         self.key = key
         self.reason = reason
         self.hint = hint
+
+    def __str__(self) -> str:
+        return self.with_hint
 
 
 class ListenError(RmqError):
@@ -231,12 +242,44 @@ class RefusedError(RmqError):
         self.remark = remark
 
 
+class WrongLoopError(RmqError):
+    """A client was opened where its event loop does not run."""
+
+    def __init__(self, wanted: str) -> None:
+        """`wanted`: trio or asyncio."""
+        super().__init__(f"this client runs on {wanted}, and no {wanted} loop runs here")
+        self.wanted = wanted
+        other = (
+            "from asyncio use rmq.client.aio" if wanted == "trio" else "from trio use rmq.client"
+        )
+        self.hint = f"{other}; without a loop use rmq.client.blocking"
+
+    def __str__(self) -> str:
+        return self.with_hint
+
+
+class SharedUseError(RmqError):
+    """A thread uses what another thread is using, and what is for one of them at a time."""
+
+    def __init__(self, what: str, call: str) -> None:
+        super().__init__(f"{what}: {call} while another thread is using it")
+        self.what = what
+        self.call = call
+        self.hint = "give each thread a consumer of its own, with a client of its own"
+
+    def __str__(self) -> str:
+        return self.with_hint
+
+
 class ClientError(RmqError):
     """A call to a peer did not succeed."""
 
     def __init__(self, peer: str, message: str) -> None:
         super().__init__(message)
         self.peer = peer
+
+    def __str__(self) -> str:
+        return self.with_hint
 
 
 class ConnectFailedError(ClientError):
@@ -330,6 +373,9 @@ class IllegalMessageError(RmqError):
         self.reason = reason
         self.hint = hint
 
+    def __str__(self) -> str:
+        return self.with_hint
+
 
 class BadAnswerError(ClientError):
     """The peer answered, and the answer cannot be understood; it may have acted."""
@@ -377,7 +423,7 @@ class SendFailedError(ClientError):
 
         `may_be_stored`: at least one broker was sent the message and did not say no.
         """
-        tried = "; ".join(f"{broker}: {error}" for broker, error in attempts)
+        tried = "; ".join(f"{broker}: {error.text}" for broker, error in attempts)
         doubt = "it may be stored nevertheless" if may_be_stored else "it is stored nowhere"
         super().__init__(
             attempts[-1][1].peer if attempts else "",
@@ -438,7 +484,7 @@ class BrokersFailedError(ClientError):
         self, what: str, failures: Sequence[tuple[str, ClientError]], done: Sequence[str]
     ) -> None:
         """`failures` holds who failed and how, `done` who did their part."""
-        told = "; ".join(f"{who}: {error}" for who, error in failures)
+        told = "; ".join(f"{who}: {error.text}" for who, error in failures)
         at_others = f", done at {', '.join(done)}" if done else ", done nowhere"
         super().__init__(
             failures[0][1].peer if failures else "",

@@ -64,6 +64,17 @@ def test_the_tree_names_the_package_of_an_error_that_is_declared_elsewhere() -> 
     assert wrong == []
 
 
+def test_what_applications_meet_says_its_hint_once() -> None:
+    route = errors.NoRouteError("n:1", "T", "no broker has it", hint="create it")
+    failed = errors.SendFailedError("T", [("a", route), ("b", route)], may_be_stored=False)
+    several = errors.BrokersFailedError("the change", [("a", route)], ["b"])
+    for error in (route, failed, several):
+        assert str(error) == error.with_hint == f"{error.text} (create it)"
+        assert str(errors.to_keep(error)) == str(error)
+    assert str(errors.ConfigError("group", "none is given", hint="name it")).endswith("(name it)")
+    assert str(errors.IllegalMessageError("no body")) == "no body"
+
+
 def test_an_error_to_keep_is_the_same_without_the_frames_it_passed_through() -> None:
     def fail() -> None:
         try:

@@ -113,8 +113,7 @@ class AccessControl:
             try:
                 self._loaded = _load(self._files.read(), self._files.main)
             except ConfigError as exc:
-                hint = f"; {exc.hint}" if exc.hint else ""
-                logger.error("access control goes on with the rules it has: %s%s", exc, hint)
+                logger.error("access control goes on with the rules it has: %s", exc)
                 return False
             logger.info(
                 "access control was read again",

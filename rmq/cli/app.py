@@ -171,7 +171,7 @@ def _say_error(error: BaseException, say: Callable[[str], None], *, debug: bool)
     text = str(error)
     hint: str | None
     if isinstance(error, RmqError):
-        what, hint = text or kind, error.hint
+        what, hint = error.text or kind, error.hint
     elif isinstance(error, MemoryError):
         what = "out of memory"
         hint = "allow the process more (ulimit -v, the limit of its container), or less load"

@@ -17,7 +17,7 @@ from rmq.cli.common.progress import Progress
 from rmq.cli.common.stopping import STOP_SIGNALS
 from rmq.cli.common.usage import UsageError
 from rmq.client.core.messages import DELAY_LEVEL_MAX, Message
-from rmq.client.trio.producer import open_producer
+from rmq.client.trio.opening import open_producer
 from rmq.errors import IllegalMessageError, RmqError, TooManyRequestsError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmq.client.core.config import ClientConfig
     from rmq.client.core.messages import SendResult
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.producer import Producer
 
 GROUP: Final = "rmq_produce"
 PENDING_MAX: Final = 4000
@@ -134,7 +134,7 @@ class Sending:
         if not isinstance(error, IllegalMessageError):
             self._failed_in_a_row += 1
         if self.failed <= TOLD_MAX:
-            self._say(f"rmq: error: line {number}: {error}")
+            self._say(f"rmq: error: line {number}: {error.text}")
             if error.hint:
                 self._say(f"hint: {error.hint}")
 

@@ -420,7 +420,9 @@ class LiveConfig:
         try:
             return change_settings(SCHEMA, self.current.values, changes)
         except ConfigError as exc:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"nothing was updated: {exc}") from None
+            raise RefusedError(
+                ResponseCode.SYSTEM_ERROR, f"nothing was updated: {exc.text}"
+            ) from None
 
     def plan_reload(self, config: NameserverConfig) -> Change:
         """Work out what changes with settings that were just read from the file."""

@@ -76,4 +76,4 @@ def _decoded(data: bytes, path: Path) -> str:
     try:
         return decode_settings(data, str(path))
     except ConfigError as exc:
-        raise StorageError("change", str(path), str(exc), hint=exc.hint) from exc
+        raise StorageError("change", str(path), exc.text, hint=exc.hint) from exc

@@ -59,7 +59,7 @@ def test_the_file_is_in_the_java_installation_or_beside_the_settings(tmp_path: P
 def test_a_file_that_is_nowhere_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         find_files(None, str(tmp_path / "rocketmq"), tmp_path / "broker.conf")
-    assert str(caught.value) == (
+    assert caught.value.text == (
         f"aclEnable: there is no file of accounts: {tmp_path}/rocketmq/conf/plain_acl.yml and"
         f" {tmp_path}/plain_acl.yml do not exist"
     )
@@ -201,7 +201,7 @@ def test_a_file_that_is_gone_changes_nothing(
     assert not access.poll()
     assert not access.poll()
     (line,) = lines_of(caplog)
-    assert line.endswith("plain_acl.yml: does not exist; write the file, or name another one")
+    assert line.endswith("plain_acl.yml: does not exist (write the file, or name another one)")
     assert knows(access, "the-user")
 
 

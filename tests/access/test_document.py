@@ -157,7 +157,7 @@ def test_what_is_wrong_is_said_with_file_and_account(old: str, new: str, wrong: 
     assert old in STOCK_FILE
     with pytest.raises(ConfigError) as caught:
         read(STOCK_FILE.replace(old, new, 1))
-    assert str(caught.value) == f"plain_acl.yml{wrong}"
+    assert caught.value.text == f"plain_acl.yml{wrong}"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_with_file_and_account(old: str, new: str, wrong: 
 def test_a_file_of_another_shape_is_refused(text: str, wrong: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
-    assert str(caught.value) == f"plain_acl.yml: {wrong}"
+    assert caught.value.text == f"plain_acl.yml: {wrong}"
 
 
 # --- changes -------------------------------------------------------------------------------------

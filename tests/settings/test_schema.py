@@ -289,7 +289,7 @@ def test_all_settings_or_the_important_ones_are_printed_and_secrets_hidden() -> 
 def test_a_file_that_is_not_utf_8_is_refused_with_the_line() -> None:
     with pytest.raises(SettingsError) as caught:
         decode_settings(b"a=1\nb=\xff\n", "f")
-    assert str(caught.value) == "f:2: is not UTF-8"
+    assert caught.value.text == "f:2: is not UTF-8"
 
 
 def test_a_byte_order_mark_is_not_part_of_the_first_key() -> None:

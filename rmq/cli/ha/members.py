@@ -173,12 +173,12 @@ async def ask_member(client: HaClient, address: str, broker_id: int | None = Non
         try:
             end = await client.log_end_of_stock(address)
         except RmqError as exc:
-            return Member(address=address, broker_id=broker_id, is_stock=True, problem=str(exc))
+            return Member(address=address, broker_id=broker_id, is_stock=True, problem=exc.text)
         return Member(address=address, broker_id=broker_id, is_stock=True, stock_end=end)
     except NotAllowedError:
         raise
     except RmqError as exc:
-        return Member(address=address, broker_id=broker_id, problem=str(exc))
+        return Member(address=address, broker_id=broker_id, problem=exc.text)
 
 
 async def _ask_members(client: HaClient, addresses: Mapping[str, int | None]) -> list[Member]:
@@ -280,7 +280,7 @@ async def _ask_nameservers(client: HaClient, nameservers: Sequence[str]) -> _Tol
             nursery.start_soon(ask, nameserver)
     if len(problems) == len(told):
         raise problems[nameservers[0]]
-    return _Told(told, {address: str(exc) for address, exc in problems.items()})
+    return _Told(told, {address: exc.text for address, exc in problems.items()})
 
 
 async def _ask_listed(client: HaClient, name: str, told: _Told) -> Group:

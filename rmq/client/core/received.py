@@ -69,6 +69,9 @@ class UnreadableBodyError(RmqError):
         self.reason = reason
         self.hint = hint
 
+    def __str__(self) -> str:
+        return self.with_hint
+
 
 class BadMessagesError(BadRecordError):
     """The body of a pull is sound up to a place, and not behind it."""

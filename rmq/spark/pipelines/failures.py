@@ -50,7 +50,7 @@ class Failure(NamedTuple):
 def describe(error: BaseException) -> Failure:
     """Return what went wrong."""
     if isinstance(error, RmqError):
-        text = str(error)
+        text = error.text
         return Failure(text or type(error).__name__, error.hint or _disk_hint(text))
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{error.filename}: " if error.filename else ""

@@ -351,7 +351,7 @@ def test_the_error_of_a_task_is_told_as_the_task_told_it(spark: SparkSession) ->
 
     code, out, _ = _run(_pipeline(run), "--json")
     assert code == 2
-    assert json.loads(out)["verdict"] == "topics: topic Orders does not exist"
+    assert json.loads(out)["verdict"] == "topics: topic Orders does not exist (create it)"
     code, out, _ = _run(_pipeline(read_nothing), "--json")
     assert code == 2
     assert json.loads(out)["verdict"].startswith("Path does not exist: file:/nowhere/at all")
