@@ -29,6 +29,8 @@ _PREFIX_BYTES: Final = FRAME_PREFIX.size
 _JSON: Final = Serialization.JSON
 _SMALL_CHUNK_BYTES: Final = 4096
 TLS_HANDSHAKE_BYTE: Final = 0x16
+_HTTP: Final = int.from_bytes(b"HTTP", "big")
+"""The frame length that a response of HTTP begins with."""
 _unpack_prefix = FRAME_PREFIX.unpack_from
 
 
@@ -208,6 +210,8 @@ class FrameDecoder:
             return RemoteProtocolError(f"frame length {length} is below the least possible (4)")
         if length >> 24 == TLS_HANDSHAKE_BYTE:
             return RemoteProtocolError("TLS bytes on a plain connection")
+        if length == _HTTP:
+            return RemoteProtocolError("HTTP bytes: is this a port for metrics or of a web server?")
         if length > limit:
             return RemoteProtocolError(f"frame length {length} is over the limit ({limit})")
         header_length = (mark or 0) & HEADER_LENGTH_MASK

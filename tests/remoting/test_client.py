@@ -942,7 +942,7 @@ async def test_an_outcome_may_submit_the_next_request() -> None:
     [
         pytest.param(b"", "closed by the peer", id="closed"),
         pytest.param(b"\0\0\1\0\0\0\0\4{", "closed by the peer", id="closed-inside-a-frame"),
-        pytest.param(b"HTTP/1.1 400 Bad Request\r\n", "protocol error: frame length", id="http"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n", "protocol error: HTTP bytes", id="http"),
         pytest.param(b"\x15\3\3\0\2\2\x46", "protocol error: frame length", id="tls-alert"),
         pytest.param(b"\xff\xff\xff\xff", "protocol error: frame length -1", id="negative-length"),
         pytest.param(b"\0\0\0\3\0\0\0\0", "protocol error: frame length 3", id="short-length"),

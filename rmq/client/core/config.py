@@ -34,7 +34,7 @@ class ClientConfig:
     """How a client finds its cluster and behaves towards it. Defaults are those of 4.9.8."""
 
     nameservers: str | tuple[str, ...] = field()
-    """`host:port`, several joined by `;` or in a tuple."""
+    """`host:port`, several joined by `;` or `,`, or in a tuple."""
     instance_name: str = DEFAULT_INSTANCE
     """Part of the client id; the default stands for one that no other process has."""
     unit_name: str | None = None

@@ -8,6 +8,7 @@ as well.
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -52,8 +53,8 @@ class Message(msgspec.Struct, frozen=True):
     body: bytes
     tag: str | None = msgspec.field(default=None)
     """Consumers subscribe by it."""
-    keys: tuple[str, ...] = ()
-    """Operators find the message by them; a key has no blanks."""
+    keys: Sequence[str] = ()
+    """Operators find the message by them; a key has no blanks. Text alone is one key."""
     delay_level: int = 0
     """1 to 18 stand for 1 s to 2 h as the broker is configured; 0 delivers at once."""
     properties: dict[str, str] = {}
@@ -78,9 +79,15 @@ class Message(msgspec.Struct, frozen=True):
             raise IllegalMessageError(
                 f"tag {self.tag!r} has || in it, which subscriptions split at"
             )
+        if type(self.keys) is not tuple:
+            keys = (self.keys,) if isinstance(self.keys, str) else tuple(self.keys)
+            msgspec.structs.force_setattr(self, "keys", keys)
         for key in self.keys:
             if not key or KEY_SEPARATOR in key:
-                raise IllegalMessageError(f"key {key!r} is empty or has a blank in it")
+                raise IllegalMessageError(
+                    f"key {key!r} is empty or has a blank in it",
+                    hint="several keys are given as a tuple",
+                )
         if self.properties:
             check_properties(self.properties)
 

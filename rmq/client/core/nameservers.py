@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from rmq.client.core.flows import Answer
     from rmq.remoting.header import Header
 
+_ROUTE: Final = RequestCode.GET_ROUTEINFO_BY_TOPIC
 _NOT_CREATED: Final = (
     "create it, or let brokers create topics on the first send (autoCreateTopicEnable)"
 )
 
 
 def parse_nameservers(text: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the addresses in `host:port;host:port`, or in a list of them.
+    """Return the addresses in `host:port;host:port`, or in a list of them; commas are taken, too.
 
     Raises `ConfigError` if there is none, or one is not an address.
     """
-    parts = text.split(";") if isinstance(text, str) else list(text)
+    parts = text.replace(",", ";").split(";") if isinstance(text, str) else list(text)
     addresses = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     if not addresses:
         raise ConfigError(
@@ -59,9 +60,18 @@ class Nameservers:
         return self._addresses
 
     def ask(
-        self, code: RequestCode, header: Header | None = None, *, timeout_s: float | None = None
+        self,
+        code: RequestCode,
+        header: Header | None = None,
+        *,
+        timeout_s: float | None = None,
+        what: str = "",
     ) -> Flow[Answer]:
-        """Ask nameservers until one answers, with any code; raise `NoNameserverError`."""
+        """Ask nameservers until one answers, with any code; raise `NoNameserverError`.
+
+        `what` says for people what is asked. A server that does not know the request that all
+        nameservers serve, for routes, is none.
+        """
         count = len(self._addresses)
         failures: dict[str, str] = {}
         for number in range(self._current, self._current + count):
@@ -69,18 +79,23 @@ class Nameservers:
             try:
                 answer = yield Ask(address, code, header, None, timeout_s)
             except ClientError as exc:
-                failures[address] = str(exc)
+                failures[address] = exc.text
                 continue
             assert answer is not None
+            if code is _ROUTE and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                failures[address] = "it serves no routes: is that the port of a broker?"
+                continue
             self._current = number % count
             return answer
-        raise NoNameserverError(code.name, failures)
+        raise NoNameserverError(what or code.name, failures)
+
+    def _ask_route(self, topic: str) -> Flow[Answer]:
+        what = f"the route of topic {topic}"
+        return self.ask(_ROUTE, GetRouteInfoRequest(topic=topic), what=what)
 
     def route(self, topic: str) -> Flow[TopicRoute]:
         """Return the route of a topic; raise `NoRouteError` if no broker has it."""
-        answer = yield from self.ask(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic)
-        )
+        answer = yield from self._ask_route(topic)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRouteError(answer.ask.address, topic, "no broker has it", hint=_NOT_CREATED)
         expect(answer)
@@ -95,9 +110,7 @@ class Nameservers:
         try:
             return (yield from self.route(topic))
         except NoRouteError as exc:
-            answer = yield from self.ask(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=AUTO_CREATE_TOPIC)
-            )
+            answer = yield from self._ask_route(AUTO_CREATE_TOPIC)
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise exc from None
             expect(answer)

@@ -15,6 +15,11 @@ def test_a_plain_message() -> None:
     assert (message.topic, message.body, message.delay_level) == ("Orders", b"x", 0)
 
 
+@pytest.mark.parametrize("keys", ["order-42", ["order-42"], ("order-42",)], ids=repr)
+def test_text_alone_is_one_key(keys: str | list[str] | tuple[str, ...]) -> None:
+    assert Message("Orders", b"x", keys=keys).keys == ("order-42",)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -27,6 +32,7 @@ def test_a_plain_message() -> None:
         pytest.param({"delay_level": -1}, "not 0 to 18", id="delay level below 0"),
         pytest.param({"tag": "a||b"}, "split at", id="a tag that is two"),
         pytest.param({"keys": ("a b",)}, "has a blank", id="a blank in a key"),
+        pytest.param({"keys": "a b"}, "several keys are given as a tuple", id="keys in one text"),
         pytest.param({"keys": ("",)}, "is empty", id="an empty key"),
         pytest.param({"properties": {"TAGS": "a"}}, "belongs to the system", id="reserved"),
         pytest.param({"properties": {"a": ""}}, "must not be empty", id="an empty value"),

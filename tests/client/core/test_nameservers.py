@@ -66,4 +66,5 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 
 def test_addresses_are_taken_once() -> None:
     assert parse_nameservers(" a:1; b:2;a:1;") == ("a:1", "b:2")
+    assert parse_nameservers("a:1,b:2, a:1") == ("a:1", "b:2")
     assert parse_nameservers(["[::1]:9876"]) == ("[::1]:9876",)
