@@ -5,7 +5,7 @@
 
 There are no threads and no timers. What is due (a route that is old, a heartbeat) is begun when
 the client is called, and carried on whenever it waits for something; the caller does not wait for
-it. A client may be used by one thread at a time.
+it. Threads may share a client: a request of one goes out while others wait for answers.
 
 A client that is used after a fork has another id in the child, and connections of its own.
 """
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, final
 
 from rmq.client.blocking.connections import Connections
 from rmq.client.blocking.frames import Settings
+from rmq.client.blocking.monitor import Monitor
 from rmq.client.blocking.routes import RouteKeeping
 from rmq.client.blocking.runner import FlowRunner
 from rmq.client.core.broker_requests import BrokerRequests
@@ -65,6 +66,8 @@ class BlockingClient:
     def __init__(self, config: ClientConfig | str) -> None:
         """Text stands for the addresses of nameservers. Nothing is connected yet."""
         self.config = ClientConfig(nameservers=config) if isinstance(config, str) else config
+        self.monitor = Monitor()
+        """Threads are inside while they use the client or one of its members."""
         self.nameservers = Nameservers(self.config.addresses, first=secrets.randbelow(1 << 16))
         self.routes = RouteTable(self.nameservers.slave_reads)
         self._members: list[Member] = []
@@ -98,8 +101,12 @@ class BlockingClient:
 
     def open(self) -> Self:
         """Open the client. Connections are made by the first request to each address."""
-        if self._connections is not None:
-            return self
+        with self.monitor:
+            if self._connections is None:
+                self._open()
+        return self
+
+    def _open(self) -> None:
         config = self.config
         settings = Settings(
             connect_timeout_s=config.connect_timeout_s,
@@ -108,17 +115,21 @@ class BlockingClient:
             busy_wait_s=config.busy_wait_s,
             credentials=config.credentials,
         )
-        connections = Connections(settings, on_request=self._on_request)
+        connections = Connections(settings, on_request=self._on_request, monitor=self.monitor)
         self._runner = FlowRunner(connections, timeout_s=config.request_timeout_s)
         self._connections = connections
         self._begin(connections)
-        return self
 
     def close(self) -> None:
-        """Unregister all members at brokers and close all connections, within a few seconds."""
-        connections = self._connections
-        if connections is None:
-            return
+        """Unregister all members at brokers and close all connections, within a few seconds.
+
+        Calls of other threads end with `ClientClosedError` or `ConnectionLostError`.
+        """
+        with self.monitor:
+            if self._connections is not None:
+                self._close(self._connections)
+
+    def _close(self, connections: Connections) -> None:
         try:
             self._check_fork(connections)
             self._forget_beats()
@@ -145,8 +156,9 @@ class BlockingClient:
     @property
     def client_id(self) -> str:
         """The id by which brokers identify this client. A forked child process gets another one."""
-        self._check_fork(self.connections)
-        return self._client_id
+        with self.monitor:
+            self._check_fork(self.connections)
+            return self._client_id
 
     @property
     def generation(self) -> int:
@@ -169,6 +181,11 @@ class BlockingClient:
 
     def run(self, flow: Flow[T]) -> T:
         """Run a flow on this client's connections."""
+        with self.monitor:
+            return self.run_inside(flow)
+
+    def run_inside(self, flow: Flow[T]) -> T:
+        """Do what `run` does, for callers that are inside the monitor."""
         try:
             self.tick()
             runner = self.runner
@@ -179,17 +196,19 @@ class BlockingClient:
 
     def start(self, flow: Flow[T]) -> Task[T]:
         """Start a flow that proceeds while the client waits. See `wait` and `Task.is_done`."""
-        try:
-            self.tick()
-            runner = self.runner
-        except BaseException:
-            flow.close()
-            raise
-        return runner.start(flow)
+        with self.monitor:
+            try:
+                self.tick()
+                runner = self.runner
+            except BaseException:
+                flow.close()
+                raise
+            return runner.start(flow)
 
     def wait(self, task: Task[T]) -> T:
         """Wait for a flow that was begun; return its result, or raise what it raised."""
-        return self.runner.wait(task)
+        with self.monitor:
+            return self.runner.wait(task)
 
     def _begin(self, connections: Connections) -> None:
         config = self.config
@@ -213,18 +232,21 @@ class BlockingClient:
 
     def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic, asked for if it is not known; raise `NoRouteError`."""
-        self.tick()
-        return self.keeping.route(topic)
+        with self.monitor:
+            self.tick()
+            return self.keeping.route(topic)
 
     def route_to_send(self, topic: str, queues: int) -> TopicRoute:
         """Return the route of a topic that the first send may create."""
-        self.tick()
-        return self.keeping.route_to_send(topic, queues)
+        with self.monitor:
+            self.tick()
+            return self.keeping.route_to_send(topic, queues)
 
     def refresh_route(self, topic: str) -> TopicRoute:
         """Ask for the route of a topic now; members that care for it are told if it changed."""
-        self.tick()
-        return self.keeping.refresh(topic)
+        with self.monitor:
+            self.tick()
+            return self.keeping.refresh(topic)
 
     def _route_changed(self, route: TopicRoute) -> None:
         for member in list(self._members):
@@ -239,7 +261,10 @@ class BlockingClient:
         return self._due_at
 
     def tick(self) -> None:
-        """Start heartbeats and refreshes that are due. Never waits; loops of callers call it."""
+        """Start heartbeats and refreshes that are due. Never waits; loops of callers call it.
+
+        They are inside the monitor.
+        """
         now = _monotonic()
         connections = self.connections
         if connections.generation != self._generation:
@@ -257,12 +282,16 @@ class BlockingClient:
 
     def join(self, member: Member) -> None:
         """Announce a member in heartbeats from now on."""
-        self._members.append(member)
+        with self.monitor:
+            self._members.append(member)
 
     def leave(self, member: Member) -> None:
         """Remove a member, and unregister it at the brokers that know of it."""
-        if member not in self._members:
-            return
+        with self.monitor:
+            if member in self._members:
+                self._leave(member)
+
+    def _leave(self, member: Member) -> None:
         header = farewell(self._client_id, member)
         self._members.remove(member)
         connections = self.connections
@@ -275,8 +304,9 @@ class BlockingClient:
 
     def beat(self) -> None:
         """Send heartbeats to all brokers now; return when each has answered or failed."""
-        self.tick()
-        self._wait_all(self.beat_soon())
+        with self.monitor:
+            self.tick()
+            self._wait_all(self.beat_soon())
 
     def beat_soon(self) -> list[Task[Answer | None]]:
         """Start to send heartbeats to all brokers."""

@@ -1,7 +1,9 @@
 """All connections of a client, and waiting for them.
 
 `step` is the one place where a process waits: until something comes, a deadline passes or the
-caller's time is over. Everything else is queued (`submit`) or carried on in callbacks.
+caller's time is over. Everything else is queued (`submit`) or carried on in callbacks. Where
+threads share the connections, one of those that wait polls for all (`rmq.client.blocking.monitor`);
+the others sleep until their answer is there.
 
 Deadlines count the time that is spent in `step`. A caller that goes away for a minute between two
 steps finds its answers where the kernel kept them, not a row of timeouts.
@@ -21,6 +23,8 @@ import weakref
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.client.blocking.connection import Connection
+from rmq.client.blocking.monitor import Monitor, Sleeper
+from rmq.client.blocking.waker import Waker
 from rmq.errors import (
     ClientClosedError,
     ClientError,
@@ -53,16 +57,28 @@ class Connections:
     """The connections of one client, by address; made when needed, and again when lost."""
 
     def __init__(
-        self, settings: Settings, *, on_request: Callable[[str, Command], Reply | None]
+        self,
+        settings: Settings,
+        *,
+        on_request: Callable[[str, Command], Reply | None],
+        monitor: Monitor | None = None,
     ) -> None:
+        """`monitor`: threads that share these connections are inside when they call."""
         self.settings = settings
+        self._monitor = Monitor() if monitor is None else monitor
         self.generation = 0
         """How many forks this object has been through."""
         self._on_request = on_request
         self._by_address: dict[str, Connection] = {}
         self._poll = select.poll()
         self._by_descriptor: dict[int, Connection] = {}
+        self._waker: Waker | None = None
+        """Ends the poll of the thread that drives; made by the first step."""
         self._attended_s = 0.0
+        self._driven_since = 0.0
+        """When the poll of the thread that drives began."""
+        self._driven_to = math.inf
+        """When that poll ends at the latest, by the clock of deadlines."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timers_made = 0
         self._busy_wait = BusyWait(settings.busy_wait_s)
@@ -72,6 +88,9 @@ class Connections:
     @property
     def now(self) -> float:
         """The clock of deadlines: how long this process has waited here, in seconds."""
+        if self._monitor.is_driven:
+            # Another thread waits since then, which is counted when it is back.
+            return self._attended_s + _monotonic() - self._driven_since
         return self._attended_s
 
     # --- requests ----------------------------------------------------------------------------
@@ -97,7 +116,7 @@ class Connections:
             body,
             extra,
             timeout_s=timeout_s,
-            now=self._attended_s,
+            now=self.now if self._monitor.is_driven else self._attended_s,
             on_outcome=on_outcome,
         )
 
@@ -135,7 +154,14 @@ class Connections:
     def wait(self, call: Call) -> None:
         """Wait until a call is complete."""
         while call.outcome is None:
-            self.step()
+            if self._monitor.is_driven:
+                call.on_outcome = sleeper = Sleeper()
+                try:
+                    self._sleep(sleeper, math.inf, for_any=False)
+                finally:
+                    call.on_outcome = None
+            else:
+                self.step()
 
     def wait_written(self, address: str, *, what: str, timeout_s: float) -> None:
         """Wait until the kernel has all that was queued for an address; raise `ClientError`."""
@@ -143,7 +169,7 @@ class Connections:
         if connection is None:
             raise ConnectionLostError(address, "it ended before all was sent")
         until = _monotonic() + timeout_s
-        connection.flush(self._attended_s)
+        connection.flush(self.now)
         while connection.unwritten_bytes and connection.close_reason is None:
             if _monotonic() >= until:
                 connection.close(f"the peer took nothing for {timeout_s:g} s")
@@ -168,7 +194,7 @@ class Connections:
         connection = self._by_address.get(address)
         if connection is not None:
             if now - connection.used_at > IDLE_S:
-                connection.look(self._attended_s)
+                connection.look(self.now)
             if connection.close_reason is None:
                 connection.used_at = now
                 return connection
@@ -178,7 +204,7 @@ class Connections:
             connection = Connection(
                 address,
                 self.settings,
-                now=self._attended_s,
+                now=self.now,
                 on_request=self._on_request,
                 on_end=self._forget,
             )
@@ -199,16 +225,22 @@ class Connections:
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Have `step` call a function after a delay."""
         self._timers_made += 1
-        heapq.heappush(self._timers, (self._attended_s + delay_s, self._timers_made, callback))
+        heapq.heappush(self._timers, (self.now + delay_s, self._timers_made, callback))
 
     def flush(self) -> None:
         """Write queued bytes of all connections without waiting."""
+        now = self.now
         for connection in list(self._by_address.values()):
-            connection.flush(self._attended_s)
+            connection.flush(now)
 
     def step(self, until: float | None = None) -> None:
         """Wait until something happens, `until` (by `time.monotonic`) at the longest."""
+        monitor = self._monitor
         started = _monotonic()
+        if monitor.is_driven:
+            wait_s = math.inf if until is None else max(0.0, until - started)
+            self._sleep(Sleeper(), wait_s, for_any=True)
+            return
         # What is sent may fail, and callbacks may dial again: so those that are there afterwards
         # are waited for.
         self.flush()
@@ -220,25 +252,59 @@ class Connections:
         wait_s = nearest - self._attended_s
         if until is not None and until - started < wait_s:
             wait_s = until - started
+        if wait_s == math.inf and self._is_closed:
+            # By another thread.
+            raise ClientClosedError("the client")
         assert wait_s < math.inf, "nothing is under way, and nothing would end this wait"
-        ready = self._look(started, wait_s)
-        if not ready:
-            wait_s -= _monotonic() - started
-            ready = self._poll.poll(wait_s * 1000 if wait_s > 0 else 0)
-        self._attended_s += _monotonic() - started
+        if self._waker is None:
+            self._waker = Waker(self._poll)
+        self._driven_since, self._driven_to = started, self._attended_s + wait_s
+        monitor.is_driven = True
+        depth = monitor.leave()
+        try:
+            ready = self._look(started, wait_s)
+            if not ready:
+                wait_s -= _monotonic() - started
+                ready = self._poll.poll(wait_s * 1000 if wait_s > 0 else 0)
+        finally:
+            monitor.come_back(depth)
+            monitor.is_driven = False
+            self._attended_s += _monotonic() - started
         now = self._attended_s
         by_descriptor = self._by_descriptor
         for descriptor, mask in ready:
             found = by_descriptor.get(descriptor)
             if found is not None:
                 found.on_ready(mask, now)
+            elif descriptor == self._waker.descriptor:
+                self._waker.take()
         if now >= nearest:
             self._expire(now)
+        if monitor.is_shared:
+            monitor.happened()
+        if self._is_closed:
+            self._drop_waker()
+
+    def _sleep(self, sleeper: Sleeper, seconds: float, *, for_any: bool) -> None:
+        """Sleep while another thread drives, which is told of what it does not know of yet."""
+        self.flush()
+        if self._waker is not None and (
+            any(
+                connection.poll_key() != connection.polled
+                or connection.next_deadline() < self._driven_to
+                for connection in self._by_address.values()
+            )
+            or (self._timers and self._timers[0][0] < self._driven_to)
+        ):
+            self._driven_to = -math.inf
+            self._waker.wake()
+        self._monitor.sleep(sleeper, seconds, for_any=for_any)
 
     def _look(self, started: float, wait_s: float) -> list[tuple[int, int]]:
         """Busy-wait briefly for ready connections; return them, none if the caller has to sleep."""
         busy_wait = self._busy_wait
-        if wait_s < busy_wait.limit_s or not busy_wait.is_worth_it():
+        if wait_s < busy_wait.limit_s or self._monitor.is_shared or not busy_wait.is_worth_it():
+            # Other threads need the interpreter.
             return []
         until = started + busy_wait.limit_s
         while not (ready := self._poll.poll(0)):
@@ -289,6 +355,16 @@ class Connections:
             for connection in list(self._by_address.values()):
                 connection.close("the client was closed")
             self._timers.clear()
+            self._monitor.happened()
+            if self._monitor.is_driven and self._waker is not None:
+                self._waker.wake()
+            else:
+                self._drop_waker()
+
+    def _drop_waker(self) -> None:
+        if self._waker is not None:
+            self._waker.close()
+            self._waker = None
 
     def _has_output(self) -> bool:
         return any(each.unwritten_bytes for each in self._by_address.values())
@@ -301,6 +377,7 @@ class Connections:
         self._by_descriptor.clear()
         self._timers.clear()
         self._poll = select.poll()
+        self._drop_waker()
         for connection in connections:
             connection.forget(FORKED)
 

@@ -15,17 +15,24 @@ A bounded part of a queue is read fastest with `read_range`, which has nothing t
 assignments and offsets of the group.
 
 It can be made in one process, pickled and opened in another. After a fork, a child goes on with
-connections of its own and commits only what it polled itself. Not for several threads at once.
+connections of its own and commits only what it polled itself.
+
+Messages and places are for one thread at a time: a `poll`, `commit`, `assign` or `seek` while
+another thread is in one of them raises `SharedUseError`, because each poll counts all messages that
+were handed out before as consumed. Several threads may use everything else, ranges included.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, final
 
 from rmq.client.blocking.client import BlockingClient
 from rmq.client.blocking.commits import Commits
+from rmq.client.blocking.monitor import steps_inside
+from rmq.client.blocking.queue_questions import ask_of_queues
 from rmq.client.blocking.ranges import RangeReader
 from rmq.client.blocking.reading import Reading
 from rmq.client.core.config import member_config
@@ -36,9 +43,7 @@ from rmq.client.core.members import LEAVE_S
 from rmq.errors import (
     ClientClosedError,
     ConfigError,
-    ConnectFailedError,
-    ConnectionLostError,
-    NoRouteError,
+    SharedUseError,
 )
 from rmq.model.clock import system_ms
 from rmq.remoting.bodies import SUBSCRIBE_ALL, MessageModel
@@ -62,8 +67,6 @@ T = TypeVar("T")
 POLL_MESSAGES: Final = 1_000
 """How many messages `poll` returns unless it is told, at most."""
 
-_LOST: Final = (ConnectFailedError, ConnectionLostError, NoRouteError)
-
 
 @final
 class BlockingConsumer:
@@ -85,6 +88,8 @@ class BlockingConsumer:
         self._shares_client = isinstance(cluster, BlockingClient)
         self.client = cluster if isinstance(cluster, BlockingClient) else BlockingClient(cluster)
         self._is_open = False
+        self._is_in_use = False
+        """Whether a thread is in a call that is for one thread at a time."""
         self._generation = -1
         self._reading = Reading(self.client, config)
         self._commits = self._new_commits()
@@ -106,16 +111,17 @@ class BlockingConsumer:
 
     def open(self) -> Self:
         """Open the consumer. Brokers are connected by the first request to them."""
-        if not self._is_open:
-            if not self._shares_client:
-                self.client.open()
-            self._generation = self.client.generation
-            self._reading = Reading(self.client, self.config)
-            self._commits = self._new_commits()
-            self._topics = frozenset()
-            self._started_at_ms = system_ms()
-            self.client.join(self)
-            self._is_open = True
+        with self.client.monitor:
+            if not self._is_open:
+                if not self._shares_client:
+                    self.client.open()
+                self._generation = self.client.generation
+                self._reading = Reading(self.client, self.config)
+                self._commits = self._new_commits()
+                self._topics = frozenset()
+                self._started_at_ms = system_ms()
+                self.client.join(self)
+                self._is_open = True
         return self
 
     def close(self) -> None:
@@ -130,8 +136,11 @@ class BlockingConsumer:
         self._close(is_done=kind is None)
 
     def _close(self, *, is_done: bool) -> None:
-        if not self._is_open:
-            return
+        with self.client.monitor:
+            if self._is_open:
+                self._end(is_done=is_done)
+
+    def _end(self, *, is_done: bool) -> None:
         try:
             if self.client.is_open:
                 self._check_open()
@@ -146,12 +155,26 @@ class BlockingConsumer:
             if not self._shares_client:
                 self.client.close()
 
+    @contextmanager
+    def _alone(self, call: str) -> Iterator[None]:
+        """Be inside the monitor, and the only thread in such a call."""
+        with self.client.monitor:
+            self._check_open()
+            if self._is_in_use:
+                raise SharedUseError(f"consumer {self.config.group}", call)
+            self._is_in_use = True
+            try:
+                yield
+            finally:
+                self._is_in_use = False
+
     def _check_open(self) -> None:
         if not self._is_open:
             raise ClientClosedError(f"consumer {self.config.group}")
         if self.client.generation != self._generation:
             # What was polled before the fork is the parent's business.
             self._generation = self.client.generation
+            self._is_in_use = False
             self._reading.cancel()
             self._reading.buffer.mark_consumed()
             self._commits.assume(self._consumed())
@@ -160,8 +183,9 @@ class BlockingConsumer:
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of a topic that can be read; raise `NoRouteError`."""
-        self._check_open()
-        return self.client.route(topic).readable
+        with self.client.monitor:
+            self._check_open()
+            return self.client.route(topic).readable
 
     def assign(
         self,
@@ -174,15 +198,15 @@ class BlockingConsumer:
         `expression` says which messages are wanted: tags as `a || b`, a condition as `Sql(...)`,
         or either of them by topic.
         """
-        self._check_open()
         wanted = {}
         for queue in queues:
             text = expression
             if not isinstance(text, str | tuple):
                 text = text.get(queue.topic, SUBSCRIBE_ALL)
             wanted[queue] = subscription(queue.topic, text)
-        self._reading.assign(wanted)
-        self._topics = frozenset(queue.topic for queue in wanted)
+        with self._alone("assign"):
+            self._reading.assign(wanted)
+            self._topics = frozenset(queue.topic for queue in wanted)
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
@@ -191,13 +215,15 @@ class BlockingConsumer:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Hand out nothing of these queues, or of all, until they are resumed."""
-        for queue in queues or self.assignment:
-            self._reading.buffer.pause(queue)
+        with self.client.monitor:
+            for queue in queues or self.assignment:
+                self._reading.buffer.pause(queue)
 
     def resume(self, *queues: MessageQueue) -> None:
         """Go on with these queues, or with all."""
-        for queue in queues or self.assignment:
-            self._reading.buffer.resume(queue)
+        with self.client.monitor:
+            for queue in queues or self.assignment:
+                self._reading.buffer.resume(queue)
 
     # --- messages ----------------------------------------------------------------------------
 
@@ -209,13 +235,15 @@ class BlockingConsumer:
         Those of one queue are in their order. Raises `ClientError` if there was nothing, and no
         queue can be read at the end of the time.
         """
-        self._check_open()
-        if not self.assignment:
-            raise ConfigError("queues", "none is assigned", hint="call assign before poll")
         if max_messages < 1:
             raise ConfigError("max_messages", f"{max_messages} is below 1")
         wait_s = self.config.poll_timeout_s if timeout_s is None else timeout_s
-        until = time.monotonic() + wait_s
+        with self._alone("poll"):
+            if not self.assignment:
+                raise ConfigError("queues", "none is assigned", hint="call assign before poll")
+            return self._poll(time.monotonic() + wait_s, max_messages)
+
+    def _poll(self, until: float, max_messages: int) -> list[ReceivedMessage]:
         reading = self._reading
         reading.buffer.mark_consumed()
         if self.config.commits_itself:
@@ -261,7 +289,9 @@ class BlockingConsumer:
         expression: Expression = SUBSCRIBE_ALL,
     ) -> Iterator[list[ReceivedMessage]]:
         """Like `read_range`, but yields one list of messages per pull."""
-        return self._range(queue, start, end, expression).batches()
+        return steps_inside(
+            self.client.monitor, self._range(queue, start, end, expression).batches()
+        )
 
     def read_raw(
         self,
@@ -275,12 +305,15 @@ class BlockingConsumer:
         Brokers compare hashes of tags only. The caller has to compare the tags of decoded records,
         and to ignore records from `end` on.
         """
-        return self._range(queue, start, end, expression).bodies()
+        return steps_inside(
+            self.client.monitor, self._range(queue, start, end, expression).bodies()
+        )
 
     def _range(
         self, queue: MessageQueue, start: int, end: int, expression: Expression
     ) -> RangeReader:
-        self._check_open()
+        with self.client.monitor:
+            self._check_open()
         if not 0 <= start <= end:
             raise ConfigError("start", f"{start} to {end} is no range of offsets")
         wanted = subscription(queue.topic, expression)
@@ -296,7 +329,8 @@ class BlockingConsumer:
         """Go on from an offset; raise `NotAssignedError`."""
         if offset < 0:
             raise ConfigError("offset", f"{offset} is below 0")
-        self._reading.seek(queue, offset)
+        with self._alone("seek"):
+            self._reading.seek(queue, offset)
 
     def seek_to_begin(self, *queues: MessageQueue) -> None:
         """Go on with the first message of these queues, or of all."""
@@ -345,24 +379,9 @@ class BlockingConsumer:
         queues: Iterable[MessageQueue],
         flow: Callable[[RouteTable, MessageQueue], Flow[T]],
     ) -> dict[MessageQueue, T]:
-        """Ask the brokers of several queues at once; one that is gone is found by a new route."""
-        self._check_open()
-        client = self.client
-        wanted = list(queues)
-        for topic in {queue.topic for queue in wanted}:
-            client.route(topic)
-        tasks = {queue: client.start(flow(client.routes, queue)) for queue in wanted}
-        found: dict[MessageQueue, T] = {}
-        refreshed: set[str] = set()
-        for queue, task in tasks.items():
-            try:
-                found[queue] = client.wait(task)
-            except _LOST:
-                if queue.topic not in refreshed:
-                    refreshed.add(queue.topic)
-                    client.refresh_route(queue.topic)
-                found[queue] = client.run(flow(client.routes, queue))
-        return found
+        with self.client.monitor:
+            self._check_open()
+            return ask_of_queues(self.client, queues, flow)
 
     # --- commits -----------------------------------------------------------------------------
 
@@ -371,11 +390,11 @@ class BlockingConsumer:
 
         Returns when they know it; raises `BrokersFailedError` if some do not.
         """
-        self._check_open()
-        if places is None:
-            self._reading.buffer.mark_consumed()
-            places = self._consumed()
-        self._commits.commit(places)
+        with self._alone("commit"):
+            if places is None:
+                self._reading.buffer.mark_consumed()
+                places = self._consumed()
+            self._commits.commit(places)
 
     def _consumed(self) -> dict[MessageQueue, int]:
         return dict(self._reading.buffer.all_consumed())

@@ -4,9 +4,10 @@
         producer.send(Message("Orders", b"..."))
         producer.send_many(Message("Orders", line) for line in lines)
 
-It can be made in one process, pickled and opened in another, as Spark does. After a fork, parent
-and child both go on, each with connections and message ids of its own. Not for several threads at
-once: give each its own. Message traces are not written.
+Any number of threads may share one: their sends are under way at the same time, on the same
+connections. It can be made in one process, pickled and opened in another, as Spark does. After a
+fork, parent and child both go on, each with connections and message ids of its own. Message traces
+are not written.
 """
 
 from __future__ import annotations
@@ -90,25 +91,27 @@ class BlockingProducer:
 
     def open(self) -> Self:
         """Open the producer. Brokers are connected by the first request to them."""
-        if not self._is_open:
-            if not self._shares_client:
-                self.client.open()
-            self._prepare()
-            self.client.join(self)
-            self._is_open = True
+        with self.client.monitor:
+            if not self._is_open:
+                if not self._shares_client:
+                    self.client.open()
+                self._prepare()
+                self.client.join(self)
+                self._is_open = True
         return self
 
     def close(self) -> None:
         """Unregister at brokers, and close connections unless the client is shared."""
-        if not self._is_open:
-            return
-        self._is_open = False
-        try:
-            if self.client.is_open:
-                self.client.leave(self)
-        finally:
-            if not self._shares_client:
-                self.client.close()
+        with self.client.monitor:
+            if not self._is_open:
+                return
+            self._is_open = False
+            try:
+                if self.client.is_open:
+                    self.client.leave(self)
+            finally:
+                if not self._shares_client:
+                    self.client.close()
 
     def __enter__(self) -> Self:
         return self.open()
@@ -159,10 +162,11 @@ class BlockingProducer:
         `NoRouteError` and `NoNameserverError` if it never came to an attempt;
         `IllegalMessageError`.
         """
-        sends, _, unique_keys = self._parts()
-        check_queue(message.topic, queue)
-        outbound = self._outbound(message, unique_keys)
-        return self._run(sends.send(outbound, queue=queue, timeout_s=timeout_s), message.topic)
+        with self.client.monitor:
+            sends, _, unique_keys = self._parts()
+            check_queue(message.topic, queue)
+            outbound = self._outbound(message, unique_keys)
+            return self._run(sends.send(outbound, queue=queue, timeout_s=timeout_s), message.topic)
 
     def send_ordered(
         self,
@@ -173,17 +177,19 @@ class BlockingProducer:
         timeout_s: float | None = None,
     ) -> SendResult:
         """Send a message to the queue of its sharding key, where those of the same key are."""
-        sends, _, _ = self._parts()
-        route = self._run(sends.route(message.topic, timeout_s), message.topic)
+        with self.client.monitor:
+            sends, _, _ = self._parts()
+            route = self._run(sends.route(message.topic, timeout_s), message.topic)
         queue = selector(route.writable, message, sharding_key)
         return self.send(message, queue=queue, timeout_s=timeout_s)
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None) -> None:
         """Send a message without a response; return when it is written to the socket."""
-        sends, _, unique_keys = self._parts()
-        check_queue(message.topic, queue)
-        outbound = self._outbound(message, unique_keys)
-        self._run(sends.send_oneway(outbound, queue=queue), message.topic)
+        with self.client.monitor:
+            sends, _, unique_keys = self._parts()
+            check_queue(message.topic, queue)
+            outbound = self._outbound(message, unique_keys)
+            self._run(sends.send_oneway(outbound, queue=queue), message.topic)
 
     def send_batch(
         self,
@@ -198,18 +204,19 @@ class BlockingProducer:
         sent one after the other, up to the first that fails. Raises `BatchFailedError` then, which
         has what was not acknowledged, and the error itself if there is one request only.
         """
-        sends, _, unique_keys = self._parts()
         runs = split_batch(messages, self.config.message_bytes_max)
         check_queue(messages[0].topic, queue)
         outcomes: list[SendResult | RmqError | None] = [None] * len(runs)
-        for number, run in enumerate(runs):
-            outbound = prepare_batch(run, unique_keys=unique_keys, now_ms=system_ms())
-            flow = sends.send(outbound, queue=queue, timeout_s=timeout_s)
-            try:
-                outcomes[number] = self._run(flow, outbound.topic)
-            except RmqError as exc:
-                outcomes[number] = exc
-                break
+        with self.client.monitor:
+            sends, _, unique_keys = self._parts()
+            for number, run in enumerate(runs):
+                outbound = prepare_batch(run, unique_keys=unique_keys, now_ms=system_ms())
+                flow = sends.send(outbound, queue=queue, timeout_s=timeout_s)
+                try:
+                    outcomes[number] = self._run(flow, outbound.topic)
+                except RmqError as exc:
+                    outcomes[number] = exc
+                    break
         return batch_results(runs, outcomes)
 
     def send_many(
@@ -252,7 +259,8 @@ class BlockingProducer:
         """
         if in_flight < 1:
             raise ConfigError("in_flight", f"{in_flight} is below 1")
-        _, sending, _ = self._parts()
+        with self.client.monitor:
+            _, sending, _ = self._parts()
         return sending.stream(messages, in_flight)
 
     def begin(self, outbound: OutboundMessage, *, queue: MessageQueue | None = None) -> Send:
@@ -261,22 +269,25 @@ class BlockingProducer:
         It is retried as `send` does it; to a `queue` there is one attempt. Its `outcome` is None as
         long as it is under way: call `step` until it is not. The caller bounds how many are.
         """
-        _, sending, _ = self._parts()
         check_queue(outbound.topic, queue)
-        return sending.begin_ready(outbound, queue)
+        with self.client.monitor:
+            _, sending, _ = self._parts()
+            return sending.begin_ready(outbound, queue)
 
     def step(self, until: float | None = None) -> None:
         """Carry on what was begun until something happens, at the longest `until`.
 
         That is a time of `time.monotonic`; it may be left out while anything is under way.
         """
-        _, sending, _ = self._parts()
-        sending.step(until)
+        with self.client.monitor:
+            _, sending, _ = self._parts()
+            sending.step(until)
 
     def route(self, topic: str) -> TopicRoute:
         """Return where a topic is; `writable` are the queues to choose from."""
-        self._parts()
-        return self.client.route_to_send(topic, self.config.default_queues)
+        with self.client.monitor:
+            self._parts()
+            return self.client.route_to_send(topic, self.config.default_queues)
 
     def _outbound(self, message: Message, unique_keys: UniqueKeys) -> OutboundMessage:
         config = self.config
@@ -293,7 +304,7 @@ class BlockingProducer:
         client = self.client
         client.keeping.known_to_send(topic, self.config.default_queues)
         try:
-            return client.run(flow)
+            return client.run_inside(flow)
         except LocalProtocolError as exc:
             raise IllegalMessageError(str(exc)) from exc
 

@@ -40,7 +40,7 @@ from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.expressions import is_tag_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from rmq.client.blocking.calls import Call
     from rmq.client.blocking.client import BlockingClient
@@ -113,7 +113,7 @@ class RangeReader:
         self._stride = self._steady = 0
         """How many messages the last pull brought, and for how many pulls that was the same."""
 
-    def batches(self) -> Iterator[list[ReceivedMessage]]:
+    def batches(self) -> Generator[list[ReceivedMessage], None, None]:
         """Yield messages in the order of their offsets, as pulls bring them."""
         for _, messages in self._results(self._decode):
             wanted = messages
@@ -123,7 +123,7 @@ class RangeReader:
             if wanted:
                 yield wanted
 
-    def bodies(self) -> Iterator[RawPull]:
+    def bodies(self) -> Generator[RawPull, None, None]:
         """Yield what pulls bring, in the order of their offsets, without looking at the records."""
         for offset, found in self._results(_take_raw):
             yield RawPull(offset, self._next, *found)

@@ -3,6 +3,9 @@
 A send goes straight to its connection and its answer comes back by a call. What follows if that is
 not possible or fails is decided by `rmq.client.core.producing.delivery`, whose steps are carried
 out here. Outcomes are handed out in the order of the messages.
+
+Callers are inside the client's monitor, except those that iterate over `stream`: that one is inside
+while it works, and not while it hands out outcomes or is handed messages.
 """
 
 from __future__ import annotations
@@ -155,14 +158,14 @@ class Sending:
         pending_bytes = 0
         source = iter(messages)
         is_over = is_slow = False
+        monitor = self._client.monitor
         while True:
-            self._client.tick()
-            taken = 0
-            while not is_over and len(pending) < in_flight and pending_bytes < bytes_max:
-                if taken and is_slow:
+            # What is taken is begun in groups, each of which is inside the monitor once.
+            taken: list[Message] = []
+            count = 0
+            while not is_over and len(pending) + len(taken) < in_flight:
+                if pending_bytes >= bytes_max or (count and is_slow):
                     break
-                if not (taken + 1) % FLUSH_MESSAGES:
-                    connections.flush()
                 asked_at = _monotonic()
                 message = next(source, _END)
                 is_slow = _monotonic() - asked_at > SLOW_SOURCE_S
@@ -170,17 +173,26 @@ class Sending:
                     is_over = True
                     break
                 _check_same_process(connections, generation)
-                pending.append(self.begin(message))
+                taken.append(message)
                 pending_bytes += len(message.body)
-                taken += 1
-            if not pending:
-                return
-            if taken and is_slow and not is_over:
-                # The source is slower than the broker: wait for neither.
-                connections.step(0.0)
-                self._tend()
-            else:
-                self.wait(pending[0])
+                count += 1
+                if len(taken) == FLUSH_MESSAGES:
+                    with monitor:
+                        self._client.tick()
+                        pending.extend(map(self.begin, taken))
+                        connections.flush()
+                    taken.clear()
+            with monitor:
+                self._client.tick()
+                pending.extend(map(self.begin, taken))
+                if not pending:
+                    return
+                if count and is_slow and not is_over:
+                    # The source is slower than the broker: wait for neither.
+                    connections.step(0.0)
+                    self._tend()
+                else:
+                    self.wait(pending[0])
             while pending and (outcome := pending[0].outcome) is not None:
                 pending_bytes -= pending.popleft().body_bytes
                 yield outcome

@@ -28,7 +28,7 @@ from rmq.client.core.config import ClientConfig
 from rmq.client.core.flows import ask
 from rmq.client.core.messages import Message
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.trio.admin import AdminClient
+from rmq.client.tasks.admin import AdminClient
 from rmq.errors import (
     BadAnswerError,
     ClientClosedError,

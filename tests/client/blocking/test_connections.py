@@ -182,7 +182,7 @@ def lost_reason(connections: Connections, address: str) -> str:
 @pytest.mark.parametrize(
     ("garbage", "reason"),
     [
-        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "over the limit", id="http"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP bytes", id="http"),
         pytest.param(b"\x7f\xff\xff\xff\x00\x00\x00\x00", "over the limit", id="too large"),
         pytest.param(b"\x00\x00\x00\x02\x00\x00\x00\x00", "below the least", id="too small"),
         pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\xff....", "header length", id="header"),
