@@ -11,7 +11,7 @@ import trio
 from benchmarks.client_trio_consume import lite_pull, memory, push, read_range
 from benchmarks.client_work import Load, Meter, serve
 from rmq.client.core.messages import Message
-from rmq.client.trio.producer import open_producer
+from rmq.client.trio.opening import open_producer
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:

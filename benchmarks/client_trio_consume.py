@@ -13,10 +13,12 @@ from benchmarks.client_work import Load, Meter
 from rmq.client.core.consuming.config import ConsumeFrom
 from rmq.client.core.consuming.pulls import PullStatus
 from rmq.client.core.messages import Message
-from rmq.client.trio.lite_pull import open_lite_pull_consumer
-from rmq.client.trio.producer import open_producer
-from rmq.client.trio.pull_consumer import open_pull_consumer
-from rmq.client.trio.push_consumer import open_push_consumer
+from rmq.client.trio.opening import (
+    open_lite_pull_consumer,
+    open_producer,
+    open_pull_consumer,
+    open_push_consumer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -228,7 +228,9 @@ def test_the_core_of_a_running_store_is_reached_by_the_store_alone() -> None:
 
 PARTS_MAX = 7
 """A constructor takes at most this many arguments; what belongs together is a value by itself."""
-MANY_PARTS = {"rmq/client/trio/pending.py: Pending": "a value in between costs time for every send"}
+MANY_PARTS = {
+    "rmq/client/tasks/pending.py: Pending": "a value in between costs time for every send"
+}
 
 
 def test_constructors_take_no_more_parts_than_can_be_kept_in_mind() -> None:

@@ -11,17 +11,9 @@ from rmq.errors import RmqError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from rmq.remoting.busy_wait import Wakings
+
 T = TypeVar("T")
-
-
-@final
-class Wakings:
-    """Counts the tasks that were woken and have not run since: they may be about to send."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
 
 
 @final

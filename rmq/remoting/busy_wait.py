@@ -50,3 +50,13 @@ class BusyWait:
         """The response did not come in time."""
         self._doublings = min(self._doublings + 1, _DOUBLINGS_MAX)
         self._left_out = (1 << self._doublings) - 1
+
+
+@final
+class Wakings:
+    """Counts the tasks that were woken and have not run since: they may be about to send."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0

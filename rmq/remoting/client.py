@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
-    from rmq.remoting.awaited import Awaited, Wakings
+    from rmq.remoting.awaited import Awaited
+    from rmq.remoting.busy_wait import Wakings
     from rmq.remoting.channel import Channel
     from rmq.remoting.command import Command
     from rmq.remoting.endpoint import ConnectionListener, EndpointStatistics

@@ -22,8 +22,7 @@ import trio
 
 from rmq.log_limits import LimitedLog
 from rmq.process_limits import memory_limit
-from rmq.remoting.awaited import Wakings
-from rmq.remoting.busy_wait import BusyWait, give_way
+from rmq.remoting.busy_wait import BusyWait, Wakings, give_way
 from rmq.remoting.channel import Channel
 from rmq.remoting.command import FrameEncoder
 from rmq.remoting.fairness.shares import HostShares

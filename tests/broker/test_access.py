@@ -11,8 +11,7 @@ import trio
 from rmq.client import Message, open_producer
 from rmq.client.core.admin.accounts import Account
 from rmq.client.core.config import ClientConfig
-from rmq.client.trio.admin import open_admin
-from rmq.client.trio.pull_consumer import open_pull_consumer
+from rmq.client.trio.opening import open_admin, open_pull_consumer
 from rmq.errors import BrokersFailedError, ConfigError, ResponseError, SendFailedError
 from rmq.remoting.bodies import DataVersion
 from rmq.remoting.codes import RequestCode, ResponseCode

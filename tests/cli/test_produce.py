@@ -25,7 +25,7 @@ from rmq.cli.common.message_lines import decode_line
 from rmq.cli.produce import produce
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message
-from rmq.client.trio.admin import open_admin
+from rmq.client.trio.opening import open_admin
 from rmq.errors import ConfigError, IllegalMessageError
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rmq.client.core.routes import TopicRoute
-    from rmq.client.trio.client import Client
+    from rmq.client.tasks.client import Client
     from rmq.model.record import StoredRecord
     from tests.client.cluster_kit import Cluster
 

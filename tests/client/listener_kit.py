@@ -10,10 +10,11 @@ import trio
 from rmq.client.core.consuming.config import PushConsumerConfig
 from rmq.client.core.consuming.offset_store import OffsetTable
 from rmq.client.core.received import ReceivedMessage, decode_messages
-from rmq.client.trio.assignment import AssignedQueue
-from rmq.client.trio.listener_pool import ListenerPool
-from rmq.client.trio.services import ConcurrentService, OrderlyService
-from rmq.client.trio.status import ConsumeStatistics
+from rmq.client.tasks.assignment import AssignedQueue
+from rmq.client.tasks.listener_pool import CallLimits, ListenerPool
+from rmq.client.tasks.services import ConcurrentService, OrderlyService
+from rmq.client.tasks.status import ConsumeStatistics
+from rmq.client.trio.loop import TRIO
 from rmq.errors import ConnectFailedError
 from rmq.model.queues import MessageQueue
 from tests.store.built_records import build_record
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from rmq.client.core.trace import ConsumeCode
-    from rmq.client.trio.listener_pool import ConsumeService, Listener
+    from rmq.client.tasks.listener_pool import ConsumeService, Listener
 
 
 def queue(number: int) -> MessageQueue:
@@ -167,9 +168,9 @@ async def bench(
         listener,
         it.service,
         group="g",
-        calls_max=calls_max,
-        timeout_s=timeout_s,
+        limits=CallLimits(calls_max, timeout_s),
         statistics=it.statistics,
+        loop=TRIO,
         tracer=it.tracer,
     )
     async with trio.open_nursery() as nursery:

@@ -10,7 +10,7 @@ import trio
 
 from rmq.client.core.consuming.pulls import PullStatus, pull
 from rmq.client.core.routes import RouteTable, TopicRoute
-from rmq.client.trio.client import open_client
+from rmq.client.trio.opening import open_client
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import BrokerData, QueueData, TopicRouteData
 from rmq.remoting.codes import RequestCode, ResponseCode

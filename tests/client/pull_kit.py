@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.trio.lite_pull import LitePullConsumer
+    from rmq.client.tasks.lite_pull import LitePullConsumer
     from rmq.errors import ClientError
     from rmq.remoting.command import Command
     from rmq.remoting.request import Request

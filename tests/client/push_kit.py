@@ -10,7 +10,7 @@ import trio
 
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.consuming.config import ConsumeFrom, PushConsumerConfig
-from rmq.client.trio.push_consumer import open_push_consumer
+from rmq.client.trio.opening import open_push_consumer
 from tests.client.pull_kit import bodies, until
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rmq.client.core.consuming.results import ListenerResult
     from rmq.client.core.consuming.subscription_set import Subscriptions
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.trio.listener_pool import Listener
-    from rmq.client.trio.push_consumer import PushConsumer
+    from rmq.client.tasks.listener_pool import Listener
+    from rmq.client.tasks.push_consumer import PushConsumer
     from tests.client.cluster_kit import Cluster
 
 GROUP: Final = "readers"

@@ -12,7 +12,7 @@ import pytest
 from rmq.broker.replication import master_role
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message
-from rmq.client.trio.producer import open_producer
+from rmq.client.trio.opening import open_producer
 from rmq.errors import RmqError
 from rmq.remoting.codes import RequestCode, ResponseCode
 from rmq.remoting.signing import Credentials

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from rmq.errors import ConfigError
-from rmq.remoting.awaited import Awaited, Wakings
-from rmq.remoting.busy_wait import BUSY_WAIT_S, BusyWait
+from rmq.remoting.awaited import Awaited
+from rmq.remoting.busy_wait import BUSY_WAIT_S, BusyWait, Wakings
 from rmq.remoting.channel import FRAMES_PER_TURN
 from rmq.remoting.client import ClientConfig, open_client
 from rmq.remoting.codes import FLAG_ONEWAY, RequestCode

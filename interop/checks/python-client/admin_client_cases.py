@@ -13,14 +13,14 @@ from interop.support.cluster import CLUSTER
 from interop.support.expectations import expect_once, expect_same, expect_sent, numbered
 from interop.support.java_messages import Outgoing
 from interop.support.waiting import wait_until
-from rmq.client.trio.admin import open_admin
+from rmq.client.trio.opening import open_admin
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import CMResult, SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
-    from rmq.client.trio.admin import AdminClient
+    from rmq.client.tasks.admin import AdminClient
 
 PART: Final = "admin"
 TOPIC: Final = "PyAdmin"

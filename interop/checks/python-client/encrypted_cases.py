@@ -13,8 +13,8 @@ from interop.support.expectations import expect_once, expect_sent, numbered
 from rmq.client.blocking import BlockingProducer
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.consuming.offsets import ConsumeFrom
-from rmq.client.trio.producer import open_producer
-from rmq.client.trio.push_consumer import open_push_consumer
+from rmq.client.trio.loop import remoting_of
+from rmq.client.trio.opening import open_producer, open_push_consumer
 from rmq.errors import ClientError
 from rmq.remoting.tls_config import TlsClientConfig
 
@@ -78,7 +78,7 @@ async def run_encrypted_cases(
                 pending = [await producer.send_soon(ours(message)) for message in messages[5:10]]
                 expect_sent([as_sent(await send.wait()) for send in pending])
                 (broker, *_) = producer.client.routes.brokers()
-                channel = await producer.client.channel_to(broker.address)
+                channel = await remoting_of(producer.client).channel(broker.address)
                 expect("encrypted", channel.secure, wanted=True)
             expect_once(await inbox.wait(10), messages[:10])
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from rmq.client.trio.push_consumer import PushConsumer
+    from rmq.client.tasks.push_consumer import PushConsumer
 
 
 @final

@@ -13,7 +13,7 @@ from interop.support.java_messages import Outgoing
 from interop.support.waiting import wait_until
 from rmq.client.core.consuming.offsets import ConsumeFrom
 from rmq.client.core.consuming.subscription_set import Sql
-from rmq.client.trio.lite_pull import open_lite_pull_consumer
+from rmq.client.trio.opening import open_lite_pull_consumer
 from rmq.model.queues import MessageQueue
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.java_messages import Received
-    from rmq.client.trio.lite_pull import LitePullConsumer
+    from rmq.client.tasks.lite_pull import LitePullConsumer
 
 PART: Final = "lite pull"
 POLLED_WITHIN_S: Final = 20.0

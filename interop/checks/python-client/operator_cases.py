@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.java_messages import Sent
-    from rmq.client.trio.push_consumer import PushConsumer
+    from rmq.client.tasks.push_consumer import PushConsumer
 
 PART: Final = "mqadmin"
 TOPIC: Final = "PyWatched"

@@ -18,13 +18,13 @@ from interop.support.waiting import wait_until
 from rmq.client.blocking import BlockingProducer
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import SendResult
-from rmq.client.trio.producer import open_producer
+from rmq.client.trio.opening import open_producer
 from rmq.errors import ClientError
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.producer import Producer
 
 PART: Final = "outage"
 SEND_TIMEOUT_S: Final = 3.0

@@ -18,7 +18,7 @@ from interop.support.expectations import (
 )
 from interop.support.java_messages import Outgoing
 from rmq.client.core.messages import BODY_BYTES_MAX, SendResult
-from rmq.client.trio.producer import open_producer
+from rmq.client.trio.opening import open_producer
 from rmq.errors import IllegalMessageError
 from rmq.model import flags
 from rmq.remoting.codes import Serialization
@@ -26,7 +26,7 @@ from rmq.remoting.codes import Serialization
 if TYPE_CHECKING:
     from python_session import PythonSession
 
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.producer import Producer
     from rmq.errors import RmqError
 
 PART: Final = "send"

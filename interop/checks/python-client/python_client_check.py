@@ -39,7 +39,7 @@ from interop.support.cluster import Against, open_cluster
 from interop.support.java import need_java_tools
 from interop.support.java_client import DriverKit
 from interop.support.results import Operations
-from rmq.client.trio.producer import open_producer
+from rmq.client.trio.opening import open_producer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

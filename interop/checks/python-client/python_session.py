@@ -12,7 +12,7 @@ from interop.support.mqadmin import Mqadmin
 from interop.support.topics import create_topics
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.consuming.offsets import ConsumeFrom
-from rmq.client.trio.push_consumer import open_push_consumer
+from rmq.client.trio.opening import open_push_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from interop.support.java_messages import Outgoing, Sent
     from interop.support.results import Operations
     from rmq.client.core.consuming.subscription_set import Subscriptions
-    from rmq.client.trio.producer import Producer
-    from rmq.client.trio.push_consumer import PushConsumer
+    from rmq.client.tasks.producer import Producer
+    from rmq.client.tasks.push_consumer import PushConsumer
 
 BROKER_SETTINGS: Final[Mapping[str, str]] = {
     "mappedFileSizeCommitLog": str(64 << 20),

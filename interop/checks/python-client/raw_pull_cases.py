@@ -14,14 +14,14 @@ from interop.support.java_messages import Outgoing
 from interop.support.waiting import wait_until
 from rmq.client.core.consuming.pulls import PullStatus
 from rmq.client.core.consuming.subscription_set import Sql
-from rmq.client.trio.pull_consumer import open_pull_consumer
+from rmq.client.trio.opening import open_pull_consumer
 from rmq.model.queues import MessageQueue
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.java_messages import Received
-    from rmq.client.trio.pull_consumer import PullConsumer
+    from rmq.client.tasks.pull_consumer import PullConsumer
 
 PART: Final = "pull"
 GROUP: Final = "py-pull"

@@ -12,8 +12,7 @@ from interop.support.java_client import StockClientError
 from interop.support.java_messages import Outgoing
 from interop.support.java_requests import asker, replier
 from rmq.client.core.consuming.offsets import ConsumeFrom
-from rmq.client.trio.producer import open_producer
-from rmq.client.trio.push_consumer import open_push_consumer
+from rmq.client.trio.opening import open_producer, open_push_consumer
 from rmq.errors import RequestTimeoutError
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from python_session import PythonSession
 
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.producer import Producer
 
 PART: Final = "request"
 TIMEOUT_S: Final = 15.0

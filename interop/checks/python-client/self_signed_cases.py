@@ -13,7 +13,7 @@ from our_messages import as_sent, ours
 from interop.support.cases import MismatchError
 from interop.support.certificates import Authority
 from interop.support.expectations import expect_once, expect_sent, numbered
-from rmq.client.trio.producer import open_producer
+from rmq.client.trio.opening import open_producer
 from rmq.errors import ClientError
 from rmq.remoting.tls_config import TlsClientConfig
 

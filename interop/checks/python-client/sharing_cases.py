@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from interop.support.java_messages import Queue
     from rmq.client.core.consuming.allocation import Strategy
-    from rmq.client.trio.push_consumer import PushConsumer
+    from rmq.client.tasks.push_consumer import PushConsumer
 
 PART: Final = "sharing"
 QUEUES: Final = 8

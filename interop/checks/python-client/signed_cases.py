@@ -25,9 +25,7 @@ from interop.support.mqadmin import expect_in
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.consuming.offsets import ConsumeFrom
-from rmq.client.trio.admin import open_admin
-from rmq.client.trio.producer import open_producer
-from rmq.client.trio.push_consumer import open_push_consumer
+from rmq.client.trio.opening import open_admin, open_producer, open_push_consumer
 from rmq.errors import RmqError
 from rmq.remoting.codes import Serialization
 from rmq.remoting.signing import Credentials

@@ -15,8 +15,7 @@ from interop.support.java_messages import Outgoing
 from interop.support.topics import create_topics, max_offset
 from interop.support.waiting import wait_until
 from rmq.client.core.messages import SendStatus
-from rmq.client.trio.producer import open_producer
-from rmq.client.trio.pull_consumer import open_pull_consumer
+from rmq.client.trio.opening import open_producer, open_pull_consumer
 from rmq.errors import ClientError
 from rmq.model.queues import MessageQueue
 from rmq.remoting.bodies import HaStatusBody
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from python_session import PythonSession
 
     from interop.support.cluster import Broker
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.producer import Producer
 
 PART: Final = "slave"
 TOPIC: Final = "PyCopiedThere"

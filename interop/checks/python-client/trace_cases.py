@@ -15,16 +15,14 @@ from interop.support.printed import table
 from interop.support.waiting import wait_until
 from rmq.client.core.consuming.offsets import ConsumeFrom
 from rmq.client.core.trace import ConsumeEndTrace, ConsumeStartTrace, SendTrace
-from rmq.client.trio.admin import open_admin
-from rmq.client.trio.producer import open_producer
-from rmq.client.trio.push_consumer import open_push_consumer
-from rmq.client.trio.tracing import TraceRole, open_tracing
+from rmq.client.tasks.tracing import TraceRole
+from rmq.client.trio.opening import open_admin, open_producer, open_push_consumer, open_tracing
 from rmq.model.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from python_session import PythonSession
 
-    from rmq.client.trio.admin import AdminClient
+    from rmq.client.tasks.admin import AdminClient
 
 PART: Final = "trace"
 # Traces are written half a second late, and indexed soon after.

@@ -20,7 +20,7 @@ from interop.support.java_transactions import (
 )
 from interop.support.waiting import wait_until
 from rmq.client.core.messages import TransactionState
-from rmq.client.trio.transactions import open_transaction_producer
+from rmq.client.trio.opening import open_transaction_producer
 from rmq.model import flags
 
 if TYPE_CHECKING:

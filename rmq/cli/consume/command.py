@@ -22,7 +22,7 @@ from rmq.client.core.admin.messages import TOOLS_GROUP
 from rmq.client.core.consuming.subscription_set import Sql
 from rmq.client.core.messages import check_group, check_topic
 from rmq.client.core.received import UnreadableBodyError
-from rmq.client.trio.lite_pull import open_lite_pull_consumer
+from rmq.client.trio.opening import open_lite_pull_consumer
 from rmq.errors import IllegalMessageError
 from rmq.remoting.bodies import SUBSCRIBE_ALL
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rmq.client.core.flows import Flow
     from rmq.client.core.nameservers import Nameservers
-    from rmq.client.trio.client import Client
-    from rmq.client.trio.lite_pull import LitePullConsumer
+    from rmq.client.tasks.client import Client
+    from rmq.client.tasks.lite_pull import LitePullConsumer
     from rmq.model.queues import MessageQueue
 
 

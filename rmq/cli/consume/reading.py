@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from rmq.client.core.consuming.subscription_set import Expression
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.trio.lite_pull import LitePullConsumer
-    from rmq.client.trio.lite_reader import Change
+    from rmq.client.tasks.lite_pull import LitePullConsumer
+    from rmq.client.tasks.lite_reader import Change
     from rmq.model.queues import MessageQueue
 
 BATCH_MESSAGES: Final = 256

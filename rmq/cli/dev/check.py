@@ -17,10 +17,11 @@ from rmq.cli.ha.client import HaClient
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.trio.admin import AdminClient
-from rmq.client.trio.client import open_client
-from rmq.client.trio.producer import producing
-from rmq.client.trio.pull_consumer import pulling
+from rmq.client.tasks.admin import AdminClient
+from rmq.client.tasks.producer import producing
+from rmq.client.tasks.pull_consumer import pulling
+from rmq.client.trio.loop import remoting_of
+from rmq.client.trio.opening import open_client
 from rmq.errors import NoRouteError, ResponseError
 from rmq.model.names import AUTO_CREATE_TOPIC, MASTER_ID
 from rmq.remoting.codes import ResponseCode
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rmq.client.core.routes import Address
-    from rmq.client.trio.client import Client
-    from rmq.client.trio.producer import Producer
-    from rmq.client.trio.pull_consumer import PullConsumer
+    from rmq.client.tasks.client import Client
+    from rmq.client.tasks.producer import Producer
+    from rmq.client.tasks.pull_consumer import PullConsumer
     from rmq.model.queues import MessageQueue
 
 TOPIC: Final = "RMQ_DEV_CHECK"
@@ -52,7 +53,7 @@ async def check(nameserver: str, mode: str, count: int, say: Callable[[str], Non
     config = ClientConfig(nameservers=nameserver, request_timeout_s=REQUEST_S)
     async with open_client(config) as client:
         admin = AdminClient(client)
-        ha = HaClient(client.remoting, REQUEST_S)
+        ha = HaClient(remoting_of(client), REQUEST_S)
         master, slave = await _create_topic(admin)
         say(f"  topic {TOPIC} created, its route found at the nameserver")
         say(f"  {await wait_in_sync(ha, master.address, slave.address, mode)}")

@@ -21,17 +21,17 @@ from rmq.client.core.consuming.offsets import ConsumeFrom
 from rmq.client.core.consuming.results import DEAD_LETTER_LEVEL, Later
 from rmq.client.core.messages import Message
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.trio.admin import AdminClient
-from rmq.client.trio.client import open_client
-from rmq.client.trio.producer import producing
-from rmq.client.trio.push_consumer import consuming
+from rmq.client.tasks.admin import AdminClient
+from rmq.client.tasks.producer import producing
+from rmq.client.tasks.push_consumer import consuming
+from rmq.client.trio.opening import open_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.trio.client import Client
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.client import Client
+    from rmq.client.tasks.producer import Producer
 
 CLICKS: Final = "Clicks"
 ORDERS: Final = "Orders"

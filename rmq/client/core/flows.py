@@ -7,9 +7,9 @@ result:
         answer = yield Ask(address, RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest(...))
         return expect(answer).header(GetMaxOffsetResponse).offset
 
-The trio client runs flows on its connections (`rmq.client.trio.runner`), the blocking one on plain
-sockets (`rmq.client.blocking`), tests with answers from a list. What a call failed with is thrown
-into the flow at its `yield` as a `ClientError`.
+The clients on trio and asyncio run flows on their connections (`rmq.client.tasks.runner`), the
+blocking one on plain sockets (`rmq.client.blocking`), tests with answers from a list. What a call
+failed with is thrown into the flow at its `yield` as a `ClientError`.
 """
 
 from __future__ import annotations

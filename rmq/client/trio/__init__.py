@@ -1,5 +1,4 @@
-"""The client on trio.
+"""The client on trio: `opening` has what applications open, `loop` what trio is asked for.
 
-`runner` runs flows on connections, `client` keeps routes and heartbeats; producers and consumers
-are built on it.
+All else is in `rmq.client.tasks`.
 """

@@ -23,9 +23,7 @@ from rmq.cli.consume.reading import Wanted
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.consuming.subscription_set import Sql
 from rmq.client.core.messages import Message
-from rmq.client.trio.admin import open_admin
-from rmq.client.trio.lite_pull import open_lite_pull_consumer
-from rmq.client.trio.producer import open_producer
+from rmq.client.trio.opening import open_admin, open_lite_pull_consumer, open_producer
 from rmq.errors import NoRouteError, ResponseError
 from tests.cli.client_kit import DEADLINE_S, environment, running
 from tests.client.admin_kit import queue, register, send
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmq.client.core.consuming.subscription_set import Expression
-    from rmq.client.trio.admin import AdminClient
+    from rmq.client.tasks.admin import AdminClient
     from tests.cli.client_kit import Processes
     from tests.cli.conftest import RunHere
     from tests.client.cluster_kit import Cluster

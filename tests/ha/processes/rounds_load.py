@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from rmq.client import ReceivedMessage, SendResult
-    from rmq.client.trio.producer import Producer
-    from rmq.client.trio.transactions import TransactionProducer
+    from rmq.client.tasks.producer import Producer
+    from rmq.client.tasks.transactions import TransactionProducer
     from tests.ha.processes.rounds_account import Account
 
 SENDERS: Final = {Kind.PLAIN: 8, Kind.DELAYED: 2, Kind.TRANSACTION: 2}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.producer import Producer
 
 GAP_S_MAX: Final = 2.0
 SENDERS: Final = 8

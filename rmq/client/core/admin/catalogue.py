@@ -1,6 +1,6 @@
 """Everything an admin tool can ask of nameservers and brokers: the calls of all subjects. Pure.
 
-`rmq.client.trio.admin` and `rmq.client.blocking.admin` both inherit `AdminCalls`, so a flow that is
+`rmq.client.tasks.admin` and `rmq.client.blocking.admin` inherit `AdminCalls`, so a flow that is
 listed in the class of its module is a method of both. Reading order: `targets` (which brokers are
 asked, and what happens if one does not answer), `calls` (how a flow becomes a method), then the
 subjects.

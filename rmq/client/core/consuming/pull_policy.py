@@ -2,8 +2,8 @@
 
 There are four loops, and each asks here what an answer or a failure means:
 
-- `rmq.client.trio.pull_loop`: push consumers.
-- `rmq.client.trio.pull_tasks`: lite pull consumers.
+- `rmq.client.tasks.pull_loop`: push consumers.
+- `rmq.client.tasks.pull_tasks`: lite pull consumers.
 - `rmq.client.blocking.reading`: `poll` of blocking consumers.
 - `rmq.client.blocking.ranges`: `read_range` of blocking consumers. A place that is not there is an
   error to it, where the others go on at the nearest one.

@@ -24,7 +24,7 @@ missing or has failed: the first attempt of a send whose route is known takes it
 `SendPolicy.choose`, and its answer ends it if `SendPolicy.accepts` says so.
 
 Three drivers carry steps out: `rmq.client.core.producing.single_sends` for one message as a flow,
-`rmq.client.trio.pipeline` and `rmq.client.blocking.sending` for thousands at a time.
+`rmq.client.tasks.pipeline` and `rmq.client.blocking.sending` for thousands at a time.
 """
 
 from __future__ import annotations

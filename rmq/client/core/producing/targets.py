@@ -2,7 +2,7 @@
 
 `TopicTargets` has the targets of one topic by one route. A client adds to a target what it needs to
 get there, such as a connection. `TargetTable` has the topics of a producer and follows a table of
-routes; the trio client has a table of its own (`rmq.client.trio.send_paths`), which also knows
+routes; tasks have a table of their own (`rmq.client.tasks.send_paths`), which also knows
 connections.
 """
 

@@ -11,7 +11,7 @@ from rmq.client.core.admin.messages import message_by_id, messages_by_key
 from rmq.client.core.admin.tracks import TrackKind
 from rmq.client.core.nameservers import Nameservers
 from rmq.client.core.trace import SendTrace, encode_trace
-from rmq.client.trio.admin import open_admin
+from rmq.client.trio.opening import open_admin
 from rmq.errors import BadAnswerError, BrokersFailedError, IllegalMessageError, NoBrokerError
 from rmq.model.offsets import PhysicalOffset
 from rmq.model.record import message_id, pack_host, parse_message_id
@@ -25,7 +25,7 @@ from tests.client.flow_kit import Script, reply
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmq.client.trio.admin import AdminClient
+    from rmq.client.tasks.admin import AdminClient
 
 TWO = ("broker-a", "broker-b")
 

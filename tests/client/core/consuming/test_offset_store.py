@@ -13,7 +13,7 @@ from rmq.client.core.consuming.offset_file import LocalOffsetFile, local_offset_
 from rmq.client.core.consuming.offset_store import LocalOffsetStore, OffsetTable, RemoteOffsetStore
 from rmq.client.core.consuming.offsets import fetch_offset
 from rmq.client.core.flows import Pause
-from rmq.client.trio.client import open_client
+from rmq.client.trio.opening import open_client
 from rmq.errors import (
     ConfigError,
     ConnectionLostError,

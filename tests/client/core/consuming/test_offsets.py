@@ -18,7 +18,7 @@ from rmq.client.core.consuming.offsets import (
     offset_at,
     start_offset,
 )
-from rmq.client.trio.client import open_client
+from rmq.client.trio.opening import open_client
 from rmq.errors import (
     ClientError,
     ConnectFailedError,

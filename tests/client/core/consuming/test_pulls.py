@@ -18,7 +18,7 @@ from rmq.client.core.consuming.pulls import (
     read_pull_answer,
 )
 from rmq.client.core.flows import Answer, Ask
-from rmq.client.trio.client import open_client
+from rmq.client.trio.opening import open_client
 from rmq.errors import BadAnswerError, ConnectionLostError, NoRouteError, ResponseError
 from rmq.model.queues import MessageQueue
 from rmq.remoting.codes import RequestCode, ResponseCode
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from rmq.client.core.flows import Flow
     from rmq.client.core.routes import RouteTable
-    from rmq.client.trio.client import Client
+    from rmq.client.tasks.client import Client
 
 WIRE: Final = DATA / "wire"
 QUEUE: Final = MessageQueue(topic="T", broker_name="broker-a", queue_id=1)

@@ -12,9 +12,10 @@ from rmq.client.core.messages import Message
 from rmq.client.core.producing.config import ProducerConfig
 from rmq.client.core.producing.requests import Replies, reply_message, reply_to, request_properties
 from rmq.client.core.producing.unique_keys import UniqueKeys
-from rmq.client.trio.client import open_client
-from rmq.client.trio.producer import open_producer, producing
-from rmq.client.trio.request_reply import replies_of
+from rmq.client.tasks.producer import producing
+from rmq.client.tasks.request_reply import replies_of
+from rmq.client.trio.loop import remoting_of
+from rmq.client.trio.opening import open_client, open_producer
 from rmq.errors import (
     IllegalMessageError,
     NoRouteError,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from rmq.client.core.producing.outbound import OutboundMessage
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.producer import Producer
     from tests.client.cluster_kit import Cluster
 
 NOW_MS: Final = 1_700_000_000_000
@@ -315,7 +316,7 @@ async def test_after_a_broken_connection_the_broker_learns_who_asks_again(tmp_pa
         await it.create_topic(TOPIC)
         nursery.start_soon(_answer, it, answering, lambda _: b"yes", 2)
         assert (await asking.request(Message(TOPIC, b"1"), timeout_s=10)).body == b"yes"
-        asking.client.remoting.close_channel(it.address())
+        remoting_of(asking.client).close_channel(it.address())
         assert (await asking.request(Message(TOPIC, b"2"), timeout_s=10)).body == b"yes"
 
 
