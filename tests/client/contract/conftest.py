@@ -1,4 +1,4 @@
-"""Every case of the contract runs against both clients."""
+"""Every case of the contract runs against all clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.client.blocking.cluster_process import process_cluster
-from tests.client.contract.sides import BlockingSide, Loop, TrioSide
+from tests.client.contract.sides import AioLoop, BlockingSide, LoopSide, TrioLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,19 +17,27 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def loop() -> Iterator[Loop]:
+def trio_loop() -> Iterator[TrioLoop]:
     """The loop of the trio client, in a thread."""
-    it = Loop()
+    it = TrioLoop()
     with it.running():
         yield it
 
 
-@pytest.fixture(params=["trio", "blocking"])
+@pytest.fixture(scope="session")
+def aio_loop() -> Iterator[AioLoop]:
+    """The loop of the asyncio client, in a thread."""
+    it = AioLoop()
+    with it.running():
+        yield it
+
+
+@pytest.fixture(params=["trio", "aio", "blocking"])
 def side(request: pytest.FixtureRequest) -> Side:
-    """One of the two clients."""
+    """One of the clients."""
     if request.param == "blocking":
         return BlockingSide()
-    return TrioSide(request.getfixturevalue("loop"))
+    return LoopSide(request.getfixturevalue(f"{request.param}_loop"))
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,26 @@
-"""The two clients behind one face: a case of the contract runs against either.
+"""The clients behind one face: a case of the contract runs against each of them.
 
     def test_something(side: Side) -> None:
         with scripted_cluster("a") as cluster, side.producer(cluster.nameserver) as producer:
             producer.send(Message(TOPIC, b"body"))
 
-The trio client runs in a thread of its own; every call is made there and waited for here. The
-blocking client runs where the case runs.
+The clients on trio and asyncio run in threads of their own; every call is made there and waited for
+here. The blocking client runs where the case runs.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
 
+import anyio
 import trio
 
+from rmq.client import aio
+from rmq.client.aio.loop import AIO
+from rmq.client.aio.opened import Opened
 from rmq.client.blocking import BlockingAdmin, BlockingConsumer, BlockingProducer
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.consuming.config import (
@@ -24,16 +29,17 @@ from rmq.client.core.consuming.config import (
     LitePullConfig,
 )
 from rmq.client.core.producing.config import ProducerConfig
-from rmq.client.trio.admin import open_admin
-from rmq.client.trio.client import open_client
-from rmq.client.trio.lite_pull import lite_pulling
-from rmq.client.trio.producer import producing
+from rmq.client.tasks.client import open_client
+from rmq.client.tasks.lite_pull import lite_pulling
+from rmq.client.tasks.producer import producing
+from rmq.client.trio.loop import TRIO
+from rmq.client.trio.opening import open_admin
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncIterator,
-        Awaitable,
         Callable,
+        Coroutine,
         Iterable,
         Iterator,
         Mapping,
@@ -46,9 +52,11 @@ if TYPE_CHECKING:
     from rmq.client.core.messages import Message, SendResult
     from rmq.client.core.producing.config import ProducerOptions
     from rmq.client.core.received import ReceivedMessage
-    from rmq.client.trio.client import Client
-    from rmq.client.trio.lite_pull import LitePullConsumer
-    from rmq.client.trio.producer import Producer
+    from rmq.client.tasks.admin import AdminClient
+    from rmq.client.tasks.client import Client
+    from rmq.client.tasks.lite_pull import LitePullConsumer
+    from rmq.client.tasks.loop import Loop as ClientLoop
+    from rmq.client.tasks.producer import Producer
     from rmq.model.queues import MessageQueue
 
 T = TypeVar("T")
@@ -198,12 +206,96 @@ class BlockingSide:
             yield lambda name, *args, **kwargs: getattr(admin, name)(*args, **kwargs)
 
 
-# --- trio ----------------------------------------------------------------------------------------
+# --- loops ---------------------------------------------------------------------------------------
+
+
+class Loop(Protocol):
+    """A loop in a thread, for callers that have none."""
+
+    name: str
+
+    def running(self) -> AbstractContextManager[None]: ...
+
+    def call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run something in the loop, and wait for it."""
+
+    def opened(self, manager: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
+        """Enter a context manager in the loop, and leave it there."""
+
+    def producer(
+        self, config: ClientConfig, settings: ProducerConfig
+    ) -> AbstractAsyncContextManager[Producer]: ...
+
+    def consumer(
+        self, config: ClientConfig, settings: LitePullConfig
+    ) -> AbstractAsyncContextManager[LitePullConsumer]: ...
+
+    def admin(self, nameserver: str) -> AbstractAsyncContextManager[AdminClient]: ...
 
 
 @final
-class Loop:
-    """A trio loop in a thread, for callers that have none."""
+class AioLoop:
+    """A loop of asyncio."""
+
+    name = "asyncio"
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            left = self.call(_other_tasks)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(WAIT_S)
+            assert not self._thread.is_alive()
+            self._loop.close()
+        assert left == []
+
+    def call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def in_time() -> T:
+            async with asyncio.timeout(WAIT_S):
+                return await function()
+
+        return asyncio.run_coroutine_threadsafe(in_time(), self._loop).result()
+
+    @contextmanager
+    def opened(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        # In two tasks: what is opened on asyncio does not mind.
+        value = self.call(manager.__aenter__)
+        try:
+            yield value
+        finally:
+            self.call(lambda: manager.__aexit__(None, None, None))
+
+    def producer(
+        self, config: ClientConfig, settings: ProducerConfig
+    ) -> AbstractAsyncContextManager[Producer]:
+        return Opened(lambda: _producer(AIO, config, settings), "producer")
+
+    def consumer(
+        self, config: ClientConfig, settings: LitePullConfig
+    ) -> AbstractAsyncContextManager[LitePullConsumer]:
+        return Opened(lambda: _consumer(AIO, config, settings), "consumer")
+
+    def admin(self, nameserver: str) -> AbstractAsyncContextManager[AdminClient]:
+        return aio.open_admin(nameserver)
+
+
+async def _other_tasks() -> list[str]:
+    """Return what is still running."""
+    return [repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+@final
+class TrioLoop:
+    """A loop of trio."""
+
+    name = "trio"
 
     def __init__(self) -> None:
         self._started = threading.Event()
@@ -232,9 +324,7 @@ class Loop:
         assert self._nursery is not None
         self._nursery.cancel_scope.cancel()
 
-    def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run something in the loop, and wait for it."""
-
+    def call(self, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async def in_time() -> T:
             with trio.fail_after(WAIT_S):
                 return await function()
@@ -244,7 +334,7 @@ class Loop:
 
     @contextmanager
     def opened(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Enter a context manager in a task of the loop, and leave it in the same task."""
+        # In one task, as trio wants it.
         leave, left = trio.Event(), trio.Event()
         errors: list[BaseException] = []
 
@@ -277,9 +367,44 @@ class Loop:
         for error in errors:
             raise error
 
+    def producer(
+        self, config: ClientConfig, settings: ProducerConfig
+    ) -> AbstractAsyncContextManager[Producer]:
+        return _producer(TRIO, config, settings)
+
+    def consumer(
+        self, config: ClientConfig, settings: LitePullConfig
+    ) -> AbstractAsyncContextManager[LitePullConsumer]:
+        return _consumer(TRIO, config, settings)
+
+    def admin(self, nameserver: str) -> AbstractAsyncContextManager[AdminClient]:
+        return open_admin(nameserver)
+
+
+# --- on loops ------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _producer(
+    loop: ClientLoop, config: ClientConfig, settings: ProducerConfig
+) -> AsyncIterator[Producer]:
+    async with open_client(loop, config) as client, producing(client, settings) as it:
+        yield it
+
+
+@asynccontextmanager
+async def _consumer(
+    loop: ClientLoop, config: ClientConfig, settings: LitePullConfig
+) -> AsyncIterator[LitePullConsumer]:
+    async with (
+        open_client(loop, config, is_stream=True) as client,
+        lite_pulling(client, settings) as it,
+    ):
+        yield it
+
 
 @final
-class _TrioProducer:
+class _LoopProducer:
     def __init__(self, loop: Loop, producer: Producer) -> None:
         self._loop = loop
         self._producer = producer
@@ -320,7 +445,7 @@ class _TrioProducer:
 
 
 @final
-class _TrioConsumer:
+class _LoopConsumer:
     def __init__(self, loop: Loop, client: Client, consumer: LitePullConsumer) -> None:
         self._loop = loop
         self._client = client
@@ -351,63 +476,46 @@ class _TrioConsumer:
         self._loop.call(lambda: self._client.refresh_route(topic))
 
     def idle(self, seconds: float) -> None:
-        async def sleep() -> None:
-            await trio.sleep(seconds)
-
-        self._loop.call(sleep)
+        self._loop.call(lambda: anyio.sleep(seconds))
 
 
 @final
-class TrioSide:
-    """The trio client."""
-
-    name = "trio"
+class LoopSide:
+    """The client on one of the loops."""
 
     def __init__(self, loop: Loop) -> None:
+        self.name = loop.name
         self._loop = loop
 
     @contextmanager
     def producer(
         self, nameserver: str, **options: Unpack[ProducerOptions]
     ) -> Iterator[ProducerSide]:
-        @asynccontextmanager
-        async def opened() -> AsyncIterator[Producer]:
-            config = ProducerConfig(group=GROUP, **options)
-            async with (
-                open_client(client_config(nameserver)) as client,
-                producing(client, config) as it,
-            ):
-                yield it
-
-        with self._loop.opened(opened()) as producer:
-            yield _TrioProducer(self._loop, producer)
+        manager = self._loop.producer(
+            client_config(nameserver), ProducerConfig(group=GROUP, **options)
+        )
+        with self._loop.opened(manager) as producer:
+            yield _LoopProducer(self._loop, producer)
 
     @contextmanager
     def consumer(
         self, nameserver: str, group: str = GROUP, *, pause_s: float = 0.02, suspend_s: float = 2.0
     ) -> Iterator[ConsumerSide]:
-        @asynccontextmanager
-        async def opened() -> AsyncIterator[tuple[Client, LitePullConsumer]]:
-            config = LitePullConfig(
-                group=group,
-                consume_from=ConsumeFrom.FIRST,
-                commits_itself=False,
-                pull_messages_max=32,
-                pull_pause_s=pause_s,
-                pull_suspend_s=suspend_s,
-            )
-            async with (
-                open_client(client_config(nameserver), is_stream=True) as client,
-                lite_pulling(client, config) as it,
-            ):
-                yield client, it
-
-        with self._loop.opened(opened()) as (client, consumer):
-            yield _TrioConsumer(self._loop, client, consumer)
+        config = LitePullConfig(
+            group=group,
+            consume_from=ConsumeFrom.FIRST,
+            commits_itself=False,
+            pull_messages_max=32,
+            pull_pause_s=pause_s,
+            pull_suspend_s=suspend_s,
+        )
+        manager = self._loop.consumer(client_config(nameserver), config)
+        with self._loop.opened(manager) as consumer:
+            yield _LoopConsumer(self._loop, consumer.client, consumer)
 
     @contextmanager
     def admin(self, nameserver: str) -> Iterator[Callable[..., Any]]:
-        with self._loop.opened(open_admin(nameserver)) as admin:
+        with self._loop.opened(self._loop.admin(nameserver)) as admin:
             yield lambda name, *args, **kwargs: self._loop.call(
                 lambda: getattr(admin, name)(*args, **kwargs)
             )

@@ -109,7 +109,7 @@ def test_a_consumer_tells_masters_and_slaves_and_says_good_bye(side: Side) -> No
 def test_a_broker_that_does_not_answer_keeps_nobody_from_leaving(
     side: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("blocking", "trio"):
+    for module in ("blocking", "tasks"):
         monkeypatch.setattr(f"rmq.client.{module}.client.LEAVE_S", 0.3)
     with scripted_cluster("a") as cluster:
         broker = cluster["a"]
