@@ -2,7 +2,7 @@
 
     make bench-client                                  everybody on our broker, about six minutes
     make bench-client ARGS="--broker java"             the same on the stock broker
-    make bench-client ARGS="--clients rmq,blocking"    ours alone
+    make bench-client ARGS="--clients rmq,aio,blocking"   ours alone
     make bench-client ARGS="--quick"                   one short round
     make bench-client ARGS="--only '64 in flight' --rounds 5 --json figures.json"
     make bench-client ARGS="--only memory --messages 10000000"
@@ -53,6 +53,7 @@ from benchmarks.client_processes import (  # noqa: E402
     running_client,
 )
 from benchmarks.client_rows import (  # noqa: E402
+    AIO,
     BLOCKING,
     CPP,
     DISTURBED,
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
     from benchmarks.broker_load.figures import Outcome
 
 EXIT_MISSING: Final = 77
-CLIENTS: Final = {"java": JAVA, "cpp": CPP, "rmq": TRIO, "blocking": BLOCKING}
+CLIENTS: Final = {"java": JAVA, "cpp": CPP, "rmq": TRIO, "aio": AIO, "blocking": BLOCKING}
 """Everybody, in the order of their turns."""
 _FILL_BATCH: Final = 32
 

@@ -1,12 +1,13 @@
 """Our blocking client as a client process: `python -m benchmarks.client_blocking`.
 
-It has neither threads nor tasks: several sends under way are those of one `send_stream`, and of
+It has no tasks: several sends under way are those of one `send_stream`, except in `threads`, and of
 batches there is one at a time, whatever the load says.
 """
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from benchmarks.client_work import Load, Meter, serve
@@ -37,6 +38,32 @@ def send(load: Load) -> Outcome:
             now_s = time.perf_counter()
             note(now_s - since_s)
             since_s = now_s
+        return meter.stop(len(meter.latencies_s))
+
+
+def threads(load: Load) -> Outcome:
+    """Send from so many threads that share a producer, each one message after the other."""
+    body = b"x" * load.body_bytes
+    meter = Meter()
+    with (
+        BlockingProducer(load.nameserver, load.group) as producer,
+        ThreadPoolExecutor(load.at_once) as pool,
+    ):
+        producer.send(Message(load.topic, body))
+
+        def repeat() -> list[float]:
+            took_s: list[float] = []
+            since_s = time.perf_counter()
+            while since_s < end_s:
+                producer.send(Message(load.topic, body))
+                now_s = time.perf_counter()
+                took_s.append(now_s - since_s)
+                since_s = now_s
+            return took_s
+
+        end_s = meter.start() + load.seconds
+        for ended in [pool.submit(repeat) for _ in range(load.at_once)]:
+            meter.latencies_s += ended.result()
         return meter.stop(len(meter.latencies_s))
 
 
@@ -98,4 +125,5 @@ def read_range(load: Load) -> Outcome:
 
 
 if __name__ == "__main__":
-    serve({"send": send, "pipeline": pipeline, "batch": batch, "read_range": read_range})
+    works = (send, threads, pipeline, batch, read_range)
+    serve({work.__name__: work for work in works})

@@ -20,7 +20,7 @@ import trio
 
 from benchmarks.broker_load.figures import Process
 from benchmarks.broker_servers import ROOT
-from benchmarks.client_rows import BLOCKING, CPP, JAVA, TRIO
+from benchmarks.client_rows import AIO, BLOCKING, CPP, JAVA, TRIO
 from benchmarks.client_work import Answer
 from interop.support.java import MissingPartError, compile_java, fetch_jars, need_java_tools
 
@@ -79,8 +79,12 @@ class ClientKind:
 
 
 def our_client(who: str) -> ClientKind:
-    """Return one of ours: on trio, or the blocking one."""
-    module = {TRIO: "benchmarks.client_trio", BLOCKING: "benchmarks.client_blocking"}[who]
+    """Return one of ours: on trio, on asyncio, or the blocking one."""
+    module = {
+        TRIO: "benchmarks.client_trio",
+        AIO: "benchmarks.client_aio",
+        BLOCKING: "benchmarks.client_blocking",
+    }[who]
     return ClientKind(who, (sys.executable, "-m", module), run_in_s=2.0)
 
 

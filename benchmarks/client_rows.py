@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 JAVA: Final = "Java 4.9.8"
 CPP: Final = "C++ binding"
 TRIO: Final = "rmq"
+AIO: Final = "rmq, asyncio"
 BLOCKING: Final = "rmq, blocking"
 
 SEND_TOPIC: Final = "BenchClientSend"
@@ -49,12 +50,13 @@ class Row:
 
 
 ROWS: Final = (
-    Row("send", "one at a time", "send", (JAVA, CPP, TRIO, BLOCKING)),
-    Row("send", "64 in flight", "send", (JAVA, CPP, TRIO, BLOCKING), at_once=64),
+    Row("send", "one at a time", "send", (JAVA, CPP, TRIO, AIO, BLOCKING)),
+    Row("send", "64 in flight", "send", (JAVA, CPP, TRIO, AIO, BLOCKING), at_once=64),
+    Row("send", "from 8 threads", "threads", (BLOCKING,), at_once=8),
     Row("send", "pipelined", "pipeline", (JAVA, TRIO, BLOCKING), at_once=UNDER_WAY),
-    Row("send", "pipelined, awaited", "send_soon", (TRIO,), at_once=UNDER_WAY),
+    Row("send", "pipelined, awaited", "send_soon", (TRIO, AIO), at_once=UNDER_WAY),
     Row("send", "batches of 32", "batch", (JAVA, TRIO, BLOCKING), at_once=8, batch=BATCH),
-    Row("consume", "push", "push", (JAVA, CPP, TRIO), READ_TOPIC, batch=BATCH),
+    Row("consume", "push", "push", (JAVA, CPP, TRIO, AIO), READ_TOPIC, batch=BATCH),
     Row("consume", "lite pull", "lite_pull", (JAVA, TRIO), READ_TOPIC, batch=BATCH),
     Row("consume", "range", "read_range", (JAVA, TRIO, BLOCKING), READ_TOPIC, batch=BATCH),
     Row("memory", "both ways", "memory", (TRIO,), MEMORY_TOPIC, is_default=False),

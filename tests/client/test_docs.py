@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trio
 
+import rmq.client
+from rmq.client import aio
 from tests.client.cluster_kit import cluster
+from tests.client.settings_page import page
 from tests.paths import DOCS
 
 if TYPE_CHECKING:
@@ -23,6 +26,20 @@ _EXAMPLE: Final = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 EXAMPLES: Final = [match.groupdict() for match in _EXAMPLE.finditer(PAGE.read_text())]
+
+
+def test_the_page_of_settings_is_what_the_code_says() -> None:
+    assert (DOCS / "client-settings.md").read_text() == page(), (
+        "run: python -m tests.client.settings_page > docs/client-settings.md"
+    )
+
+
+def test_names_that_are_exported_are_there_and_the_same_on_both_loops() -> None:
+    assert rmq.client.__all__ == aio.__all__
+    for name in rmq.client.__all__:
+        assert getattr(rmq.client, name) is not None
+        assert getattr(aio, name) is not None
+        assert name in dir(aio)
 
 
 def test_every_example_is_found() -> None:
