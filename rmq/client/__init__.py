@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmq.client.core.consuming.pulls import PullResult, PullStatus
     from rmq.client.core.consuming.results import ConsumeResult, Later, ListenerResult
     from rmq.client.core.consuming.subscription_set import Sql
+    from rmq.client.core.message_metrics import MessageMetrics
     from rmq.client.core.messages import Message, SendResult, SendStatus, TransactionState
     from rmq.client.core.producing.config import ProducerConfig
     from rmq.client.core.producing.delivery import BatchFailedError
@@ -102,6 +103,7 @@ __all__ = [
     "LitePullConfig",
     "LitePullConsumer",
     "Message",
+    "MessageMetrics",
     "MessageModel",
     "MessageQueue",
     "NoNameserverError",
@@ -163,6 +165,7 @@ _HOMES: Final = {
         "ListenerResult",
     ),
     "rmq.client.core.consuming.subscription_set": ("Sql",),
+    "rmq.client.core.message_metrics": ("MessageMetrics",),
     "rmq.client.core.messages": (
         "Message",
         "SendResult",
