@@ -45,6 +45,11 @@ LAG_SECONDS: Final = CATALOGUE.gauge(
     "Age of the first message not committed; absent while it is not known.",
     *_LABELS,
 )
+COMMITTED: Final = CATALOGUE.gauge(
+    "rocketmq_consumer_committed_messages",
+    "Where the group is: the sum of its offsets over the queues of the topic.",
+    *_LABELS,
+)
 IN_FLIGHT: Final = CATALOGUE.gauge(
     "rocketmq_consumer_inflight_messages",
     "Messages handed to the group, but not committed.",
@@ -90,6 +95,7 @@ class _Row(NamedTuple):
 
     labels: tuple[str, str, str, str]
     lag: int
+    committed: int
     in_flight: int
     ready: int
     unread: tuple[Place, ...]
@@ -166,9 +172,9 @@ class ConsumerMetrics:
         return 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
 
     def _row(self, topic: str, group: str, is_detailed: bool) -> _Row:
-        committed = self._offsets.offsets(group, topic)
+        offsets = self._offsets.offsets(group, topic)
         pulled = self._stats.pulled(group, topic)
-        lag = in_flight = ready = 0
+        lag = committed = in_flight = ready = 0
         unread: list[Place] = []
         waiting: list[Place] = []
         queues: list[tuple[int, int]] = []
@@ -177,7 +183,8 @@ class ConsumerMetrics:
             if queue is None:
                 continue
             end = int(queue.next_offset)
-            done = min(end, max(int(queue.min_offset), committed.get(queue_id, 0)))
+            offset = offsets.get(queue_id, 0)
+            done = min(end, max(int(queue.min_offset), offset))
             given = min(end, max(done, pulled.get(queue_id, 0)))
             if done < end:
                 lag += end - done
@@ -185,6 +192,7 @@ class ConsumerMetrics:
             if given < end:
                 ready += end - given
                 waiting.append(Place(topic, queue_id, given))
+            committed += offset
             in_flight += given - done
             if is_detailed:
                 queues.append((queue_id, end - done))
@@ -194,18 +202,22 @@ class ConsumerMetrics:
             "true" if topic.startswith(RETRY_PREFIX) else "false",
             self._names.is_system(topic, group),
         )
-        return _Row(labels, lag, in_flight, ready, tuple(unread), tuple(waiting), tuple(queues))
+        return _Row(
+            labels, lag, committed, in_flight, ready, tuple(unread), tuple(waiting), tuple(queues)
+        )
 
     def collect(self, sheet: Sheet) -> Iterator[None]:
         """Put all samples into the sheet."""
         now_ms, ages = self._now_ms(), self._times
         lags, seconds = sheet.table(LAG), sheet.table(LAG_SECONDS)
+        committed = sheet.table(COMMITTED)
         in_flight, ready = sheet.table(IN_FLIGHT), sheet.table(READY)
         queueing = sheet.table(QUEUEING)
         queues_shown = 0
         for number, row in enumerate(self._rows, start=1):
             labels = row.labels
             lags.append((labels, row.lag))
+            committed.append((labels, row.committed))
             in_flight.append((labels, row.in_flight))
             ready.append((labels, row.ready))
             for family, places in ((seconds, row.unread), (queueing, row.waiting)):

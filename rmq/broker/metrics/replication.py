@@ -89,6 +89,10 @@ NEEDED: Final = _gauge(
 MINIMUM: Final = _gauge(
     "rocketmq_ha_minimum_slaves", "With fewer slaves in sync, sync mode refuses messages."
 )
+EXPECTED: Final = _gauge(
+    "rocketmq_ha_expected_slaves",
+    "How many slaves the name is to have, by the setting expectedSlaves; absent without it.",
+)
 IN_SYNC: Final = _gauge("rocketmq_ha_in_sync_slaves", "How many slaves are in sync.")
 CONNECTIONS: Final = _gauge("rocketmq_ha_connections", "How many slaves are connected.")
 WAITING: Final = _gauge("rocketmq_ha_sync_waiting_requests", "Sends that wait for slaves now.")
@@ -241,6 +245,7 @@ class HaMetrics:
         sheet.put_known(MODE_OFFSET, status.mode_offset)
         sheet.put(NEEDED, status.needed)
         sheet.put(MINIMUM, status.minimum)
+        sheet.put_known(EXPECTED, status.expected)
         # A slave that changes its dialect may be connected twice, and counts once.
         sheet.put(IN_SYNC, len({slave.identity for slave in slaves if slave.in_sync}))
         connected = len({slave.identity for slave in slaves if slave.connected})

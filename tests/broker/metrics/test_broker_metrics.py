@@ -73,6 +73,7 @@ async def test_a_group_that_is_behind_shows_what_it_has_and_what_waits(tmp_path:
         part.offsets.commit("here", GROUP, TOPIC, 0, ConsumerOffset(1))
         found = scrape(part)
         assert value(found, "rocketmq_consumer_lag_messages", **PAIR) == 6
+        assert value(found, "rocketmq_consumer_committed_messages", **PAIR) == 1
         assert value(found, "rocketmq_consumer_inflight_messages", **PAIR) == 2
         assert value(found, "rocketmq_consumer_ready_messages", **PAIR) == 4
         # These files exist in memory only, so nothing can be looked up.
@@ -82,6 +83,7 @@ async def test_a_group_that_is_behind_shows_what_it_has_and_what_waits(tmp_path:
         found = scrape(part)
         for name in ("lag_messages", "lag_seconds", "ready_messages", "inflight_messages"):
             assert value(found, f"rocketmq_consumer_{name}", **PAIR) == 0
+        assert value(found, "rocketmq_consumer_committed_messages", **PAIR) == 7
 
 
 async def test_queues_are_shown_for_groups_that_are_asked_for(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ async def test_series_of_deleted_topics_and_groups_end(tmp_path: Path) -> None:
         part.broker.stats.dead_letter(GROUP, TOPIC)
         part.broker.stats.transactions.committed(TOPIC, 1_000)
         part.offsets.commit("here", GROUP, TOPIC, 0, ConsumerOffset(1))
-        assert len(series(scrape(part))) == 12
+        assert len(series(scrape(part))) == 13
         header = DeleteSubscriptionGroupRequest(group_name=GROUP)
         await part.call(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
         assert series(scrape(part)) == {

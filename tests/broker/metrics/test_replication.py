@@ -98,6 +98,16 @@ def test_without_any_slave_the_whole_log_is_unprotected() -> None:
     assert value(found, "rocketmq_ha_unprotected_bytes") == 9_900
 
 
+def test_how_many_slaves_are_meant_is_shown_where_the_operator_has_said_so() -> None:
+    shown = [
+        value(
+            collected(metrics_of(master_status(expected=expected))), "rocketmq_ha_expected_slaves"
+        )
+        for expected in (-1, 0, 2)
+    ]
+    assert shown == [None, 0, 2]
+
+
 def test_what_is_not_known_has_no_sample() -> None:
     new = slave(in_sync=False, appended=-1, flushed=-1, lag_ms=-1, heard_ms_ago=-1)
     found = collected(metrics_of(master_status(slaves=(new,), replicated=-1, visible=-1)))
