@@ -51,10 +51,10 @@ NOT_PHRASES = re.compile(
 """Phrases that do not say which process, task or value is meant."""
 WIRE_NAMES = re.compile(
     r"(?:min_?)?in_?sync_?replicas|slave\.replica\b|\breplica: str|[\"`]replica[\"`]"
-    r"|replica_lag_\w+|\bAnyBody\b",
+    r"|replica_lag_\w+|\bAnyBody\b|RocketMQReplicasDiffer",
     re.IGNORECASE,
 )
-"""Settings, JSON keys and metrics keep their names; `AnyBody` is a type variable."""
+"""Settings, JSON keys, metrics and alerts keep their names; `AnyBody` is a type variable."""
 PLAIN_PACKAGES = (
     *(
         "access",

@@ -15,10 +15,12 @@ from rmq.broker.metrics.node import KINDS
 from rmq.metrics.process import LEVELS
 from rmq.nameserver import metrics as nameserver
 from rmq.remoting.codes import RequestCode, ResponseCode
+from rmq.spark.pipelines.catalogue import PIPELINES
 from rmq.spark.pipelines.metrics import PREFIX, verdict_registry
 from rmq.spark.pipelines.printing import Run
 from rmq.spark.pipelines.verdict import Outcome, Verdict
 from rmq.store.append import AppendStatus
+from rmq.store.retention import DeletionCause
 from tests.metrics.all_families import OF_BROKER, OF_NAMESERVER, SHARED
 
 if TYPE_CHECKING:
@@ -96,6 +98,9 @@ OTHERS: Final = {**_of_process(), **_of_pipelines(), "up": OF_PROMETHEUS}
 KNOWN: Final = {**NAMESERVER, **BROKER, **OTHERS}
 """The labels of every metric; of those that brokers and nameservers share, the brokers'."""
 
+JOBS: Final = frozenset({"rocketmq", "rocketmq-namesrv"})
+"""Of the scrape config that is generated."""
+
 VALUES: Final[dict[tuple[str, str], frozenset[str]]] = {
     ("rocketmq_broker_role", "role"): frozenset(replication.ROLES.values()),
     ("rocketmq_broker_role_changes_total", "from"): frozenset(replication.ROLES.values()),
@@ -105,6 +110,18 @@ VALUES: Final[dict[tuple[str, str], frozenset[str]]] = {
     ("rocketmq_ha_mode", "mode"): frozenset(replication.MODES.values()),
     ("rocketmq_ha_slave_state", "state"): frozenset(replication.STATES.values()),
     ("rocketmq_slave_metadata_sync_timestamp_seconds", "kind"): frozenset(KINDS.values()),
+    ("rocketmq_ha_links_closed_total", "reason"): frozenset(
+        label
+        for family, labels in replication.COUNTERS.values()
+        if family is replication.LINKS_CLOSED
+        for label in labels
+    ),
+    ("rocketmq_storage_disk_limit_ratio", "limit"): frozenset({"reclaim", "clean", "full"}),
+    ("rocketmq_storage_deleted_files_total", "reason"): frozenset(
+        cause.value for cause in DeletionCause
+    ),
+    ("rmq_pipeline_outcome", "pipeline"): frozenset(each.name for each in PIPELINES),
+    **{(metric, "job"): JOBS for metric in ("up", *_of_process())},
     ("rocketmq_put_results_total", "status"): frozenset(status.value for status in AppendStatus),
     ("rocketmq_put_stage_seconds_bucket", "stage"): frozenset(traffic.STAGES),
     ("rocketmq_requests_rejected_total", "reason"): frozenset(traffic.REASONS),

@@ -125,6 +125,10 @@ def _of_call(call: Call, known: Mapping[str, Labels]) -> Labels | None:
         return labels - {"le"}
     if name == "vector":
         return frozenset()
+    if name == "absent":
+        # The result has what the selector asks of its labels.
+        (selector,) = selectors(call)
+        return frozenset(each.label for each in matchers_of(selector, known))
     assert name != "label_replace", "labels that are made up are not checked"
     return vectors[0] if vectors else None
 
@@ -160,5 +164,7 @@ def _of_binary(operation: BinaryExpr, known: Mapping[str, Labels]) -> Labels | N
     if modifier.card == VectorMatchCardinality.ManyToOne:
         # Labels that group_left brings are not counted: no query uses them so far.
         return left
-    assert modifier.card == VectorMatchCardinality.OneToOne, "group_right is not used"
+    if modifier.card == VectorMatchCardinality.OneToMany:
+        return right
+    assert modifier.card == VectorMatchCardinality.OneToOne, "many to many"
     return named

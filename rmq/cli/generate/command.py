@@ -26,6 +26,7 @@ KINDS: Final = {
     "compose": "rmq.cli.generate.compose",
     "k8s": "rmq.cli.generate.k8s",
     "grafana": "rmq.cli.generate.grafana.kind",
+    "prometheus": "rmq.cli.generate.prometheus",
 }
 """Where every kind is. A new one is a module with a constant `KIND`, and a line here."""
 
@@ -97,7 +98,7 @@ def _add_kind(kinds: argparse._SubParsersAction[argparse.ArgumentParser], kind: 
 
 COMMAND: Final = Command(
     name="generate",
-    help="print files for running rmq: settings, units, containers",
+    help="print files for running rmq: settings, units, containers, alerts",
     description=(
         "Prints files for running rmq, filled in from the command line or from the settings of a"
         " broker (-c). Secrets are left out."
@@ -110,5 +111,6 @@ COMMAND: Final = Command(
         "rmq generate compose --out deployment",
         "rmq generate k8s -c broker.conf | kubectl apply -f -",
         "rmq generate grafana --out grafana",
+        "rmq generate prometheus --brokers '10.0.0.1;10.0.0.2' --out /etc/prometheus",
     ),
 )

@@ -15,6 +15,7 @@ from rmq.cli.generate.containers import (
 )
 from rmq.cli.generate.deployment import MODES, NAMESERVERS
 from rmq.cli.generate.kind import GeneratedFile, Kind
+from rmq.cli.generate.prometheus import scrape_config
 from rmq.cli.generate.templates import fill, template
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ _TEMPLATES: Final = {
     "Dockerfile.dockerignore": "Dockerfile.dockerignore",
     "compose.yaml": "compose.yaml",
     "broker-start.sh": "broker-start.sh",
-    "prometheus.yml": "compose-prometheus.yml",
 }
 
 
@@ -45,6 +45,10 @@ def _files(deployment: Deployment, args: Namespace) -> Iterable[GeneratedFile]:
     }
     for path, name in _TEMPLATES.items():
         yield GeneratedFile(path, fill(template(name), values))
+    title = "Scrapes the brokers and nameservers of compose.yaml."
+    yield GeneratedFile(
+        "prometheus.yml", scrape_config(deployment, title=title, rules="/etc/prometheus/rules/")
+    )
     yield GeneratedFile("broker.conf", container_broker_conf(deployment, slaves=1))
     yield GeneratedFile("namesrv.conf", container_nameserver_conf(deployment))
 

@@ -66,9 +66,15 @@ def test_files_are_filled_in_from_the_settings_of_a_broker(
     assert "note: haSecret is secret and was left out" in err
     whole = "\n".join(files.values())
     assert not [secret for secret in SECRETS if secret in whole + err]
-    assert "{{" not in whole
+    # A blank follows the braces of what Prometheus fills in.
+    assert not re.search(r"\{\{\w", whole)
     if kind == "systemd":
         assert "ReadWritePaths=/etc/rmq /data/orders\n" in files["rmq-broker@.service"]
+        return
+    if kind == "prometheus":
+        for target in ("orders-0:6557", "orders-1:6557", "10.0.0.5:5556", "10.0.0.6:5556"):
+            assert f'- "{target}"\n' in files["prometheus.yml"]
+        assert "cluster: Main\n" in files["prometheus.yml"]
     else:
         for text in ("Main", "orders", "6557", "fileReservedTime=24", "messageDelayLevel=1s 5s"):
             assert text in whole
@@ -93,6 +99,18 @@ def test_generated_settings_say_what_those_they_were_made_of_say(
         "autoCreateTopicEnable",
         "metricsAddress",
     }
+
+
+def test_targets_and_links_of_alerts_can_be_chosen(tmp_path: Path) -> None:
+    files = generate(
+        tmp_path,
+        *("prometheus", "--brokers", "10.0.0.1; 10.0.0.2:6557;[fd00::1]:5557;fd00::2"),
+        *("--runbooks", "https://wiki.example/alerts"),
+    )
+    found = re.findall(r'- "(.*:\d+)"', files["prometheus.yml"])
+    wanted = ["10.0.0.1:5557", "10.0.0.2:6557", "[fd00::1]:5557", "[fd00::2]:5557"]
+    assert found[: len(wanted)] == wanted
+    assert "https://wiki.example/alerts#rocketmqbrokerdown" in files["broker-alerts.yml"]
 
 
 def test_one_file_is_printed_as_it_is_and_several_with_their_names(
@@ -168,6 +186,10 @@ def test_a_file_that_was_changed_is_not_written_over_without_force(
         (("grafana", "--prometheus", "a b"), "--prometheus 'a b' is not http(s)://HOST:PORT"),
         (("grafana", "--runbooks", "here"), "--runbooks 'here' is not http(s)://HOST/PAGE"),
         (("grafana", "--folder", "here"), "--folder 'here' is not an absolute path"),
+        (("prometheus", "--brokers", "a;b:0"), "--brokers a;b:0: 'b:0' is not host:port"),
+        (("prometheus", "--brokers", 'a"b'), "is no name or address of a host"),
+        (("prometheus", "--brokers", ";"), "--brokers names no broker"),
+        (("prometheus", "--runbooks", "a b"), "--runbooks 'a b' is no address of a page"),
     ],
 )
 def test_what_cannot_be_filled_in_is_refused(
