@@ -174,7 +174,7 @@ class Cluster:
 
     # ---- nameservers -----------------------------------------------------------------------------
 
-    async def add_nameserver(self) -> Nameserver:
+    async def add_nameserver(self, settings: Mapping[str, str] | None = None) -> Nameserver:
         """Start one more nameserver; brokers that start afterwards register there, too."""
         folder = self._folder(f"nameserver-{len(self.nameservers)}")
         nameserver = Nameserver(free_port(), folder)
@@ -184,13 +184,23 @@ class Cluster:
                 "listenPort": str(nameserver.port),
                 "kvConfigPath": str(folder / "kvConfig.json"),
                 **self.settings,
+                **(settings or {}),
             },
         )
+        await self.start_nameserver(nameserver)
+        self.nameservers.append(nameserver)
+        return nameserver
+
+    async def start_nameserver(self, nameserver: Nameserver) -> None:
+        """Start one again that was killed."""
+        folder = nameserver.folder
         log = folder / "log"
         await self._start(folder, self.launcher.nameserver(nameserver.config, log=log))
         await wait_listening(self._running[folder].process, nameserver.port, log)
-        self.nameservers.append(nameserver)
-        return nameserver
+
+    async def kill_nameserver(self, nameserver: Nameserver) -> None:
+        """End it in the middle of what it does; it keeps its place among the others."""
+        await self._kill(nameserver.folder)
 
     async def stop_nameserver(self, nameserver: Nameserver) -> None:
         await self._stop(nameserver.folder)
@@ -236,9 +246,11 @@ class Cluster:
 
     async def kill_broker(self, broker: Broker) -> None:
         """End a broker in the middle of whatever it does."""
-        running = self._running.pop(broker.folder)
-        running.process.kill()
-        await running.stack.aclose()
+        await self._kill(broker.folder)
+
+    def pid_of(self, broker: Broker) -> int:
+        """Return the process of a broker that runs."""
+        return self._running[broker.folder].process.pid
 
     # ---- processes -------------------------------------------------------------------------------
 
@@ -262,6 +274,11 @@ class Cluster:
         await running.stack.aclose()
         if not stopped:
             raise RuntimeError(f"{folder.name} still ran {_STOP_TIMEOUT_S} s after SIGTERM")
+
+    async def _kill(self, folder: Path) -> None:
+        running = self._running.pop(folder)
+        running.process.kill()
+        await running.stack.aclose()
 
     async def aclose(self) -> None:
         """End everything that still runs, the last one first."""
