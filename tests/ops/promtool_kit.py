@@ -10,7 +10,7 @@ from tests.ops.alert_world import Series, healthy
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tests.ops.alert_cases import Case
+    from tests.ops.alert_case import Case
     from tests.ops.alert_world import Value
 
 FAULT_MIN: Final = 12

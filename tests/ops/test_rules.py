@@ -11,7 +11,7 @@ import pytest
 from tests.ops.exposed import FLAGS, KNOWN, VALUES
 from tests.ops.promql import Labels, labels_of, matchers_of, selectors
 from tests.ops.rules_kit import FOLDER, Rule, read_rules, rule_files
-from tests.paths import DOCS
+from tests.paths import DOCS, ROOT
 
 RULES: Final = read_rules()
 ALERTS: Final = [rule for rule in RULES if rule.is_alert]
@@ -136,3 +136,13 @@ def test_the_rules_are_all_that_is_in_the_folder() -> None:
     files = {path.name for path in FOLDER.iterdir()}
     assert files == {path.name for path in rule_files()} | {"prometheus.yml"}
     assert {rule.file for rule in RULES} == files - {"prometheus.yml"}
+
+
+def test_alerts_that_dashboards_name_exist() -> None:
+    named = {
+        name
+        for path in (ROOT / "ops" / "grafana").glob("*.json")
+        for name in re.findall(r"RocketMQ[A-Z]\w+", path.read_text())
+    }
+    assert named
+    assert named <= {alert.name for alert in ALERTS}

@@ -50,6 +50,8 @@ def scrape_config(
     if brokers is None:
         brokers = [f"{name}-{number}:{port}" for number in range(2)]
     hosts = dict.fromkeys(parse_address(each)[0] for each in deployment.nameservers)
+    for host in hosts:
+        _check_host("-n", host)
     nameservers = [format_address((host, deployment.nameserver_metrics_port)) for host in hosts]
     values = {
         "title": title,
@@ -84,12 +86,16 @@ def _brokers(text: str, default_port: int) -> list[str]:
             host, port = parse_address(part if _PORT.search(part) else f"{part}:{default_port}")
         except ConfigError as wrong:
             raise UsageError(f"--brokers {text}: {wrong.reason}") from None
-        if not _HOST.fullmatch(host):
-            raise UsageError(f"--brokers {text}: {host!r} is no name or address of a host")
+        _check_host(f"--brokers {text}", host)
         found.append(format_address((host, port)))
     if not found:
         raise UsageError("--brokers names no broker")
     return found
+
+
+def _check_host(where: str, host: str) -> None:
+    if not _HOST.fullmatch(host):
+        raise UsageError(f"{where}: {host!r} is no name or address of a host")
 
 
 def _add_arguments(parser: ArgumentParser) -> None:

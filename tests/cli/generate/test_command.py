@@ -188,6 +188,7 @@ def test_a_file_that_was_changed_is_not_written_over_without_force(
         (("grafana", "--folder", "here"), "--folder 'here' is not an absolute path"),
         (("prometheus", "--brokers", "a;b:0"), "--brokers a;b:0: 'b:0' is not host:port"),
         (("prometheus", "--brokers", 'a"b'), "is no name or address of a host"),
+        (("prometheus", "-n", 'a"b:9876'), "-n: 'a\"b' is no name or address of a host"),
         (("prometheus", "--brokers", ";"), "--brokers names no broker"),
         (("prometheus", "--runbooks", "a b"), "--runbooks 'a b' is no address of a page"),
     ],
