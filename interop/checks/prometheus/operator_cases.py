@@ -1,4 +1,4 @@
-"""What operators and applications do that dashboards show: switches, a hand-over, transactions."""
+"""What operators and applications do that dashboards show: switches, transactions, delays."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from interop.checks.prometheus.watched_cluster import TOPIC
+from interop.checks.prometheus.watched_cluster import LAST_DELAY_LEVEL, TOPIC
 from interop.support.cases import expect, say
 from interop.support.tools import run_tool
-from rmq.client import Message, TransactionState, open_transaction_producer
+from rmq.client import Message, TransactionState, open_producer, open_transaction_producer
 
 if TYPE_CHECKING:
     from interop.checks.prometheus.prometheus_session import Session
@@ -34,6 +34,10 @@ async def run_operator_cases(session: Session) -> None:
         ) as producer:
             for body in (*_DECISIONS, *_DECISIONS):
                 await producer.send(Message(TOPIC, body), _decided)
+    with session.operations.operation("planned", "delayed messages"):
+        async with open_producer(watched.cluster.nameserver, "delaying") as producer:
+            for _ in range(5):
+                await producer.send(Message(TOPIC, b"later", delay_level=LAST_DELAY_LEVEL))
     with session.operations.operation(
         "planned", "two switches of the mode and a hand-over: quiet afterwards", timeout_s=240
     ):

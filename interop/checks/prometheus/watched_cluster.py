@@ -31,6 +31,7 @@ REFUSED_TOPIC: Final = "Refused"
 NAME: Final = "broker-a"
 LONE_NAME: Final = "broker-lone"
 QUEUES: Final = 4
+LAST_DELAY_LEVEL: Final = 6
 DISK_BYTES: Final = 64 << 20
 _PAUSE_S: Final = 0.02
 _SETTINGS: Final[Mapping[str, str]] = {
@@ -38,8 +39,8 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "mappedFileSizeConsumeQueue": "60000",
     "maxHashSlotNum": "20000",
     "maxIndexNum": "80000",
-    # Retries, which begin at level 3, come soon.
-    "messageDelayLevel": "1s 1s 1s 1s 1s",
+    # Retries, which begin at level 3, come soon; the last level is for messages that wait.
+    "messageDelayLevel": "1s 1s 1s 1s 1s 30s",
     "registerNameServerPeriod": "10000",
     "haSendHeartbeatInterval": "1000",
     # No send is refused because the machine is busy.
