@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker.transactions import half
 from rmq.metrics.families import Catalogue
-from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC
+from rmq.model.names import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -80,11 +80,16 @@ class PendingMetrics:
             return
         delays = self._delays()
         for level in range(1, self._levels() + 1):
-            delivered, last = delays.get(level, (0, 0))
+            delivered, last = delays.get(level) or (0, self._stored(level))
             sheet.put(DELAYED, max(0, last - delivered), str(level))
         # Each decision is a message of its own, until the next check has gone over both.
         sheet.put(HALF, max(0, self._unchecked(HALF_TOPIC) - self._unchecked(OP_HALF_TOPIC)))
         yield
+
+    def _stored(self, level: int) -> int:
+        """Return how many messages a level has, of which none was delivered yet."""
+        queue = self._queues.get(SCHEDULE_TOPIC, level - 1)
+        return 0 if queue is None else int(queue.next_offset)
 
     def _unchecked(self, topic: str) -> int:
         """Return how many messages the check of transactions has not come to."""

@@ -86,6 +86,20 @@ async def test_a_group_that_is_behind_shows_what_it_has_and_what_waits(tmp_path:
         assert value(found, "rocketmq_consumer_committed_messages", **PAIR) == 7
 
 
+async def test_delayed_messages_wait_from_the_first_one_on(tmp_path: Path) -> None:
+    """A level has no progress before its first delivery, but messages."""
+    async with part_broker(tmp_path) as part:
+        part.create_topic()
+        for _ in range(2):
+            answer = await part.ask(send(properties={"DELAY": "3"}))
+            assert answer.code == ResponseCode.SUCCESS
+        found = scrape(part)
+        pending = [
+            value(found, "rocketmq_schedule_pending_messages", level=level) for level in "234"
+        ]
+        assert pending == [0, 2, 0]
+
+
 async def test_queues_are_shown_for_groups_that_are_asked_for(tmp_path: Path) -> None:
     def queues(found: dict[Series, float]) -> dict[str, float]:
         return {
