@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from rmq.client import ReceivedMessage
-    from rmq.client.trio.listener_pool import Listener
+    from rmq.client import Listener, ReceivedMessage
 
 _STROLL: Final = 40
 _BACKLOG: Final = 40
