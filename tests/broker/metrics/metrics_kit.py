@@ -69,6 +69,7 @@ def master_status(**changes: Any) -> HaStatusBody:  # noqa: ANN401 - those of a 
         "visible": 10_000,
         "needed": 1,
         "minimum": 1,
+        "expected": 2,
         "in_sync": ("orders:1",),
         "waiting": 3,
         "counters": dataclasses.asdict(LinkCounters()),

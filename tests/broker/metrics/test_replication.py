@@ -54,6 +54,7 @@ ONE = {"slave": "orders:1", "address": "192.0.2.1:10911"}
         ("rocketmq_ha_mode_offset_bytes", {}, 512),
         ("rocketmq_ha_needed_slaves", {}, 1),
         ("rocketmq_ha_minimum_slaves", {}, 1),
+        ("rocketmq_ha_expected_slaves", {}, 2),
         ("rocketmq_ha_in_sync_slaves", {}, 1),
         ("rocketmq_ha_connections", {}, 1),
         ("rocketmq_ha_sync_waiting_requests", {}, 3),
@@ -110,7 +111,8 @@ def test_how_many_slaves_are_meant_is_shown_where_the_operator_has_said_so() -> 
 
 def test_what_is_not_known_has_no_sample() -> None:
     new = slave(in_sync=False, appended=-1, flushed=-1, lag_ms=-1, heard_ms_ago=-1)
-    found = collected(metrics_of(master_status(slaves=(new,), replicated=-1, visible=-1)))
+    unknown = {"replicated": -1, "visible": -1, "expected": -1}
+    found = collected(metrics_of(master_status(slaves=(new,), **unknown)))
     assert value(found, "rocketmq_ha_slave_connected", **ONE) == 1
     for name in (
         "rocketmq_ha_slave_ack_offset_bytes",
@@ -121,6 +123,7 @@ def test_what_is_not_known_has_no_sample() -> None:
         assert value(found, name, **ONE) is None
     assert value(found, "rocketmq_commitlog_replicated_offset_bytes") is None
     assert value(found, "rocketmq_commitlog_visible_offset_bytes") is None
+    assert value(found, "rocketmq_ha_expected_slaves") is None
     assert min(found.values()) >= 0
 
 
