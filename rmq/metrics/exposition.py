@@ -35,9 +35,12 @@ class Text:
     def __init__(self, accept: str) -> None:
         self._encode, self.content_type = _encoder(accept)
         self._is_openmetrics = self.content_type.startswith(_OPENMETRICS)
-        self._text = bytearray()
+        self._pieces: list[bytes] = []
+        """Kept apart: to copy some megabytes takes as long as many steps."""
         self._escaped: dict[str, str] = {}
         """Values of labels, of which most come often."""
+        self._joined: dict[Labels, dict[Labels, str]] = {}
+        """Labels by their names and values: several families have the same ones."""
 
     def add_sheet(self, sheet: Sheet) -> Iterator[None]:
         """Add all families of a sheet, in steps."""
@@ -56,11 +59,11 @@ class Text:
     def add_metrics(self, metrics: Iterable[Metric]) -> None:
         """Add a few families that `prometheus_client` has collected."""
         for metric in metrics:
-            self._text += self._encode(_Only(metric)).removesuffix(_END)
+            self._pieces.append(self._encode(_Only(metric)).removesuffix(_END))
 
-    def finish(self) -> bytes:
-        """Return all of it."""
-        return bytes(self._text + _END if self._is_openmetrics else self._text)
+    def finish(self) -> list[bytes]:
+        """Return all of it, in pieces."""
+        return [*self._pieces, _END] if self._is_openmetrics else self._pieces
 
     def _add_heading(self, family: Family) -> None:
         name, text = family.name, family.help.replace("\\", r"\\").replace("\n", r"\n")
@@ -68,7 +71,7 @@ class Text:
             text = text.replace('"', r"\"")
             if family.kind == "counter":
                 name = name.removesuffix("_total")
-        self._text += f"# HELP {name} {text}\n# TYPE {name} {family.kind}\n".encode()
+        self._append(f"# HELP {name} {text}\n# TYPE {name} {family.kind}\n")
 
     def _add_rows(
         self, family: Family, constant: str, rows: Sequence[tuple[Labels, float]]
@@ -79,7 +82,11 @@ class Text:
             lines = [f"{name}{shown} {value}\n" for _, value in rows]
         else:
             start = f"{name}{{{constant}," if constant else f"{name}{{"
-            lines = [f"{start}{self._labels(names, labels)}}} {value}\n" for labels, value in rows]
+            known, join = self._joined.setdefault(names, {}), self._labels
+            lines = [
+                f"{start}{known.get(labels) or join(names, labels)}}} {value}\n"
+                for labels, value in rows
+            ]
         self._append("".join(lines))
 
     def _add_histogram(
@@ -100,9 +107,9 @@ class Text:
 
     def _append(self, lines: str) -> None:
         # Names may hold halves of characters, which JSON can express and UTF-8 cannot.
-        self._text += lines.encode("utf-8", "replace")
+        self._pieces.append(lines.encode("utf-8", "replace"))
 
-    def _labels(self, names: Sequence[str], values: Labels) -> str:
+    def _labels(self, names: Labels, values: Labels) -> str:
         escaped = self._escaped
         pieces: list[str] = []
         for name, value in zip(names, values, strict=True):
@@ -111,7 +118,8 @@ class Text:
                 text = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
                 escaped[value] = text
             pieces.append(f'{name}="{text}"')
-        return ",".join(pieces)
+        joined = self._joined.setdefault(names, {})[values] = ",".join(pieces)
+        return joined
 
 
 def _encoder(accept: str) -> tuple[Callable[[LibraryCollector], bytes], str]:

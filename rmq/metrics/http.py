@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import h11
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 HEAD_BYTES_MAX: Final = 8 * 1024
 _FIELDS_MAX: Final = 16
@@ -73,9 +73,19 @@ class Exchange:
         """
         if body is None:
             body = f"{status.value} {status.phrase}\n".encode()
+        return b"".join(self.answer_pieces(status, [body], content_type, headers))
+
+    def answer_pieces(
+        self,
+        status: HTTPStatus,
+        body: Sequence[bytes],
+        content_type: str = TEXT,
+        headers: Mapping[str, str] | None = None,
+    ) -> list[bytes]:
+        """Return the same in pieces, which together are the answer; the body is not copied."""
         lines = {
             "Content-Type": content_type,
-            "Content-Length": str(len(body)),
+            "Content-Length": str(sum(map(len, body))),
             "Date": formatdate(usegmt=True),
             "Cache-Control": "no-store",
             "Connection": "close",
@@ -84,12 +94,11 @@ class Exchange:
         response = h11.Response(
             status_code=status.value, reason=status.phrase, headers=list(lines.items())
         )
-        pieces = (
-            self._peer.send(response),
-            self._peer.send(h11.Data(data=b"" if self._is_head else body)),
-            self._peer.send(h11.EndOfMessage()),
-        )
-        return b"".join(piece for piece in pieces if piece is not None)
+        pieces = [self._peer.send(response)]
+        if not self._is_head:
+            pieces += [self._peer.send(h11.Data(data=each)) for each in body]
+        pieces.append(self._peer.send(h11.EndOfMessage()))
+        return [piece for piece in pieces if piece]
 
 
 def _request(event: h11.Request) -> Request | HTTPStatus:

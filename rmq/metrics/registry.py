@@ -61,7 +61,7 @@ class Registry:
         scrape.refresh()
         for _ in scrape.writing(accept):
             pass
-        return scrape.content_type, scrape.text
+        return scrape.content_type, b"".join(scrape.pieces)
 
 
 @final
@@ -75,7 +75,8 @@ class Scrape:
         self._process = process
         self.sheet = sheet
         self.content_type = ""
-        self.text = b""
+        self.pieces: list[bytes] = []
+        """The text."""
 
     def preparing(self) -> Generator[None, None, None]:
         """Look at what is to be shown, in steps of less than a millisecond."""
@@ -96,7 +97,7 @@ class Scrape:
         text = Text(accept)
         yield from text.add_sheet(self.sheet)
         text.add_metrics(self._process.metrics)
-        self.content_type, self.text = text.content_type, text.finish()
+        self.content_type, self.pieces = text.content_type, text.finish()
 
     def metrics(self) -> list[Metric]:
         """Return all as `prometheus_client` has it, after `writing`."""

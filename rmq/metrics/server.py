@@ -144,11 +144,12 @@ class MetricsServer:
         if request is None:
             return
         if isinstance(request, HTTPStatus):
-            whole = exchange.answer(request)
+            pieces = [exchange.answer(request)]
         else:
-            whole = await self._route(exchange, request)
+            pieces = await self._route(exchange, request)
         with trio.move_on_after(SEND_S):
-            await stream.send_all(whole)
+            for piece in pieces:
+                await stream.send_all(piece)
             await stream.send_eof()
             await _linger(stream)
 
@@ -170,7 +171,8 @@ class MetricsServer:
                 self._reading.pop(scope, None)
         return None
 
-    async def _route(self, exchange: Exchange, request: Request) -> bytes:
+    async def _route(self, exchange: Exchange, request: Request) -> list[bytes]:
+        """Return the answer in pieces."""
         pages = {
             "/": self._index,
             "/metrics": self._metrics,
@@ -181,29 +183,31 @@ class MetricsServer:
         }
         page = pages.get(request.path)
         if page is None:
-            return exchange.answer(HTTPStatus.NOT_FOUND)
+            return [exchange.answer(HTTPStatus.NOT_FOUND)]
         if request.method not in ("GET", "HEAD"):
-            return exchange.answer(HTTPStatus.METHOD_NOT_ALLOWED, headers={"Allow": "GET, HEAD"})
+            headers = {"Allow": "GET, HEAD"}
+            return [exchange.answer(HTTPStatus.METHOD_NOT_ALLOWED, headers=headers)]
         return await page(exchange, request)
 
-    async def _healthy(self, exchange: Exchange, request: Request) -> bytes:
-        return exchange.answer(HTTPStatus.OK, b"healthy\n")
+    async def _healthy(self, exchange: Exchange, request: Request) -> list[bytes]:
+        return [exchange.answer(HTTPStatus.OK, b"healthy\n")]
 
-    async def _ready(self, exchange: Exchange, request: Request) -> bytes:
+    async def _ready(self, exchange: Exchange, request: Request) -> list[bytes]:
         reasons = self._pages.unready()
         if not reasons:
-            return exchange.answer(HTTPStatus.OK, b"ready\n")
+            return [exchange.answer(HTTPStatus.OK, b"ready\n")]
         text = "not ready\n" + "".join(f"{reason}\n" for reason in reasons)
-        return exchange.answer(HTTPStatus.SERVICE_UNAVAILABLE, text.encode("utf-8", "replace"))
+        body = text.encode("utf-8", "replace")
+        return [exchange.answer(HTTPStatus.SERVICE_UNAVAILABLE, body)]
 
-    async def _index(self, exchange: Exchange, request: Request) -> bytes:
+    async def _index(self, exchange: Exchange, request: Request) -> list[bytes]:
         facts = {
             **self._pages.describe(),
             "ready": ", ".join(self._pages.unready()) or "yes",
         }
-        return exchange.answer(HTTPStatus.OK, _page_of_links(self._pages.title, facts), HTML)
+        return [exchange.answer(HTTPStatus.OK, _page_of_links(self._pages.title, facts), HTML)]
 
-    async def _metrics(self, exchange: Exchange, request: Request) -> bytes:
+    async def _metrics(self, exchange: Exchange, request: Request) -> list[bytes]:
         scrapes = self._registry.scrapes
         try:
             with trio.fail_after(SCRAPE_S):
@@ -211,23 +215,23 @@ class MetricsServer:
                     content_type, text = await self._scrape(request)
         except trio.TooSlowError:
             scrapes.failed += 1
-            return exchange.answer(HTTPStatus.SERVICE_UNAVAILABLE)
+            return [exchange.answer(HTTPStatus.SERVICE_UNAVAILABLE)]
         except Exception as exc:  # noqa: BLE001 - a scrape that fails must not end the server
             scrapes.failed += 1
             if scrapes.failed & (scrapes.failed - 1) == 0:
                 _log.exception("scrape %d failed: %s", scrapes.failed, exc)
-            return exchange.answer(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return [exchange.answer(HTTPStatus.INTERNAL_SERVER_ERROR)]
         scrapes.answered += 1
-        return exchange.answer(HTTPStatus.OK, text, content_type)
+        return exchange.answer_pieces(HTTPStatus.OK, text, content_type)
 
-    async def _scrape(self, request: Request) -> tuple[str, bytes]:
+    async def _scrape(self, request: Request) -> tuple[str, list[bytes]]:
         began = trio.current_time()
         scrape = self._registry.begin(request.query)
         await in_steps(scrape.preparing())
         await self._refresh(scrape)
         await in_steps(scrape.writing(request.headers.get("accept", "")))
         self._registry.scrapes.duration_s = trio.current_time() - began
-        return scrape.content_type, scrape.text
+        return scrape.content_type, scrape.pieces
 
     async def _refresh(self, scrape: Scrape) -> None:
         """Read what takes a while, but not for long: what is not read in time is not shown."""

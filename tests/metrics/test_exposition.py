@@ -71,7 +71,7 @@ def text_of(sheet: Sheet, accept: str) -> tuple[str, bytes]:
     text = Text(accept)
     for _ in text.add_sheet(sheet):
         pass
-    return text.content_type, text.finish()
+    return text.content_type, b"".join(text.finish())
 
 
 @pytest.mark.parametrize("accept", ACCEPTED)

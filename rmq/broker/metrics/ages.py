@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, final
+from typing import TYPE_CHECKING, Final, Self, TypeAlias, final
 
 from rmq.store.reader.store_times import FilePart, read_entry, read_store_ms
 
@@ -27,12 +27,10 @@ FILES_MAX: Final = 64
 """How many files are open at a time for that."""
 
 
-class Place(NamedTuple):
-    """A message by its queue and its offset there."""
-
-    topic: str
-    queue_id: int
-    offset: int
+Place: TypeAlias = tuple[str, int, int]
+"""A message by topic, queue and its offset there. A plain tuple of texts and numbers: tens of
+thousands of them are kept, and the collector of cycles leaves those out.
+"""
 
 
 @final

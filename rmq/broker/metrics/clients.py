@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.broker.clients.versions import version_label
-from rmq.broker.metrics.names import PAIRS_MAX, is_system_group
+from rmq.broker.metrics.names import PAIRS_MAX, is_system_group, put_unlisted
+from rmq.broker.metrics.traffic import UNLISTED
 from rmq.metrics.families import Catalogue
 from rmq.remoting.bodies.subscriptions import ConsumeType
 
@@ -81,7 +82,9 @@ class ClientMetrics:
 
     def _put_consumers(self, sheet: Sheet) -> Iterator[None]:
         seen = 0
-        for group in list(self._clients.consumer_groups.values())[:PAIRS_MAX]:
+        groups = list(self._clients.consumer_groups.values())
+        put_unlisted(sheet, UNLISTED, CONSUMERS, max(0, len(groups) - PAIRS_MAX))
+        for group in groups[:PAIRS_MAX]:
             found: dict[tuple[str, str], int] = {}
             for member in list(group.members.values()):
                 kind = _kind(member)

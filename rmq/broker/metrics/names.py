@@ -52,7 +52,7 @@ def is_system_group(group: str) -> bool:
     return group.startswith(SYSTEM_GROUP_PREFIX) or group in _BUILT_IN
 
 
-def put_unlisted(sheet: Sheet, unlisted: Family, family: Family, there: int, shown: int) -> None:
+def put_unlisted(sheet: Sheet, unlisted: Family, family: Family, count: int) -> None:
     """Say how many series of a family are left out, if some are."""
-    if there > shown:
-        sheet.put(unlisted, there - shown, family.name)
+    if count:
+        sheet.put(unlisted, count, family.name)

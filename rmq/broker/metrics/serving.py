@@ -153,7 +153,8 @@ def store_times(store: MessageStore) -> StoreTimes:
     """Return what looks up when messages of a store were stored."""
 
     def queue_file(place: Place) -> FilePart | None:
-        queue = store.queues.get(place.topic, place.queue_id)
-        return None if queue is None else entry_place(queue, QueueOffset(place.offset))
+        topic, queue_id, offset = place
+        queue = store.queues.get(topic, queue_id)
+        return None if queue is None else entry_place(queue, QueueOffset(offset))
 
     return StoreTimes(queue_file, lambda: file_parts(store.log.segments))

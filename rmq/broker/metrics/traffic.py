@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rmq.broker.stats.broker import BrokerStats
-    from rmq.metrics.families import Sheet
+    from rmq.metrics.families import Family, Sheet
     from rmq.remoting.server import ServerStatistics
 
 CATALOGUE: Final = Catalogue()
@@ -119,7 +119,7 @@ class TrafficMetrics:
     def _put_topics(self, sheet: Sheet) -> Iterator[None]:
         names = self._names
         messages, sizes = sheet.table(MESSAGES_IN), sheet.table(BYTES_IN)
-        shown = 0
+        shown = left_out = 0
         meters = list(self._stats.totals_by_topic().items())
         for number, (topic, meter) in enumerate(meters, start=1):
             if number % _PER_STEP == 0:
@@ -127,17 +127,18 @@ class TrafficMetrics:
             if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or not names.has_topic(topic):
                 continue
             if shown >= TOPICS_MAX:
-                break
+                left_out += 1
+                continue
             shown += 1
             labels = (topic, names.is_system(topic))
             messages.append((labels, meter.value))
             sizes.append((labels, meter.size))
-        put_unlisted(sheet, UNLISTED, MESSAGES_IN, len(meters) if shown >= TOPICS_MAX else 0, shown)
+        put_unlisted(sheet, UNLISTED, MESSAGES_IN, left_out)
 
     def _put_pairs(self, sheet: Sheet) -> Iterator[None]:
         names = self._names
         messages, sizes = sheet.table(MESSAGES_OUT), sheet.table(BYTES_OUT)
-        shown = 0
+        shown = left_out = 0
         meters = list(self._stats.totals_by_pair(Totals.GETS).items())
         for number, (key, meter) in enumerate(meters, start=1):
             if number % _PER_STEP == 0:
@@ -146,18 +147,32 @@ class TrafficMetrics:
             if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or not names.has_pair(topic, group):
                 continue
             if shown >= PAIRS_MAX:
-                break
+                left_out += 1
+                continue
             shown += 1
             labels = (topic, group, names.is_system(topic, group))
             messages.append((labels, meter.value))
             sizes.append((labels, meter.size))
-        put_unlisted(sheet, UNLISTED, MESSAGES_OUT, len(meters) if shown >= PAIRS_MAX else 0, shown)
+        put_unlisted(sheet, UNLISTED, MESSAGES_OUT, left_out)
         for family, of in ((SEND_BACKS, Totals.SEND_BACKS), (DEAD_LETTERS, Totals.DEAD_LETTERS)):
             yield
-            for key, meter in list(self._stats.totals_by_pair(of).items())[:PAIRS_MAX]:
-                topic, _, group = key.partition("@")
-                if names.has_group(group):
-                    sheet.put(family, meter.times, topic, group)
+            yield from self._put_returned(sheet, family, of)
+
+    def _put_returned(self, sheet: Sheet, family: Family, of: Totals) -> Iterator[None]:
+        shown = left_out = 0
+        meters = list(self._stats.totals_by_pair(of).items())
+        for number, (key, meter) in enumerate(meters, start=1):
+            if number % _PER_STEP == 0:
+                yield
+            topic, _, group = key.partition("@")
+            if not self._names.has_group(group):
+                continue
+            if shown >= PAIRS_MAX:
+                left_out += 1
+                continue
+            shown += 1
+            sheet.put(family, meter.times, topic, group)
+        put_unlisted(sheet, UNLISTED, family, left_out)
 
     def _put_sends(self, sheet: Sheet) -> None:
         sends = self._stats.sends

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from rmq.broker.metrics import ages
-from rmq.broker.metrics.ages import Place, StoreTimes
+from rmq.broker.metrics.ages import StoreTimes
 from rmq.broker.metrics.serving import store_times
 from rmq.model.record import NewMessage
 from rmq.store.reader.store_times import FilePart, read_entry, read_store_ms
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+
+    from rmq.broker.metrics.ages import Place
 
 
 def looked_up(times: StoreTimes, *places: Place) -> StoreTimes:
@@ -37,7 +39,7 @@ async def test_the_oldest_of_several_queues_counts(tmp_path: Path) -> None:
             store.append([NewMessage("T", queue_id, b"x" * 300, b"")])
             clock.ms += 1_000
         times = store_times(store)
-        first, second, other = Place("T", 0, 0), Place("T", 0, 1), Place("T", 1, 0)
+        first, second, other = ("T", 0, 0), ("T", 0, 1), ("T", 1, 0)
         looked_up(times, first, second, other)
         assert times.oldest_s((), clock.ms) == 0
         assert times.oldest_s((second,), clock.ms) == 2
@@ -51,7 +53,7 @@ async def test_what_is_not_there_is_not_known(tmp_path: Path) -> None:
     config = live_config(tmp_path).current.store
     async with open_store(config, now_ms=clock) as store:
         store.append([NewMessage("T", 0, b"x", b"")])
-        known, behind, nowhere = Place("T", 0, 0), Place("T", 0, 1), Place("U", 0, 0)
+        known, behind, nowhere = ("T", 0, 0), ("T", 0, 1), ("U", 0, 0)
         times = looked_up(store_times(store), known, behind, nowhere)
         assert times.oldest_s((known,), clock.ms) == 0
         assert times.oldest_s((behind,), clock.ms) is None
@@ -71,7 +73,7 @@ def times_of_nothing(asked: list[Place]) -> StoreTimes:
 def test_lookups_for_one_scrape_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ages, "LOOKUPS_MAX", 3)
     asked: list[Place] = []
-    places = [Place("T", 0, number) for number in range(10)]
+    places = [("T", 0, number) for number in range(10)]
     times = looked_up(times_of_nothing(asked), *places, *places)
     assert asked == places[:3]
     assert times.oldest_s(places[:1], 0) is None
@@ -84,7 +86,7 @@ async def test_what_is_known_is_not_looked_up_again_and_forgotten_when_not_asked
     config = live_config(tmp_path).current.store
     async with open_store(config, now_ms=clock) as store:
         store.append([NewMessage("T", 0, b"x", b""), NewMessage("T", 0, b"y", b"")])
-        first, second = Place("T", 0, 0), Place("T", 0, 1)
+        first, second = ("T", 0, 0), ("T", 0, 1)
         times = looked_up(store_times(store), first)
         times.begin()
         times.want((first, second))
