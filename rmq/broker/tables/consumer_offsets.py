@@ -89,7 +89,10 @@ class ConsumerOffsets:
         else:
             table[queue_id] = offset
             if offset < stored:
-                logger.warning(
+                ordered = self._ordered.get(key, set())
+                is_ordered = queue_id in ordered
+                logger.log(
+                    logging.INFO if is_ordered else logging.WARNING,
                     "consumer offset moved back by %s: %s, queue %d, from %d to %d",
                     client_host,
                     key,
@@ -97,8 +100,7 @@ class ConsumerOffsets:
                     stored,
                     offset,
                 )
-                ordered = self._ordered.get(key)
-                if ordered is not None and queue_id in ordered:
+                if is_ordered:
                     ordered.remove(queue_id)
                     self._resets.note(key, (queue_id,))
         self.changes += 1
@@ -262,7 +264,7 @@ class ConsumerOffsets:
         for topic in removed:
             self._remove_table(f"{topic}@{group}")
         if removed:
-            logger.warning(
+            logger.info(
                 "offsets of group %s removed: of %d topics, %s for one",
                 group,
                 len(removed),
