@@ -110,7 +110,10 @@ async def _reload(args: Namespace, live: LiveConfig) -> None:
 
 def _opening_lines(config: BrokerConfig, broker: Broker) -> list[str]:
     """Say what was started: its role, its ports, its store, and what recovery did."""
-    metrics = f", metrics {config.metrics_port}" if config.metrics_port > 0 else ""
+    # Where they are served has a line of its own, also without the setting.
+    metrics = {0: ", no metrics", metrics_port.UNSET: ""}.get(
+        config.metrics_port, f", metrics {config.metrics_port}"
+    )
     nameservers = ", ".join(config.namesrv_addrs) or "none: only clients that know it find it"
     log = broker.store.log
     return [

@@ -6,6 +6,9 @@ Modules log with the standard library and pass facts through `extra`; they appea
 behind the message, in the order given. A line stays a line: control characters, which may come from
 a peer, are escaped. Only a traceback adds lines of its own.
 
+No event fills a disk: of lines with the same text but for their facts `LINES_PER_KIND` are written
+a minute, of the lines of a library `LINES_PER_SOURCE`, and the rest is counted.
+
 A service (a broker, a nameserver) never waits for standard error: see `line_writer`. Its settings
 (`rmq.settings.log_settings`) choose the level, JSON instead of text, and a file instead of standard
 error; and its lines say which process they are of:
@@ -22,24 +25,29 @@ import logging
 import math
 import re
 import sys
+import threading
+import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, final
 
 from rmq.cli.common.line_writer import LineWriter
 from rmq.cli.common.log_file import LogFile
-from rmq.log_limits import LineLimits
+from rmq.log_limits import LINES_PER_KIND, WINDOW_S, LineLimits
 from rmq.settings.log_settings import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rmq.log_limits import Suppressed
     from rmq.settings.log_settings import LogSettings
 
 __all__ = ["FLUSH_S", "LEVELS", "JsonFormatter", "LineFormatter", "Logs", "logging_to_stderr"]
 
 FLUSH_S: Final = 2.0
 """How long the last lines may take to be written, when a service ends."""
+
+logger = logging.getLogger(__name__)
 
 # Whatever a record carries beyond these came in through `extra`.
 _RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -61,7 +69,7 @@ def logging_to_stderr(level: str | None, *, in_background: bool = False) -> Iter
     """
     root = logging.getLogger()
     level_before = root.level
-    logs = Logs(root, level, _start_writer() if in_background else None)
+    logs = Logs(root, level, in_background=in_background)
     try:
         yield logs
     finally:
@@ -73,13 +81,15 @@ def logging_to_stderr(level: str | None, *, in_background: bool = False) -> Iter
 class Logs:
     """The log of this process: where its lines go, and in what form."""
 
-    def __init__(self, root: logging.Logger, level: str | None, writer: LineWriter | None) -> None:
+    def __init__(self, root: logging.Logger, level: str | None, *, in_background: bool) -> None:
         self._root = root
         self._level = level
-        self._stderr = writer
+        self._formatter: logging.Formatter = LineFormatter()
+        self._limit = _Limit()
+        self._stderr = self._start_writer() if in_background else None
         self._file: LogFile | None = None
         self._file_writer: LineWriter | None = None
-        self._handler = self._add_handler(writer, LineFormatter())
+        self._handler = self._add_handler(self._stderr)
         root.setLevel((level or "info").upper())
 
     def say(self, line: str) -> None:
@@ -97,19 +107,19 @@ class Logs:
         `process` is how its lines name it.
         """
         is_json = config.log_format == "json"
-        formatter = JsonFormatter(process) if is_json else LineFormatter(process)
+        self._formatter = JsonFormatter(process) if is_json else LineFormatter(process)
         if config.log_file is None:
-            self._handler.setFormatter(formatter)
+            self._handler.setFormatter(self._formatter)
         else:
             self._file = LogFile(
                 config.log_file,
                 bytes_max=config.log_file_bytes_max,
                 kept=config.log_files_kept,
             )
-            self._file_writer = LineWriter(self._file, _dropped_line)
+            self._file_writer = LineWriter(self._file, self._dropped_line)
             self._file_writer.start()
             self._root.removeHandler(self._handler)
-            self._handler = self._add_handler(self._file_writer, formatter)
+            self._handler = self._add_handler(self._file_writer)
         self.set_level(config.log_level)
 
     def set_level(self, level: str) -> None:
@@ -130,52 +140,88 @@ class Logs:
         if self._file is not None:
             self._file.close()
 
-    def _add_handler(
-        self, writer: LineWriter | None, formatter: logging.Formatter
-    ) -> logging.Handler:
+    def _add_handler(self, writer: LineWriter | None) -> logging.Handler:
         handler = logging.StreamHandler() if writer is None else _BackgroundHandler(writer)
-        handler.setFormatter(formatter)
-        handler.addFilter(_ForeignLimit())
+        handler.setFormatter(self._formatter)
+        handler.addFilter(self._limit)
         self._root.addHandler(handler)
         return handler
 
+    def _start_writer(self) -> LineWriter | None:
+        """Return a running writer, None where standard error is closed or no thread can be
+        started.
+        """
+        if sys.stderr is None:
+            return None
+        writer = LineWriter(sys.stderr, self._dropped_line)
+        try:
+            writer.start()
+        except RuntimeError:
+            return None
+        return writer
 
-class _ForeignLimit(logging.Filter):
-    """Limits the lines of libraries: trio says ten times a second that no file can be opened."""
+    def _dropped_line(self, count: int) -> str:
+        record = logging.LogRecord(
+            __name__,
+            logging.WARNING,
+            __file__,
+            0,
+            "%d lines dropped: they are not taken fast enough",
+            (count,),
+            None,
+        )
+        return f"{self._formatter.format(record)}\n"
+
+
+class _Limit(logging.Filter):
+    """Limits lines of a kind, whatever causes them: those of a statement of ours, which have the
+    same text but for their facts, and those of a library. trio, for example, says ten times a
+    second that no file can be opened.
+
+    What peers can cause has narrower limits where it is logged (`rmq.log_limits`). Lines below
+    INFO are not limited: an operator has asked for them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._limits = LineLimits()
+        self._own = LineLimits(lines_per_source=LINES_PER_KIND)
+        self._foreign = LineLimits()
+        self._summarized_at = time.monotonic()
+        # Threads log, too, and so may a finalizer in the middle of this.
+        self._lock = threading.RLock()
+        self._is_counting = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.name.partition(".")[0] == "rmq":
+        if record.levelno < logging.INFO:
             return True
-        return self._limits.take(record.name, "", record.created) is not None
+        with self._lock:
+            if self._is_counting:
+                return True
+            self._is_counting = True
+            try:
+                # Not the record's time: the wall clock may be set back.
+                now = time.monotonic()
+                suppressed = self._take(record, now)
+                others = self._take_others(now)
+            finally:
+                self._is_counting = False
+        for each in others:
+            logger.warning("suppressed %d lines of the kind: %s", each.lines, each.kind)
+        if suppressed:
+            vars(record)["similar_lines_suppressed"] = suppressed
+        return suppressed is not None
 
+    def _take(self, record: logging.LogRecord, now: float) -> int | None:
+        if record.name.partition(".")[0] == "rmq":
+            return self._own.take(f"{record.name}: {record.msg}", "", now)
+        return self._foreign.take(record.name, "", now)
 
-def _start_writer() -> LineWriter | None:
-    """Return a running writer, None where standard error is closed or no thread can be started."""
-    if sys.stderr is None:
-        return None
-    writer = LineWriter(sys.stderr, _dropped_line)
-    try:
-        writer.start()
-    except RuntimeError:
-        return None
-    return writer
-
-
-def _dropped_line(count: int) -> str:
-    record = logging.LogRecord(
-        __name__,
-        logging.WARNING,
-        __file__,
-        0,
-        "%d lines dropped: standard error does not take them fast enough",
-        (count,),
-        None,
-    )
-    return f"{LineFormatter().format(record)}\n"
+    def _take_others(self, now: float) -> list[Suppressed]:
+        """Return, now and then, lines that were suppressed and that no other one has followed."""
+        if now - self._summarized_at < WINDOW_S:
+            return []
+        self._summarized_at = now
+        return [*self._own.take_suppressed(now), *self._foreign.take_suppressed(now)]
 
 
 class _BackgroundHandler(logging.Handler):

@@ -134,7 +134,7 @@ def test_a_service_logs_in_the_background_and_its_end_is_told_behind_its_last_li
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def run(_: object) -> int:
-        for number in range(1_000):
+        for number in range(100):
             logging.getLogger("rmq.test").warning("line %d", number)
         raise ValueError("odd")
 
@@ -143,10 +143,10 @@ def test_a_service_logs_in_the_background_and_its_end_is_told_behind_its_last_li
     )
     assert main(["serve"], commands=[command]) == 70
     lines = capfd.readouterr().err.splitlines()
-    assert [line.rpartition(": ")[2] for line in lines[:1_000]] == [
-        f"line {number}" for number in range(1_000)
+    assert [line.rpartition(": ")[2] for line in lines[:100]] == [
+        f"line {number}" for number in range(100)
     ]
-    assert lines[1_000].startswith("rmq: error: unexpected ValueError: odd")
+    assert lines[100].startswith("rmq: error: unexpected ValueError: odd")
 
 
 class Unprintable:
@@ -160,7 +160,7 @@ def test_a_line_that_cannot_be_made_is_counted(capfd: pytest.CaptureFixture[str]
         logging.getLogger("rmq.test").warning("the next")
     lines = capfd.readouterr().err.splitlines()
     assert [re.sub(r".*: ", "", line) for line in lines] == [
-        "standard error does not take them fast enough",
+        "they are not taken fast enough",
         "the next",
     ]
     assert ": 1 lines dropped: " in lines[0]

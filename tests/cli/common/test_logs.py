@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rmq.cli.common.logs import LEVELS, JsonFormatter, LineFormatter, logging_to_stderr
 from rmq.errors import ConfigError
-from rmq.log_limits import LINES_PER_SOURCE
+from rmq.log_limits import LINES_PER_KIND, LINES_PER_SOURCE, WINDOW_S
 from rmq.settings.log_settings import LogSettings
 
 if TYPE_CHECKING:
@@ -101,6 +101,54 @@ def test_lines_of_libraries_are_limited(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().err.splitlines()
     assert len([line for line in lines if "accept failed" in line]) == LINES_PER_SOURCE
     assert len([line for line in lines if "ours" in line]) == 100
+
+
+def test_no_kind_of_line_floods_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("rmq.cli.common.logs.time.monotonic", lambda: now)
+    log = logging.getLogger("rmq.test")
+
+    def written() -> list[str]:
+        return [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()]
+
+    with logging_to_stderr("debug"):
+        for number in range(LINES_PER_KIND + 50):
+            log.warning("topic %d not created", number)
+            log.error("group %d not created", number)
+        log.warning("another kind")
+        lines = written()
+        assert lines[-3:] == ["topic 199 not created", "group 199 not created", "another kind"]
+        assert len(lines) == 2 * LINES_PER_KIND + 1
+        # An operator has asked for these.
+        for _ in range(LINES_PER_KIND + 50):
+            log.debug("step by step")
+        assert len(written()) == LINES_PER_KIND + 50
+        now += WINDOW_S
+        log.warning("topic %d not created", 999)
+    # The next one tells; what has no next one is told nevertheless.
+    assert written() == [
+        "suppressed 50 lines of the kind: rmq.test: group %d not created",
+        "topic 999 not created similar_lines_suppressed=50",
+    ]
+
+
+def test_what_was_dropped_is_told_in_the_form_of_all_lines(
+    tmp_path: Path,
+) -> None:
+    class Unprintable:
+        def __str__(self) -> str:
+            raise ValueError("odd")
+
+    path = tmp_path / "broker.log"
+    with logging_to_stderr(None, in_background=True) as logs:
+        logs.configure(LogSettings(log_file=path, log_format="json"), "broker-a@10911")
+        logging.getLogger("rmq.test").warning("a line", extra={"fact": Unprintable()})
+        logging.getLogger("rmq.test").warning("the next")
+    line = json.loads(path.read_text().splitlines()[0])
+    assert (line["level"], line["process"]) == ("WARNING", "broker-a@10911")
+    assert line["message"] == "1 lines dropped: they are not taken fast enough"
 
 
 def json_line(message: str, /, *args: object, **extra: object) -> dict[str, object]:
