@@ -26,7 +26,8 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install run pipeline test coverage check format bench bench-store bench-broker bench-ha \
-	bench-client bench-spark bench-java bench-fairness fuzz interop audit clean generate pictures
+	bench-client bench-spark bench-java bench-fairness bench-metrics fuzz interop audit clean generate \
+	pictures
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +89,9 @@ bench-java: install ## measure the broker beside the stock Java one, in one run
 
 bench-fairness: install ## measure how long one heavy request delays the others
 	$(BIN)/python benchmarks/bench_fairness.py $(ARGS)
+
+bench-metrics: install ## measure what counting and scraping cost
+	$(BIN)/python benchmarks/bench_metrics.py $(ARGS)
 
 fuzz: install ## feed damaged frames, replication, files and filters to all that reads them
 	$(BIN)/python -m tests.fuzz.run $(ARGS)

@@ -76,11 +76,15 @@ class Probe:
 @contextmanager
 def probing(site: RunningSite, target: Target) -> Iterator[Probe]:
     """Probe a server for the length of a block."""
+    with probing_port(site.port(target), target) as probe:
+        yield probe
+
+
+@contextmanager
+def probing_port(port: int, target: Target) -> Iterator[Probe]:
+    """Probe the server behind a port."""
     process = spawn(
-        [
-            *(sys.executable, "-m", "benchmarks.fairness.probe"),
-            *(_KINDS[target], str(site.port(target))),
-        ],
+        [sys.executable, "-m", "benchmarks.fairness.probe", _KINDS[target], str(port)],
         core=LOAD_CORE,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

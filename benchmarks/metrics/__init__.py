@@ -1,0 +1,1 @@
+"""What metrics cost: counting, scraping, and a scrape of many topics and groups."""
