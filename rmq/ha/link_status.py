@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 REFUSED: Final = "refused: "
 """How `MasterLink` begins the reason of a refusal."""
 
+STOPS: Final = "this broker stops serving slaves"
+"""Why links end that this broker ends on purpose: it stops, or is no master any more."""
+
 _KIND: Final = "links to slaves"
 """All lines of a host count together, as far as limits are concerned."""
 
@@ -121,7 +124,7 @@ class LinkLog:
         why = link.end_reason
         if link.slave is not None:
             line = f"slave {link.slave.name} at {link.peer} is gone: {why}"
-            self._write(logging.WARNING, host, line, now)
+            self._write(logging.INFO if why == STOPS else logging.WARNING, host, line, now)
         elif link.state is LinkState.NEW and not str(why).startswith(REFUSED):
             # A port scan, or a health check.
             logger.debug("%s disconnected without sending anything: %s", link.peer, why)

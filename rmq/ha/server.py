@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 
 from rmq.errors import ConfigError, ListenError
-from rmq.ha.link_status import REFUSED, LinkLog, status_of
+from rmq.ha.link_status import REFUSED, STOPS, LinkLog, status_of
 from rmq.ha.master_channel import PlainChannel, close
 from rmq.ha.protocol.master_link import MasterLink
 from rmq.ha.protocol.pending_acks import AckOutcome
@@ -270,7 +270,7 @@ class HaServer:
             logger.exception("the link to %s failed", peer)
             self._end(connection, "an error in this broker, see its log")
         finally:
-            self._end(connection, "this broker stops serving slaves")
+            self._end(connection, STOPS)
             if connection.channel is not None:
                 connection.channel.close()
             else:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -38,7 +38,7 @@ from rmq.model.offsets import PhysicalOffset
 from rmq.remoting.client import open_client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from rmq.ha.protocol.log_view import LogView
     from rmq.ha.protocol.slave_link import SlaveSettings
@@ -136,6 +136,7 @@ class SlaveRunner:
         """The last failure of the store that was logged."""
         self._received_before = 0
         self._waits: list[tuple[PhysicalOffset, trio.Event]] = []
+        self._expects_end = False
 
     # --- control and status ------------------------------------------------------------------
 
@@ -163,6 +164,15 @@ class SlaveRunner:
         finally:
             self._suspensions -= 1
             self._pointed.set()
+
+    @contextmanager
+    def expecting_end(self) -> Iterator[None]:
+        """Inside this context the master was asked to step down: that it goes is no warning."""
+        self._expects_end = True
+        try:
+            yield
+        finally:
+            self._expects_end = False
 
     def rename(self, incarnation: int) -> None:
         """Use this incarnation of the store from the next connection on."""
@@ -279,7 +289,8 @@ class SlaveRunner:
         if kind not in _TROUBLES:
             text = "the connection to the master at %s ended: %s"
             is_news = self._state in _LIVE or self._last_error != reason
-            logger.log(logging.WARNING if is_news else logging.DEBUG, text, address, reason)
+            level = logging.INFO if self._expects_end else logging.WARNING
+            logger.log(level if is_news else logging.DEBUG, text, address, reason)
             self._last_error = reason
             if self._state in _LIVE:
                 self._enter(SlaveState.CONNECTING)

@@ -7,6 +7,7 @@ has everything; one that does not is fenced afterwards, when the new epoch has b
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -105,6 +106,13 @@ class TakeOver:
         """Have the master step down, and get the rest of its log; None if it does not answer."""
         if not master:
             return None
+        slave = self._replication.slave
+        with nullcontext() if slave is None else slave.expecting_end():
+            return await self._have_step_down(master, accept_loss=accept_loss, is_silent=is_silent)
+
+    async def _have_step_down(
+        self, master: str, *, accept_loss: bool, is_silent: bool
+    ) -> HaStepDownBody | None:
         header = HaStepDownRequest(
             epoch=self._replication.identity.epoch, address=self._live.current.address
         )
