@@ -7,37 +7,42 @@ which kind it was (`exit_codes`).
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import traceback
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-import rmq
-from rmq.cli.common.command import Command, add_global_options, add_global_options_again
 from rmq.cli.common.exit_codes import ExitCode, exit_code_of
-from rmq.cli.common.logs import logging_to_stderr
+from rmq.cli.common.usage import UsageError
+from rmq.cli.program import COMPLETION_VARIABLE, NAME, parse, program_of
 from rmq.errors import RmqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    import click
+
+    from rmq.cli.common.command import Command
+    from rmq.cli.program import Chosen
 
 
-MODULES: Final = {
-    "dev": "rmq.cli.dev.command",
-    "namesrv": "rmq.cli.namesrv",
-    "broker": "rmq.cli.broker",
-    "produce": "rmq.cli.produce",
-    "consume": "rmq.cli.consume.command",
-    "ha": "rmq.cli.ha.command",
-    "store": "rmq.cli.store.command",
-    "pipeline": "rmq.cli.pipeline.command",
-    "generate": "rmq.cli.generate.command",
-}
-"""Where every subcommand is, in the order of `rmq --help`. A new one is a module and a line here.
+COMMANDS: Final = (
+    "dev",
+    "namesrv",
+    "broker",
+    "produce",
+    "consume",
+    "ha",
+    "store",
+    "pipeline",
+    "generate",
+    "context",
+    "completion",
+)
+"""All subcommands, in the order of `rmq --help`: each is a module of `rmq.cli.commands`.
 
-A process loads only the one that it runs: a nameserver needs no broker, and starts sooner.
+They declare parameters and help; what a command runs is loaded when it is called.
 """
 
 
@@ -46,90 +51,51 @@ def main(argv: Sequence[str] | None = None, *, commands: Sequence[Command] | Non
 
     `commands` are those it knows; by default those of `rmq`.
     """
-    words = sys.argv[1:] if argv is None else argv
-    known = load_commands(words) if commands is None else commands
-    return _flush_stdout(_dispatch(build_parser(known), words))
+    asked = os.environ.get(COMPLETION_VARIABLE)
+    if argv is None and asked:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(program(), {}, NAME, COMPLETION_VARIABLE, asked)
+    try:
+        chosen = parse(program(commands), sys.argv[1:] if argv is None else argv)
+        code = chosen if isinstance(chosen, int) else _run(chosen)
+    except OSError as error:  # what help is printed to takes nothing
+        return _not_printed(error, ExitCode.OK)
+    return _flush_stdout(code)
 
 
-def load_commands(words: Sequence[str]) -> list[Command]:
-    """Load the command that a line is for, or all if it does not begin with the name of one."""
-    remaining = iter(words)
-    for word in remaining:
-        if word == "--log-level":
-            next(remaining, None)
-        elif word != "--debug" and not word.startswith("--log-level="):
-            named = [word] if word in MODULES else MODULES
-            return [_load(name) for name in named]
-    return [_load(name) for name in MODULES]
+def program(commands: Sequence[Command] | None = None) -> click.Group:
+    """Return the program with these commands; by default those of `rmq`."""
+    if commands is None:
+        return program_of({name: partial(load_command, name) for name in COMMANDS})
+    return program_of({command.name: partial(_same, command) for command in commands})
 
 
-def _load(name: str) -> Command:
-    command: Command = import_module(MODULES[name]).COMMAND
+def load_command(name: str) -> Command:
+    """Load the declaration of one command."""
+    command: Command = import_module(f"rmq.cli.commands.{name}").COMMAND
     return command
 
 
-def build_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:
-    """The parser of the whole line; it leaves the chosen `Command` (or None) in `args.command`."""
-    parser = argparse.ArgumentParser(
-        prog="rmq",
-        description="A RocketMQ 4.9.8 compatible messaging system.",
-        epilog=_epilog(commands),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(command=None)
-    parser.add_argument(
-        "--version",
-        action="version",
-        version=f"rmq {rmq.__version__} (RocketMQ protocol {rmq.PROTOCOL_VERSION})",
-    )
-    add_global_options(parser, log_level=None, debug=False)
-    if commands:
-        subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-        for command in commands:
-            _add_command(subparsers, command)
-    return parser
+def _same(command: Command) -> Command:
+    return command
 
 
-def _add_command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], command: Command
-) -> None:
-    parser = subparsers.add_parser(
-        command.name,
-        help=command.help,
-        description=command.description or command.help,
-        epilog=_section("examples", command.examples),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.add_arguments(parser)
-    add_global_options_again(parser)
-    parser.set_defaults(command=command)
+def _run(chosen: Chosen) -> int:
+    from rmq.cli.common.logs import logging_to_stderr
 
-
-def _epilog(commands: Iterable[Command]) -> str:
-    examples = [*(command.examples[0] for command in commands if command.examples), "rmq --version"]
-    codes = [f"{code.value:<4} {code.meaning}" for code in ExitCode]
-    return f"{_section('examples', examples)}\n\n{_section('exit codes', codes)}"
-
-
-def _section(title: str, lines: Sequence[str]) -> str | None:
-    return "\n  ".join([f"{title}:", *lines]) if lines else None
-
-
-def _dispatch(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
-    try:
-        args = parser.parse_args(argv)
-    except SystemExit as finished:  # argparse has printed the help, the version or what is wrong
-        return int(finished.code or ExitCode.OK)
-    command: Command | None = args.command
-    if command is None:
-        parser.print_help(sys.stderr)
-        return ExitCode.USAGE
+    command, args = chosen.command, chosen.args
     with logging_to_stderr(args.log_level, in_background=command.is_service) as logs:
         args.logs = logs
         try:
-            return command.run(args)
+            if hasattr(args, "context"):
+                from rmq.cli.common.contexts import apply_context
+
+                apply_context(args, os.environ)
+            return command.load()(args)
+        except UsageError as wrong:
+            logs.say(f"{chosen.path}: error: {wrong}")
+            return ExitCode.USAGE
         except BaseException as error:  # noqa: BLE001 - nothing above us could report it better
             return _report(error, logs.say, debug=args.debug)
 
@@ -142,6 +108,8 @@ def _report(error: BaseException, say: Callable[[str], None], *, debug: bool) ->
     first one counts.
     """
     if debug:
+        import traceback
+
         say("".join(traceback.format_exception(error)).rstrip())
     causes = list(_leaves(error))
     codes = [exit_code_of(cause) for cause in causes]
@@ -193,10 +161,15 @@ def _flush_stdout(code: int) -> int:
     try:
         sys.stdout.flush()
     except OSError as error:
-        # What is still buffered goes nowhere, so that the flush at shutdown succeeds.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            return ExitCode.PIPE_CLOSED
-        print(f"rmq: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
-        return code or ExitCode.FAILURE
+        return _not_printed(error, code)
     return code
+
+
+def _not_printed(error: OSError, code: int) -> int:
+    """Return the exit code where standard output takes nothing more."""
+    # What is still buffered goes nowhere, so that the flush at shutdown succeeds.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return ExitCode.PIPE_CLOSED
+    print(f"rmq: error: cannot write to standard output: {error.strerror}", file=sys.stderr)
+    return code or ExitCode.FAILURE

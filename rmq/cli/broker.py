@@ -6,25 +6,24 @@ import gc
 import logging
 import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmq.broker.broker import serve_broker
 from rmq.broker.config import LiveConfig, load_broker_config
-from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.service_log import log_reload, log_version, process_name
 from rmq.cli.common.stopping import serving, use_all_open_files
 from rmq.cli.common.supervisor import READY, STOPPING, tell_supervisor
+from rmq.cli.common.usage import UsageError
 from rmq.errors import ConfigError
 from rmq.model.clock import system_ms
 from rmq.settings import metrics_port
 from rmq.settings.exposure import take_umask
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
 
     from rmq.broker.broker import Broker
     from rmq.broker.config import BrokerConfig
@@ -44,6 +43,8 @@ rare.
 
 
 def run(args: Namespace) -> int:
+    if args.print_config and args.print_important:
+        raise UsageError("-p and -m exclude each other")
     loaded = _load(args)
     is_printing = args.print_config or args.print_important
     if not is_printing:
@@ -61,7 +62,16 @@ def run(args: Namespace) -> int:
 
 
 def _load(args: Namespace) -> LoadedConfig:
-    overrides = {"namesrvAddr": args.nameservers} if args.nameservers is not None else {}
+    overrides: dict[str, str] = {}
+    for setting in args.settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--set {setting}: write KEY=VALUE")
+        overrides[key.strip()] = value.strip()
+    if args.port is not None:
+        overrides["listenPort"] = args.port
+    if args.nameservers is not None:
+        overrides["namesrvAddr"] = args.nameservers
     return load_broker_config(args.config, overrides, os.environ)
 
 
@@ -162,48 +172,5 @@ def _show_progress(progress: Progress) -> None:
     )
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "-c", "--config", type=Path, metavar="FILE", help="settings, usually broker.conf"
-    )
-    parser.add_argument(
-        "-n",
-        "--nameservers",
-        metavar="HOST:PORT[;HOST:PORT]",
-        help="nameservers to register with, instead of namesrvAddr or $NAMESRV_ADDR",
-    )
-    printing = parser.add_mutually_exclusive_group()
-    printing.add_argument(
-        "-p",
-        "--print-config",
-        action="store_true",
-        help="print all settings as they would be used, and exit",
-    )
-    printing.add_argument(
-        "-m",
-        "--print-important",
-        action="store_true",
-        help="print the important settings as they would be used, and exit",
-    )
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-COMMAND: Final = Command(
-    name="broker",
-    help="run a broker",
-    description=(
-        "Runs a broker until SIGTERM or Ctrl-C: takes messages, keeps them and gives them to"
-        " consumers. Settings are those of RocketMQ 4.9.8, in the same file."
-    ),
-    add_arguments=add_arguments,
-    run=run,
-    is_service=True,
-    examples=(
-        "rmq broker -c broker.conf -n 127.0.0.1:9876",
-        "rmq broker -c broker.conf -p",
-        "rmq broker -m",
-    ),
-)

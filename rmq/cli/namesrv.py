@@ -6,12 +6,10 @@ import gc
 import logging
 import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.service_log import log_reload, log_version, process_name
 from rmq.cli.common.stopping import serving, use_all_open_files
@@ -22,7 +20,7 @@ from rmq.nameserver.server import serve_nameserver
 from rmq.settings import metrics_port
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
 
     from rmq.cli.common.logs import Logs
     from rmq.nameserver.config import LoadedConfig
@@ -108,40 +106,5 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(GC_THRESHOLD, 20, 100)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    # The second long names are those of the original `mqnamesrv`.
-    parser.add_argument(
-        "-c",
-        "--config",
-        "--configFile",
-        type=Path,
-        metavar="FILE",
-        help="settings, usually namesrv.conf",
-    )
-    parser.add_argument(
-        "-p",
-        "--print-config",
-        "--printConfigItem",
-        action="store_true",
-        help="print all settings as they would be used, and exit",
-    )
-    parser.add_argument("--host", help="address to listen on, instead of bindAddress (0.0.0.0)")
-    parser.add_argument("--port", help="port to listen on, instead of listenPort (9876)")
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-COMMAND: Final = Command(
-    name="namesrv",
-    help="run a nameserver",
-    description=(
-        "Runs a nameserver until SIGTERM or Ctrl-C. Brokers register with it and clients ask it"
-        " where topics are. Several run side by side without knowing of each other."
-    ),
-    add_arguments=add_arguments,
-    run=run,
-    is_service=True,
-    examples=("rmq namesrv -c namesrv.conf", "rmq namesrv --port 9877", "rmq namesrv -p"),
-)

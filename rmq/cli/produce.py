@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Final, final
 
 import trio
 
-from rmq.cli.common.client_options import add_client_arguments, client_config, run_checked
-from rmq.cli.common.command import Command
+from rmq.cli.common.client_options import client_config
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.line_input import LINE_BYTES_MAX, read_lines
 from rmq.cli.common.message_lines import decode_line
 from rmq.cli.common.progress import Progress
 from rmq.cli.common.stopping import STOP_SIGNALS
 from rmq.cli.common.usage import UsageError
-from rmq.client.core.messages import DELAY_LEVEL_MAX, Message
+from rmq.client.core.messages import Message
 from rmq.client.trio.opening import open_producer
 from rmq.errors import IllegalMessageError, RmqError, TooManyRequestsError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
     from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
     from rmq.client.core.config import ClientConfig
@@ -209,10 +208,6 @@ def _tell(sending: Sending, progress: Progress) -> None:
 
 
 def run(args: Namespace) -> int:
-    return run_checked("produce", lambda: _run(args))
-
-
-def _run(args: Namespace) -> int:
     config = client_config(args, os.environ)
     keys = tuple(args.key)
     # A message with all that the options say shows what is wrong with them before anything is read.
@@ -229,48 +224,3 @@ def _run(args: Namespace) -> int:
 
     message_of = of_json if args.json else of_text
     return trio.run(produce, config, args.topic, message_of, read_lines())
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="where the messages go")
-    parser.add_argument("--tag", metavar="TAG", help="consumers subscribe by it")
-    parser.add_argument(
-        "--key",
-        action="append",
-        default=[],
-        metavar="KEY",
-        help="operators find messages by it; may be given several times",
-    )
-    parser.add_argument(
-        "--delay-level",
-        type=int,
-        default=0,
-        metavar="LEVEL",
-        help=f"deliver later: 1 to {DELAY_LEVEL_MAX} stand for 1 s to 2 h",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="lines are whole messages, as `rmq consume --json` prints them; the options above are"
-        " for those that do not say",
-    )
-    add_client_arguments(parser)
-
-
-COMMAND: Final = Command(
-    name="produce",
-    help="send lines of standard input as messages",
-    description=(
-        "Sends each line of standard input as a message, many at a time. Shows on a terminal how"
-        "\nfast. Ends with code 1 and says which lines if some were not stored. Ctrl-C stops"
-        " reading\nand waits for what was sent."
-    ),
-    add_arguments=add_arguments,
-    run=run,
-    examples=(
-        "echo 'good morning' | rmq produce -n 127.0.0.1:9876 Hello",
-        "rmq produce -n 127.0.0.1:9876 Orders --tag new --key 4711 < orders.txt",
-        "rmq produce -n 127.0.0.1:9876 Orders --delay-level 3 < reminders.txt",
-        """echo '{"body":"hi","keys":["k1"]}' | rmq produce -n 127.0.0.1:9876 Orders --json""",
-    ),
-)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from rmq.settings.declaration import NOW, RESTART, setting
+from rmq.settings.log_levels import LEVELS
 from rmq.settings.schema import LONG_MAX
 
-LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 _SECTION: Final = "rmq"
 

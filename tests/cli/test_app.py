@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import subprocess
 import sys
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,24 +15,23 @@ import pytest
 import trio
 
 from rmq.cli import main
-from rmq.cli.app import MODULES, load_commands
+from rmq.cli.app import COMMANDS, load_command, program
 from rmq.cli.common.command import Command
 from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.parameters import Option
+from rmq.cli.program import Chosen, parse
 from rmq.errors import ConfigError, ConnectionLostError, ListenError, RmqError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
+    from argparse import Namespace
+    from collections.abc import Callable, Iterator
 
 
 def command(run: Callable[[Namespace], int], name: str = "greet") -> Command:
-    def add_arguments(parser: ArgumentParser) -> None:
-        parser.add_argument("--whom", default="world")
-
     return Command(
         name=name,
         help=f"run {name}",
-        add_arguments=add_arguments,
+        params=(Option("--whom", default="world", metavar="NAME"),),
         run=run,
         examples=(f"rmq {name} --whom you", f"rmq {name} --whom me"),
     )
@@ -61,44 +62,88 @@ def python(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Complet
     )
 
 
-# --- which commands there are ---------------------------------------------------------------
+# --- which modules are loaded --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param([], id="nothing"),
-        pytest.param(["--help"], id="help"),
-        pytest.param(["--help", "store"], id="help before a name"),
-        pytest.param(["--version"], id="version"),
-        pytest.param(["nosuch", "store"], id="unknown command"),
-        pytest.param(["--debug", "--log-level"], id="options only"),
-    ],
-)
-def test_a_line_that_names_no_command_knows_all_of_them(words: list[str]) -> None:
-    assert [command.name for command in load_commands(words)] == list(MODULES)
+HEAVY = ("trio", "construct", "msgspec", "rich", "rmq.remoting", "rmq.store", "rmq.broker")
+"""What commands do their work with."""
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(["store", "dump", "broker"], id="at once"),
-        pytest.param(["--debug", "--log-level", "info", "store"], id="behind options"),
-        pytest.param(["--log-level=info", "store"], id="behind an option with its value"),
-    ],
-)
-def test_a_line_that_names_a_command_knows_only_that(words: list[str]) -> None:
-    assert [command.name for command in load_commands(words)] == ["store"]
-
-
-def test_a_process_loads_what_its_own_command_needs() -> None:
-    code = (
-        "import sys; from rmq.cli import main; main(['namesrv', '--help']);"
-        "sys.exit(', '.join({'rmq.broker', 'rmq.client', 'rmq.store'} & set(sys.modules)) or 0)"
+def loaded_by(code: str, **environ: str) -> set[str]:
+    """Return all modules that a process has loaded when its code is done."""
+    script = f"import sys\n{code}\nsys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        env={**os.environ, **environ},
+        text=True,
+        timeout=60,
+        check=True,
     )
-    done = python("-c", code)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "rmq namesrv --port 9877" in done.stdout
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("code", "environ"),
+    [
+        pytest.param("from rmq.cli import main; main(['--version'])", {}, id="version"),
+        pytest.param("from rmq.cli import main; main(['--help'])", {}, id="help"),
+        pytest.param(
+            "from rmq.cli import main; sys.argv = ['rmq']; main()",
+            {"_RMQ_COMPLETE": "bash_complete", "COMP_WORDS": "rmq ha st", "COMP_CWORD": "2"},
+            id="completion",
+        ),
+    ],
+)
+def test_help_and_completion_load_declarations_only(code: str, environ: dict[str, str]) -> None:
+    loaded = loaded_by(code, **environ)
+    assert loaded & {*HEAVY, "logging", "argparse"} == set()
+
+
+def test_an_admin_command_loads_neither_an_event_loop_nor_a_broker() -> None:
+    loaded = loaded_by(
+        "from rmq.cli import main; main(['cluster', '-n', '127.0.0.1:1', '--log-level', 'error'])"
+    )
+    assert "rmq.client.blocking.admin" in loaded
+    assert loaded & {"trio", "rmq.broker", "rmq.store", "rmq.ha", "tomlkit"} == set()
+
+
+def test_a_nameserver_loads_what_it_needs() -> None:
+    loaded = loaded_by("import rmq.cli.namesrv")
+    assert loaded & {"rmq.broker", "rmq.client", "rmq.store", "rich"} == set()
+
+
+def all_commands() -> list[tuple[str, Command]]:
+    found = []
+    for name in COMMANDS:
+        declared = load_command(name)
+        found.append((name, declared))
+        found += [(f"{name} {each.name}", each) for each in declared.all_actions()]
+    return found
+
+
+def test_every_command_is_declared_in_full() -> None:
+    """What it runs exists, it has help, and its examples are lines that it understands."""
+    for path, declared in all_commands():
+        assert path.endswith(declared.name)
+        assert declared.help
+        assert not declared.help.endswith(".")
+        if declared.run is not None:
+            assert callable(declared.load()), path
+        for example in declared.examples:
+            for line in lines_of(example):
+                assert isinstance(parse(program(), line), Chosen), example
+
+
+def lines_of(example: str) -> Iterator[list[str]]:
+    """Yield the words behind each `rmq` of a line for a shell."""
+    reader = shlex.shlex(example, posix=True, punctuation_chars="|<>")
+    reader.whitespace_split = True
+    words = list(reader)
+    for is_pipe, part in groupby(words, lambda word: word == "|"):
+        line = list(takewhile(lambda word: word not in "<>", part))
+        if not is_pipe and line[0] == "rmq":
+            yield line[1:]
 
 
 # --- parsing --------------------------------------------------------------------------------
@@ -314,8 +359,8 @@ def test_an_error_out_of_a_nursery_is_reported_as_itself(
 SCRIPT = """
 import os, signal, sys, trio
 from rmq.cli import main
-from rmq.cli.app import MODULES, load_commands
 from rmq.cli.common.command import Command
+from rmq.cli.common.parameters import POSITIVE, Option
 
 def interrupted(args):
     # A shell starts what runs in the background with this signal ignored.
@@ -333,11 +378,13 @@ def talkative(args):
         print("x" * 1000)
     return 0
 
-def add_arguments(parser):
-    parser.add_argument("--lines", type=int, default=1)
-
 commands = [
-    Command(name=run.__name__, help="", add_arguments=add_arguments, run=run)
+    Command(
+        name=run.__name__,
+        help="",
+        params=[Option("--lines", type=POSITIVE, default=1)],
+        run=run,
+    )
     for run in (interrupted, talkative)
 ]
 sys.exit(main(commands=commands))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import pty
 import signal
@@ -18,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmq.cli import produce as command
-from rmq.cli.common.client_options import add_client_arguments, client_config
+from rmq.cli.common.client_options import client_config
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.line_input import LineSplitter, read_lines
 from rmq.cli.common.message_lines import decode_line
@@ -30,6 +29,7 @@ from rmq.errors import ConfigError, IllegalMessageError
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
 from tests.cli.client_kit import DEADLINE_S, environment, running
+from tests.cli.parsing import args_of
 from tests.client.admin_kit import queue
 from tests.client.cluster_kit import Cluster, cluster
 
@@ -378,9 +378,7 @@ def test_what_a_line_does_not_say_the_options_do() -> None:
 
 
 def config_of(*arguments: str, **environ: str) -> ClientConfig:
-    parser = argparse.ArgumentParser()
-    add_client_arguments(parser)
-    return client_config(parser.parse_args(arguments), environ)
+    return client_config(args_of("produce", "Topic", *arguments), environ)
 
 
 def test_where_the_cluster_is_and_who_we_are() -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rmq.cli.app import build_parser, load_commands
+from rmq.cli.app import COMMANDS, program
+from rmq.cli.program import Chosen, parse
 from tests.paths import ROOT
 from tests.runbooks.page import RUNBOOKS, sections
 from tests.runbooks.shown import is_shown
@@ -107,15 +108,12 @@ def test_every_command_of_rmq_on_a_page_is_understood(
     page: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (RUNBOOKS / page).read_text()
-    lines = re.findall(r"`(rmq (?:ha|store|broker|generate|produce|consume) [^`\n]*)`", text)
+    lines = re.findall(rf"`(rmq (?:{'|'.join(COMMANDS)}) [^`\n]*)`", text)
     for line in lines:
         words = re.sub(r"\b(?:[A-Z]{3,}\b|\.\.\.)", "10.0.0.1:1", line).split()[1:]
         if len(words) < 3 and "-" not in line:
             continue
-        parser = build_parser(load_commands(words))
-        try:
-            parser.parse_args(words)
-        except SystemExit:
+        if not isinstance(parse(program(), words), Chosen):
             pytest.fail(f"{page}: {line}: {capsys.readouterr().err}")
 
 

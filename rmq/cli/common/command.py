@@ -1,44 +1,55 @@
 """What a subcommand of `rmq` is.
 
-A command module defines one constant, `COMMAND`, and is listed in `rmq.cli.app.MODULES`. It knows
-its own arguments and how to run; the program around it knows global options, logging and exit
-codes.
+A command module defines one constant, `COMMAND`, and is listed in `rmq.cli.app.MODULES`. It
+declares names, parameters and help, and imports nothing else: help and completion load it, and must
+be quick. What it runs is in other modules, which are loaded when it is called. The program around
+it knows global options, logging and exit codes.
 """
 
 from __future__ import annotations
 
-from argparse import SUPPRESS
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from rmq.cli.common.logs import LEVELS
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
+    from argparse import Namespace
+    from collections.abc import Callable, Sequence
+
+    import click
+
+    Parameters: TypeAlias = "Sequence[click.Parameter]"
+    Run: TypeAlias = "Callable[[Namespace], int]"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """One subcommand: `rmq NAME ...`."""
+    """One subcommand: `rmq NAME ...`, or one action of it: `rmq NAME ACTION ...`."""
 
     name: str
 
     help: str
     """One line for the list of commands: lower case, no full stop."""
 
-    add_arguments: Callable[[ArgumentParser], None]
-    """Declares the command's own options; the global ones are there already."""
+    run: Run | str | None = None
+    """Does the work and returns an exit code. Text names where it is: `package.module:function`.
 
-    run: Callable[[Namespace], int]
-    """Does the work and returns an exit code.
-
-    It raises an `RmqError` for a failure that has a name: the program prints it and picks the exit
-    code. It may let Ctrl-C through; a command that ends cleanly on Ctrl-C returns its own code.
+    It is given the parameters by name. It raises an `RmqError` for a failure that has a name: the
+    program prints it and picks the exit code. It may let Ctrl-C through; a command that ends
+    cleanly on Ctrl-C returns its own code.
     """
 
+    params: Parameters | Callable[[], Parameters] = ()
+    """Its arguments and options; the global options are there already."""
+
+    actions: Sequence[Command] | Callable[[], Sequence[Command]] = ()
+    """What follows its name, if it does nothing by itself."""
+
+    action_word: str = "action"
+    """What its actions are called, in one word."""
+
     description: str | None = None
-    """A paragraph for `rmq NAME --help`; `help` is used when there is none."""
+    """Paragraphs for `rmq NAME --help`; `help` is used when there is none."""
 
     is_service: bool = False
     """Whether it serves others until it is stopped: standard error that takes nothing must not
@@ -48,24 +59,19 @@ class Command:
     examples: tuple[str, ...] = ()
     """Whole command lines; all stand in `rmq NAME --help`, the first one in `rmq --help` too."""
 
+    def all_params(self) -> Parameters:
+        """Return its parameters, made now if need be."""
+        return self.params() if callable(self.params) else self.params
 
-def add_global_options(parser: ArgumentParser, *, log_level: str | None, debug: bool | str) -> None:
-    """Declare the options that every command has."""
-    group = parser.add_argument_group("global options")
-    group.add_argument(
-        "--log-level",
-        choices=LEVELS,
-        default=log_level,
-        help="lowest level that is logged (default: info, or logLevel of the settings)",
-    )
-    group.add_argument(
-        "--debug", action="store_true", default=debug, help="show the traceback of an error"
-    )
+    def all_actions(self) -> Sequence[Command]:
+        """Return its actions, made now if need be."""
+        return self.actions() if callable(self.actions) else self.actions
 
-
-def add_global_options_again(parser: ArgumentParser) -> None:
-    """Declare them also behind the name of a command or an action.
-
-    Suppressed defaults keep this second declaration from overwriting what stood in front of it.
-    """
-    add_global_options(parser, log_level=SUPPRESS, debug=SUPPRESS)
+    def load(self) -> Run:
+        """Return what it runs, imported now if need be."""
+        assert self.run is not None, f"{self.name} has actions only"
+        if not isinstance(self.run, str):
+            return self.run
+        module, _, name = self.run.partition(":")
+        run: Run = getattr(import_module(module), name)
+        return run

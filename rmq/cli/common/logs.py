@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, final
 from rmq.cli.common.line_writer import LineWriter
 from rmq.cli.common.log_file import LogFile
 from rmq.log_limits import LINES_PER_KIND, WINDOW_S, LineLimits
-from rmq.settings.log_settings import LEVELS
+from rmq.settings.log_levels import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rmq.cli.common.byte_output import wait_reader_gone, write_out
-from rmq.cli.common.client_options import add_client_arguments, client_config, run_checked
-from rmq.cli.common.command import Command
+from rmq.cli.common.client_options import client_config
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.message_lines import encode_line
 from rmq.cli.common.stopping import STOP_SIGNALS
@@ -27,7 +25,7 @@ from rmq.errors import IllegalMessageError
 from rmq.remoting.bodies import SUBSCRIBE_ALL
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
     from collections.abc import Awaitable, Callable, Sequence
 
     from rmq.client.core.config import ClientConfig
@@ -108,15 +106,13 @@ def _lines(messages: Sequence[ReceivedMessage], *, is_json: bool) -> tuple[bytes
 
 
 def run(args: Namespace) -> int:
-    return run_checked("consume", lambda: _run(args))
-
-
-def _run(args: Namespace) -> int:
     config = client_config(args, os.environ)
     return trio.run(consume, config, _wanted(args))
 
 
 def _wanted(args: Namespace) -> Wanted:
+    if args.tag is not None and args.sql is not None:
+        raise UsageError("--tag and --sql exclude each other")
     try:
         check_topic(args.topic)
         if args.group is not None:
@@ -132,61 +128,3 @@ def _wanted(args: Namespace) -> Wanted:
         follows=args.follow,
         is_json=args.json,
     )
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("topic", metavar="TOPIC", help="whose messages to print")
-    parser.add_argument(
-        "--group",
-        metavar="GROUP",
-        help="share the messages with others of this group, go on where it is, and commit what was"
-        " printed (default: read everything, commit nothing)",
-    )
-    parser.add_argument(
-        "--from",
-        dest="start",
-        metavar="WHERE",
-        help="earliest (the default), latest, or a time: milliseconds since 1970, or as ISO 8601"
-        " has it; for a group, where it begins if it has not",
-    )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--tag", metavar="EXPR", help="only these tags: 'new || paid'")
-    which.add_argument(
-        "--sql",
-        metavar="EXPR",
-        help="only where this holds of the properties: \"amount > 10 AND region = 'north'\";"
-        " brokers must allow it (enablePropertyFilter)",
-    )
-    parser.add_argument(
-        "--count", type=_count, metavar="N", help="stop after N messages; wait for them if need be"
-    )
-    parser.add_argument("--follow", action="store_true", help="go on with what comes, until Ctrl-C")
-    parser.add_argument(
-        "--json", action="store_true", help="print everything that is known about each message"
-    )
-    add_client_arguments(parser)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ArgumentTypeError(f"{text!r} is not a number above 0")
-    return int(text)
-
-
-COMMAND: Final = Command(
-    name="consume",
-    help="print the messages of a topic",
-    description=(
-        "Prints the bodies of messages as they are, one per line, and stops at the end of what was"
-        "\nthere, unless told --count or --follow. Messages of a queue keep their order. Ctrl-C"
-        " commits\nwhat was printed, if for a group, and leaves."
-    ),
-    add_arguments=add_arguments,
-    run=run,
-    examples=(
-        "rmq consume -n 127.0.0.1:9876 Hello",
-        "rmq consume -n 127.0.0.1:9876 Orders --from 2024-05-31T08:00:00+02:00 --json",
-        "rmq consume -n 127.0.0.1:9876 Orders --group billing --follow --tag 'new || paid'",
-        "rmq consume -n 127.0.0.1:9876 Orders --from latest --count 10",
-    ),
-)

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rmq.cli.common.command import Command
 from rmq.cli.dev.check import check
 from rmq.cli.dev.metrics import check_metrics
 from rmq.cli.dev.pair import SLAVE_ABOVE
 from rmq.cli.dev.run import PORTS_BESIDE, run_pair, run_with_children
-from rmq.cli.ha.change import MODES
 from rmq.errors import ConfigError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from argparse import Namespace
 
     from rmq.cli.dev.pair import DevBroker
 
@@ -71,13 +69,13 @@ def _advice(nameserver: str, mode: str, pair: tuple[DevBroker, DevBroker]) -> st
 
 
 def run(args: Namespace) -> int:
-    for name, port in (("--port", args.port), ("--broker-port", args.broker_port)):
+    broker_port = BROKER_PORT if args.broker_port is None else args.broker_port
+    for name, port in (("--port", args.port), ("--broker-port", broker_port)):
         if not 0 <= port <= 65_535:
             raise ConfigError(name, f"{port} is not between 0 and 65535")
-    broker_port = args.broker_port
     if broker_port > 65_535 - SLAVE_ABOVE - max(PORTS_BESIDE):
         raise ConfigError("--broker-port", f"{broker_port} leaves no room for the slave's ports")
-    if args.port == 0 and broker_port == BROKER_PORT:
+    if args.port == 0 and args.broker_port is None:
         broker_port = 0
     with ExitStack() as stack:
         if args.data is None:
@@ -94,51 +92,5 @@ def run(args: Namespace) -> int:
         )
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=9876,
-        help="port of the nameserver; 0 takes free ones for all (%(default)s)",
-    )
-    parser.add_argument(
-        "--broker-port",
-        type=int,
-        default=BROKER_PORT,
-        help="port of the master; the slave is 10 above, and each uses its neighbours 2 below and"
-        " 1 above, too (%(default)s)",
-    )
-    parser.add_argument(
-        "--mode",
-        choices=tuple(MODES),
-        default="sync",
-        help="whether the master answers when the slave has a message, too (%(default)s)",
-    )
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="keep data here (default: gone at the end)"
-    )
-    parser.add_argument("--check", action="store_true", help="exit after the self-check")
-
-
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-COMMAND: Final = Command(
-    name="dev",
-    help="run rmq on this machine and check that it works",
-    description=(
-        "Starts a nameserver, a master and its slave, sends 10,000 messages, reads them back from"
-        " both, compares their logs, and stays up until Ctrl-C."
-    ),
-    add_arguments=add_arguments,
-    run=run,
-    examples=(
-        "rmq dev",
-        "rmq dev --check",
-        "rmq dev --mode async",
-        "rmq dev --port 0",
-        "rmq dev --data data",
-    ),
-)

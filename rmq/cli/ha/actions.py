@@ -13,6 +13,7 @@ import trio
 
 from rmq.cli.common.client_options import credentials, tls_config
 from rmq.cli.common.exit_codes import ExitCode
+from rmq.cli.common.shown import shown
 from rmq.cli.common.usage import UsageError
 from rmq.cli.ha import change as ha_change
 from rmq.cli.ha.client import open_ha_client
@@ -23,7 +24,6 @@ from rmq.cli.ha.saving import save_records
 from rmq.cli.ha.status import status_json, status_text
 from rmq.cli.ha.text import count_text, offset_text, size_text
 from rmq.cli.ha.verify import Comparison, VerifyError, compare, find_pairs
-from rmq.cli.store.inspect import shown
 
 if TYPE_CHECKING:
     import argparse

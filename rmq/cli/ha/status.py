@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rmq.cli.common.shown import shown
 from rmq.cli.ha.health import WRITABLE, findings, in_sync_count, is_sync_in_force
 from rmq.cli.ha.members import SYNC_MASTER
 from rmq.cli.ha.text import count_text, facts, ms_text, offset_text, size_text, table
-from rmq.cli.store.inspect import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import heapq
 import json
 import re
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from rmq.cli.common.usage import UsageError
 from rmq.errors import CorruptStoreError
 from rmq.model.offsets import PhysicalOffset, QueueOffset
 from rmq.model.properties import KEYS, TAGS, UNIQ_KEY
@@ -21,6 +20,7 @@ from rmq.store.reader import has_key
 from rmq.store.reader.body import plain_body
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator
 
     from rmq.model.record import StoredRecord
@@ -48,8 +48,8 @@ class Selection:
     scan: bool = False
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Selection:
-        """Return what the command line asks for; raise `ValueError` if that makes no sense."""
+    def of(cls, args: Namespace) -> Selection:
+        """Return what the command line asks for; raise `UsageError` if that makes no sense."""
         if not args.scan:
             for option, needed, is_wrong in (
                 ("--queue", "--topic", args.queue is not None and args.topic is None),
@@ -57,7 +57,7 @@ class Selection:
                 ("--queue-offset", "--queue", args.queue_offset and args.queue is None),
             ):
                 if is_wrong:
-                    raise ValueError(f"{option} needs {needed}, or --scan to read the whole log")
+                    raise UsageError(f"{option} needs {needed}, or --scan to read the whole log")
         return cls(
             topic=args.topic,
             queue_id=args.queue,
@@ -239,19 +239,3 @@ def json_line(fields: dict[str, Any]) -> str:
     is_unicode = encoding.lower().replace("-", "") == "utf8"
     text = json.dumps(fields, ensure_ascii=not is_unicode, separators=(",", ":"))
     return _TO_ESCAPE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-
-
-def time_argument(text: str) -> int:
-    """Read a time given as milliseconds since 1970 or as ISO 8601, and return milliseconds."""
-    if text.isascii() and text.isdecimal():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is neither milliseconds since 1970 nor a time such as 2025-01-31T08:15:00Z"
-        ) from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

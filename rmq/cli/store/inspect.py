@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from rmq.cli.common.shown import shown, time_text
 from rmq.errors import CorruptStoreError
 
 if TYPE_CHECKING:
@@ -186,22 +186,3 @@ def _table(rows: Sequence[tuple[object, ...]]) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
-
-
-def time_text(ms: int) -> str:
-    """Return a time in milliseconds since 1970 as people read it, in UTC."""
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
-    except OverflowError:
-        return str(ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def shown(text: str) -> str:
-    """Return text without characters that a terminal would obey or could not show."""
-    return "".join(
-        character
-        if character.isprintable()
-        else character.encode("unicode_escape", "surrogatepass").decode()
-        for character in text
-    )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
 import trustme
 
 from rmq.cli.common.client_options import (
-    add_account_arguments,
-    add_tls_arguments,
     credentials,
     tls_config,
 )
@@ -20,13 +17,12 @@ from rmq.errors import ConnectFailedError
 from rmq.remoting.signing import Credentials
 from rmq.remoting.tls import TlsServer
 from rmq.remoting.tls_config import TlsClientConfig, TlsMode, TlsServerConfig
+from tests.cli.parsing import args_of
 from tests.remoting.client_kit import ECHO, address_of, echo_table, serving
 
 
 def config_of(*arguments: str) -> TlsClientConfig | None:
-    parser = argparse.ArgumentParser()
-    add_tls_arguments(parser.add_argument_group("encryption"))
-    return tls_config(parser.parse_args(arguments))
+    return tls_config(args_of("cluster", *arguments))
 
 
 def test_connections_are_encrypted_and_checked_as_the_options_say() -> None:
@@ -66,14 +62,12 @@ async def test_hosts_are_checked_where_that_is_asked_for(tmp_path: Path) -> None
 def test_a_secret_on_the_command_line_is_taken_and_warned_about(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    parser = argparse.ArgumentParser()
-    add_account_arguments(parser.add_argument_group("account"))
     wanted = Credentials(access_key="the-user", secret_key="visible-to-all")
-    args = parser.parse_args(["--access-key", "the-user", "--secret-key", "visible-to-all"])
+    args = args_of("cluster", "--access-key", "the-user", "--secret-key", "visible-to-all")
     assert credentials(args, {}) == wanted
     assert "--secret-key is deprecated" in caplog.text
     assert "visible-to-all" not in caplog.text
     caplog.clear()
-    args = parser.parse_args(["--access-key", "the-user"])
+    args = args_of("cluster", "--access-key", "the-user")
     assert credentials(args, {"RMQ_SECRET_KEY": "visible-to-all"}) == wanted
     assert caplog.text == ""

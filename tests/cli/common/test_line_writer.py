@@ -138,9 +138,7 @@ def test_a_service_logs_in_the_background_and_its_end_is_told_behind_its_last_li
             logging.getLogger("rmq.test").warning("line %d", number)
         raise ValueError("odd")
 
-    command = Command(
-        name="serve", help="serves", add_arguments=lambda _: None, run=run, is_service=True
-    )
+    command = Command(name="serve", help="serves", run=run, is_service=True)
     assert main(["serve"], commands=[command]) == 70
     lines = capfd.readouterr().err.splitlines()
     assert [line.rpartition(": ")[2] for line in lines[:100]] == [

@@ -134,10 +134,10 @@ def test_conditions_and_tags_filter(processes: Processes) -> None:
         pytest.param(["T"], ExitCode.USAGE, "give -n HOST:PORT", id="no-nameserver"),
         pytest.param(["no blanks", "-n", "h:1"], ExitCode.USAGE, "characters", id="topic"),
         pytest.param(["T", "-n", "h:1", "--group", "a b"], ExitCode.USAGE, "group", id="group"),
-        pytest.param(["T", "-n", "h:1", "--count", "0"], ExitCode.USAGE, "above 0", id="count"),
+        pytest.param(["T", "-n", "h:1", "--count", "0"], ExitCode.USAGE, "from 1 on", id="count"),
         pytest.param(["T", "-n", "h:1", "--from", "x"], ExitCode.USAGE, "earliest", id="from"),
         pytest.param(
-            ["T", "-n", "h:1", "--tag", "a", "--sql", "b"], ExitCode.USAGE, "not allowed", id="two"
+            ["T", "-n", "h:1", "--tag", "a", "--sql", "b"], ExitCode.USAGE, "exclude", id="two"
         ),
         pytest.param(["T", "-n", "127.0.0.1:1"], ExitCode.UNAVAILABLE, "127.0.0.1:1", id="nobody"),
     ],

@@ -139,8 +139,8 @@ def test_a_port_in_use_is_named_with_what_to_do(option: str) -> None:
         pytest.param(
             ["--broker-port", "65530"], ExitCode.CONFIG, "no room for the slave's", id="slave"
         ),
-        pytest.param(["--mode", "half"], ExitCode.USAGE, "invalid choice", id="mode"),
-        pytest.param(["--port", "x"], ExitCode.USAGE, "invalid int value", id="not-a-number"),
+        pytest.param(["--mode", "half"], ExitCode.USAGE, "is not one of", id="mode"),
+        pytest.param(["--port", "x"], ExitCode.USAGE, "is not a valid integer", id="not-a-number"),
         pytest.param(["--data", "/dev/null/data"], ExitCode.CONFIG, "Not a directory", id="data"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import shutil
 import subprocess
@@ -17,8 +16,8 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 from jsonschema.validators import validator_for
 
 from rmq.broker.config.schema import SCHEMA
-from rmq.cli.ha import command as ha
 from tests.cli.generate.generate_kit import generate
+from tests.cli.parsing import chosen_by
 from tests.paths import ROOT
 
 OPS = ROOT / "ops"
@@ -139,7 +138,6 @@ def test_probes_ports_and_the_hand_over_of_a_pod_are_those_of_a_broker() -> None
     assert {port["containerPort"] for port in container["ports"]} >= {port - 2, port, port + 1}
     program, command, *words = container["lifecycle"]["preStop"]["exec"]["command"]
     assert (program, command) == ("rmq", "ha")
-    parser = argparse.ArgumentParser()
-    ha.add_arguments(parser)
-    args = parser.parse_args(words)
-    assert (args.action.__name__, args.broker, args.yes) == ("hand_over", f"127.0.0.1:{port}", True)
+    chosen = chosen_by("ha", *words)
+    assert (chosen.path, chosen.args.broker) == ("rmq ha hand-over", f"127.0.0.1:{port}")
+    assert chosen.args.yes

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rmq.broker.config.replication import ReplicationSettings
-from rmq.cli.ha import command as ha
 from rmq.ha.slave_status import SlaveState
 from rmq.settings.declaration import attributes
 from rmq.settings.schema import Effect, format_value
+from tests.cli.parsing import chosen_by
 from tests.paths import DOCS
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ def test_every_state_of_a_slave_is_explained(state: str) -> None:
 def test_every_command_line_in_the_guide_is_understood(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    ha.add_arguments(parser)
     lines = re.findall(
         r"(?:`|^    )rmq ha ([\w-]+ -[^`#\n]*|\w+ \w+ -[^`#\n]*)", GUIDE, re.MULTILINE
     )
@@ -59,5 +56,5 @@ def test_every_command_line_in_the_guide_is_understood(
     }
     for line in lines:
         stand_ins = re.sub(r"\b(SLAVE|OLD|MASTER|NAMESERVER)\b", "10.0.0.1:1", line)
-        parser.parse_args(stand_ins.split())
+        chosen_by("ha", *stand_ins.split())
     assert capsys.readouterr() == ("", "")

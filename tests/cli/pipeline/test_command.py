@@ -28,7 +28,7 @@ def test_all_pipelines_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "--help"]) == ExitCode.OK
     listed = capsys.readouterr().out
     for name in (*NAMES, "demo", "bundle"):
-        assert f"\n    {name} " in listed
+        assert f"\n  {name} " in listed
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmq.cli.common.exit_codes import ExitCode
-from rmq.cli.store.inspect import shown, time_text
+from rmq.cli.common.shown import shown, time_text
 from rmq.model.record import NewMessage
 from rmq.store.config import StoreConfig
 from rmq.store.core import StoreCore
