@@ -64,6 +64,7 @@ RmqError
 |- BadRangeError                 [spark] bytes that are no messages, or not those asked for
 |- UsageError                    [cli] the command line says too little, or contradicts itself
 |- NotFoundError                 [cli] there is no such broker
+|- NothingFoundError             [cli] no broker has the message, the trace or the letter
 |- InputError                    [cli] standard input cannot be read
 |- OutputError                   [cli] standard output takes no more
 |- NotNowError                   [cli] a change of roles would do harm as things are
