@@ -189,6 +189,13 @@ def group_found(
         for queue, told in stats.offset_table.items()
         if topic is None or queue.topic == topic
     ]
+    told = {(each["topic"], each["broker"], each["queue_id"]) for each in queues}
+    queues += [
+        _uncommitted(queue, name)
+        for queue, name in member_of.items()
+        if (topic is None or queue.topic == topic)
+        and (queue.topic, queue.broker_name, queue.queue_id) not in told
+    ]
     if not queues and not clients:
         _expect_known(cluster, brokers, group)
     queues.sort(key=lambda each: (each["topic"], each["broker"], each["queue_id"]))
@@ -196,8 +203,8 @@ def group_found(
         "group": group,
         "model": None if members.message_model is None else members.message_model.value,
         "type": None if members.consume_type is None else members.consume_type.value,
-        "lag": sum(each["lag"] for each in queues),
-        "lag_s": max((each["lag_s"] for each in queues), default=0.0),
+        "lag": sum(each["lag"] or 0 for each in queues),
+        "lag_s": max((each["lag_s"] or 0.0 for each in queues), default=0.0),
         "per_second": round(sum(each.stats.consume_tps for _, each in tried.answers), 1),
         "members": [
             {
@@ -215,6 +222,21 @@ def group_found(
         "queues": queues,
     }
     return found, [*tried.failures, *members.failures]
+
+
+def _uncommitted(queue: MessageQueue, member: str) -> dict[str, Any]:
+    """Return what is known of a queue that a member reads and has committed nothing of yet."""
+    return {
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "consumer_offset": None,
+        "broker_offset": None,
+        "lag": None,
+        "lag_s": None,
+        "last_consumed_at_ms": None,
+        "member": member,
+    }
 
 
 def _progress(broker: Address, *, group: str, topic: str | None) -> Flow[Progress]:
@@ -287,7 +309,7 @@ def queue_row(queue: dict[str, Any]) -> tuple[Cell, ...]:
         queue["queue_id"],
         queue["consumer_offset"],
         queue["broker_offset"],
-        Styled(f"{lag:,}", ODD) if lag else 0,
+        Styled(f"{lag:,}", ODD) if lag else lag,
         seconds_text(queue["lag_s"]) if lag else None,
         queue["member"],
     )
