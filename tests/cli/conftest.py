@@ -12,15 +12,19 @@ from tests.cli.client_kit import environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 RunHere: TypeAlias = "Callable[..., tuple[int, str, str]]"
 
 
 @pytest.fixture
-def run_here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> RunHere:
+def run_here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> RunHere:
     """Run `rmq` as a user who has set nothing; return exit code, output and errors."""
     for name in os.environ.keys() - environment().keys():
         monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config of nobody"))
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = main(arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.parameters import Option
 from rmq.cli.program import Chosen, parse
 from rmq.errors import ConfigError, ConnectionLostError, ListenError, RmqError
+from tests.paths import DOCS
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -453,3 +455,19 @@ def test_the_log_level_decides_what_a_command_logs(
     out, err = capsys.readouterr()
     assert out == ""
     assert [line.split()[1] for line in err.splitlines()] == expected
+
+
+# --- the page -------------------------------------------------------------------------------
+
+
+def test_the_page_lists_all_commands_their_actions_and_the_exit_codes() -> None:
+    page = (DOCS / "cli.md").read_text()
+    for name in COMMANDS:
+        declared = load_command(name)
+        found = re.search(rf"`rmq {name}(?: ([a-z\\|]+|\.\.\.|[a-z]+))?`", page)
+        assert found, name
+        listed = (found[1] or "...").replace("\\", "")
+        if declared.run is None and listed != "...":
+            assert listed.split("|") == [action.name for action in declared.all_actions()]
+    for code in ExitCode:
+        assert re.search(rf"^\| {code.value} \| \S", page, re.MULTILINE), code

@@ -197,7 +197,7 @@ def print_found(
 
 
 def confirmed(args: Namespace, question: str) -> bool:
-    """Ask whether to go on, unless told not to; raise `UsageError` if nobody can answer."""
+    """Ask whether to go on, unless told not to; raise `UsageError` without a terminal."""
     if args.yes:
         return True
     if not sys.stdin.isatty():

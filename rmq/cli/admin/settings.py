@@ -68,7 +68,7 @@ def _targets(cluster: Cluster, args: Namespace) -> list[Address]:
 def _tables(
     cluster: Cluster, brokers: list[Address]
 ) -> tuple[dict[Address, dict[str, str]], list[Failure]]:
-    """Return the settings of brokers, and who did not answer; raise if nobody did."""
+    """Return the settings of brokers, and who did not answer; raise if none did."""
     tables, errors = cluster.run_all({broker: _settings_of(broker) for broker in brokers})
     failures = [Failure(broker, error) for broker, error in errors.items()]
     if failures and not tables:

@@ -14,7 +14,7 @@ _ID: Final = Argument(
 
 COMMAND: Final = Command(
     name="message",
-    help="find messages, see what became of them, deliver them again",
+    help="find messages, see who has read them, deliver them again",
     actions=lambda: (
         Command(
             name="get",

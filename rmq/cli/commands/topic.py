@@ -46,7 +46,7 @@ COMMAND: Final = Command(
                     "--read-queues",
                     type=POSITIVE,
                     metavar="N",
-                    help="of which consumers read so many (default: all)",
+                    help="how many of them consumers read (default: all)",
                 ),
                 Option(
                     "--perm",
