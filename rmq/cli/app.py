@@ -41,6 +41,7 @@ COMMANDS: Final = (
     "client",
     "config",
     "ha",
+    "admin",
     "store",
     "pipeline",
     "generate",
