@@ -21,21 +21,30 @@ from rmq.cli.common.client_options import client_config
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.line_input import LineSplitter, read_lines
 from rmq.cli.common.message_lines import decode_line
-from rmq.cli.produce import produce
+from rmq.cli.produce import FAILURES_MAX, PATIENCE_S, Sending, produce
 from rmq.client.core.config import ClientConfig
-from rmq.client.core.messages import Message
-from rmq.client.trio.opening import open_admin
-from rmq.errors import ConfigError, IllegalMessageError
+from rmq.client.core.messages import Message, SendResult, SendStatus
+from rmq.client.trio.admin import open_admin
+from rmq.errors import (
+    ConfigError,
+    IllegalMessageError,
+    ResponseError,
+    RmqError,
+    SendFailedError,
+)
 from rmq.nameserver.config import load_nameserver_config
 from rmq.nameserver.server import serve_nameserver
+from rmq.remoting.codes import ResponseCode
 from tests.cli.client_kit import DEADLINE_S, environment, running
 from tests.cli.parsing import args_of
 from tests.client.admin_kit import queue
 from tests.client.cluster_kit import Cluster, cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
     from pathlib import Path
+
+    from trio.testing import MockClock
 
     from tests.cli.client_kit import Processes
     from tests.cli.conftest import RunHere
@@ -375,6 +384,73 @@ def test_what_a_line_does_not_say_the_options_do() -> None:
     line = b'{"body":"x","tag":"own","delay_level":0,"topic":"Other"}'
     message = decode_line(line, "T", tag="t", keys=("k",), delay_level=3)
     assert message == Message("T", b"x", tag="own", keys=("k",), delay_level=0)
+
+
+# --- busy brokers -----------------------------------------------------------------------------
+
+
+class BusyBroker:
+    """Stores `room` messages in each tenth of a second, and is too busy for more."""
+
+    def __init__(self, nursery: trio.Nursery, room: int) -> None:
+        self._nursery = nursery
+        self._room = room
+        self._taken: dict[int, int] = {}
+        self.stored: list[bytes] = []
+        self.requests = 0
+
+    def submit(
+        self, message: Message, on_outcome: Callable[[SendResult | RmqError], None], /
+    ) -> None:
+        self.requests += 1
+        self._nursery.start_soon(self._answer, message, on_outcome)
+
+    async def _answer(
+        self, message: Message, on_outcome: Callable[[SendResult | RmqError], None]
+    ) -> None:
+        await trio.sleep(0.01)
+        tenth = int(trio.current_time() * 10)
+        taken = self._taken[tenth] = self._taken.get(tenth, 0) + 1
+        if taken > self._room:
+            busy = ResponseError("b:1", "SEND_MESSAGE_V2", ResponseCode.SYSTEM_BUSY, "[OVERLOAD]")
+            on_outcome(SendFailedError(message.topic, [("b", busy)], may_be_stored=False))
+        else:
+            self.stored.append(message.body)
+            on_outcome(SendResult(SendStatus.OK, "id", "place", queue("T"), len(self.stored)))
+
+
+async def send_to_busy(room: int, count: int) -> tuple[Sending, BusyBroker, list[str]]:
+    said: list[str] = []
+    async with trio.open_nursery() as nursery:
+        broker = BusyBroker(nursery, room)
+        sending = Sending(broker, lambda line: Message("T", line), said.append)
+
+        async def lines() -> AsyncGenerator[list[bytes | None], None]:
+            yield [b"%d" % number for number in range(count)]
+
+        await sending.send_all(lines())
+        await sending.wait_idle()
+    return sending, broker, said
+
+
+async def test_busy_brokers_get_every_message_later_and_fewer_at_a_time(
+    autojump_clock: MockClock,
+) -> None:
+    sending, broker, said = await send_to_busy(room=50, count=6_000)
+    assert sorted(map(int, broker.stored)) == list(range(6_000))
+    assert (sending.stored, sending.failed, said) == (6_000, 0, [])
+    assert sending.refused == broker.requests - 6_000
+    # 12 s are the least; most of the requests are of use all the same.
+    assert trio.current_time() < 30
+    assert broker.requests < 3 * 6_000
+
+
+async def test_brokers_that_stay_busy_are_given_up(autojump_clock: MockClock) -> None:
+    sending, _, said = await send_to_busy(room=0, count=150)
+    assert sending.is_hopeless
+    assert sending.failed >= FAILURES_MAX
+    assert "[OVERLOAD]" in said[0]
+    assert PATIENCE_S < trio.current_time() < 2 * PATIENCE_S
 
 
 def config_of(*arguments: str, **environ: str) -> ClientConfig:
