@@ -14,7 +14,8 @@ COMMAND: Final = Command(
     help="run rmq on this machine and check that it works",
     description=(
         "Starts a nameserver, a master and its slave, sends 10,000 messages, reads them back from"
-        " both, compares their logs, and stays up until Ctrl-C."
+        " both, compares their logs, and stays up until Ctrl-C, also when one of the brokers is"
+        " killed."
     ),
     params=(
         Option(
@@ -25,14 +26,15 @@ COMMAND: Final = Command(
             type=click.INT,
             default=9876,
             metavar="PORT",
-            help="port of the nameserver; 0 takes free ones for all (9876)",
+            help="port of the nameserver; those of the brokers move with it, 0 takes free ones for"
+            " all (9876)",
         ),
         Option(
             "--broker-port",
             type=click.INT,
             metavar="PORT",
             help="port of the master; the slave is 10 above, and each uses its neighbours 2 below"
-            " and 1 and 4 above, too (10911)",
+            " and 1 and 4 above, too (1035 above that of the nameserver: 10911)",
         ),
         Option(
             "--mode",
@@ -53,7 +55,7 @@ COMMAND: Final = Command(
         "rmq dev",
         "rmq dev --check",
         "rmq dev --mode async",
-        "rmq dev --port 0",
+        "rmq dev --port 19876",
         "rmq dev --data data",
     ),
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rmq.cli.dev.advice import what_now, what_to_try
 from rmq.cli.dev.check import check
 from rmq.cli.dev.metrics import check_metrics
 from rmq.cli.dev.pair import SLAVE_ABOVE
@@ -22,61 +23,56 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from rmq.cli.dev.pair import DevBroker
+    from rmq.cli.dev.processes import ChildFailedError
+    from rmq.cli.dev.run import RunningPair
 
 MESSAGES: Final = 10_000
+NAMESERVER_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 
-_WHAT_TO_TRY: Final = """
-Point any RocketMQ 4.x client at the nameserver {nameserver}, or try
-  echo 'good morning' | rmq produce -n {nameserver} Hello
-  rmq consume -n {nameserver} Hello
-  rmq ha status -n {nameserver}
-  rmq ha switch {other_mode} -b {master}
-  rmq ha promote -b {slave}
-  mqadmin clusterList -n {nameserver}
-Settings of the brokers: {confs}
-Ctrl-C stops."""
+_BROKER_ABOVE: Final = BROKER_PORT - NAMESERVER_PORT
+"""The port of the master, counted from that of the nameserver."""
 
 
 async def _run(
     host: str, port: int, broker_port: int, data: Path, mode: str, *, only_check: bool
 ) -> None:
-    async def work(nameserver: str, pair: tuple[DevBroker, DevBroker]) -> None:
-        for broker in pair:
+    is_up = False
+
+    async def work(running: RunningPair) -> None:
+        nonlocal is_up
+        for broker in running.pair:
             _say(f"metrics     {broker.metrics}")
         _say(f"self-check: {MESSAGES} messages through all of them, {mode}")
-        await check(nameserver, mode, MESSAGES, _say)
-        _say(f"  {await check_metrics(pair)}")
+        await check(running.nameserver, mode, MESSAGES, _say)
+        _say(f"  {await check_metrics(running.pair)}")
         _say("self-check passed")
         if not only_check:
-            _say(_advice(nameserver, mode, pair))
+            is_up = True
+            _say(what_to_try(running.nameserver, mode, running.pair, running.pids[0]))
             await trio.sleep_forever()
 
-    was_interrupted = await run_pair(host, port, broker_port, data, mode, work, _say)
+    def ended(
+        broker: DevBroker, pair: tuple[DevBroker, DevBroker], error: ChildFailedError
+    ) -> None:
+        if not is_up:
+            raise error
+        _say(what_now(broker, error.exit_code, mode, pair))
+
+    was_interrupted = await run_pair(host, port, broker_port, data, mode, work, _say, ended)
     if was_interrupted and only_check:
         raise KeyboardInterrupt
 
 
-def _advice(nameserver: str, mode: str, pair: tuple[DevBroker, DevBroker]) -> str:
-    master, slave = pair
-    return _WHAT_TO_TRY.format(
-        nameserver=nameserver,
-        other_mode="async" if mode == "sync" else "sync",
-        master=master.address,
-        slave=slave.address,
-        confs=" ".join(str(broker.conf) for broker in pair),
-    )
-
-
 def run(args: Namespace) -> int:
-    broker_port = BROKER_PORT if args.broker_port is None else args.broker_port
-    for name, port in (("--port", args.port), ("--broker-port", broker_port)):
-        if not 0 <= port <= 65_535:
-            raise ConfigError(name, f"{port} is not between 0 and 65535")
-    if broker_port > 65_535 - SLAVE_ABOVE - max(PORTS_BESIDE):
+    broker_port = args.broker_port
+    if broker_port is None:
+        # One option moves all ports.
+        broker_port = args.port + _BROKER_ABOVE if args.port else 0
+    if not 0 <= args.port <= 65_535:
+        raise ConfigError("--port", f"{args.port} is not between 0 and 65535")
+    if not 0 <= broker_port <= 65_535 - SLAVE_ABOVE - max(PORTS_BESIDE):
         raise ConfigError("--broker-port", f"{broker_port} leaves no room for the slave's ports")
-    if args.port == 0 and args.broker_port is None:
-        broker_port = 0
     with ExitStack() as stack:
         if args.data is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="rmq-dev-"))

@@ -64,14 +64,14 @@ def write_pair(
 ) -> tuple[DevBroker, DevBroker]:
     """Write the settings of both; return the master and the slave."""
     folders = [data / name for name in FOLDERS]
-    if _was_slave(folders[0]) and not _was_slave(folders[1]) and (folders[1] / "store").exists():
+    if is_slave(folders[0]) and not is_slave(folders[1]) and (folders[1] / "store").exists():
         folders.reverse()
     master = _write(folders[0], MODES[mode], 0, host, port, nameserver)
     slave = _write(folders[1], _SLAVE, 1, host, port + SLAVE_ABOVE, nameserver)
     return master, slave
 
 
-def _was_slave(folder: Path) -> bool:
+def is_slave(folder: Path) -> bool:
     """Whether the settings that are kept in a folder make its broker a slave."""
     conf = folder / "broker.conf"
     try:

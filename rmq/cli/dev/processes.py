@@ -43,6 +43,13 @@ class Child:
         self._process: trio.Process | None = None
         self._is_stopping = False
         self._was_told = False
+        self.has_served = False
+
+    @property
+    def pid(self) -> int:
+        """The number of the process, which must have been started."""
+        assert self._process is not None, f"the {self.name} was not started"
+        return self._process.pid
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run until it ends; `started` when it serves. Raises `ChildFailedError`."""
@@ -56,6 +63,7 @@ class Child:
                 if not chunk:
                     raise ChildFailedError(self.name, await process.wait())
                 seen += chunk
+            self.has_served = True
             task_status.started()
             # The output is not used, but a full pipe would stop the child.
             while await process.stdout.receive_some():

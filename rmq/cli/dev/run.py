@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import trio
 
@@ -17,8 +17,19 @@ if TYPE_CHECKING:
 
     from rmq.cli.dev.pair import DevBroker
 
+    OnEnd: TypeAlias = "Callable[[DevBroker, tuple[DevBroker, DevBroker], ChildFailedError], None]"
+
 PORTS_BESIDE: Final = (-2, 1, METRICS_ABOVE)
 """Relative to a broker's port: the second one for clients, those for slaves and for metrics."""
+
+
+class RunningPair(NamedTuple):
+    """A nameserver and two brokers that run."""
+
+    nameserver: str
+    pair: tuple[DevBroker, DevBroker]
+    pids: tuple[int, ...]
+    """Of the brokers."""
 
 
 async def run_pair(
@@ -27,25 +38,38 @@ async def run_pair(
     broker_port: int,
     data: Path,
     mode: str,
-    work: Callable[[str, tuple[DevBroker, DevBroker]], Awaitable[None]],
+    work: Callable[[RunningPair], Awaitable[None]],
     say: Callable[[str], None],
+    on_end: OnEnd | None = None,
 ) -> bool:
     """Start all three, do `work`, stop them; return whether a signal ended the work.
 
-    A port of 0 stands for a free one. `work` gets the address of the nameserver, and the brokers.
+    A port of 0 stands for a free one. `on_end` is told of a broker that ends by itself; without
+    it, and if it raises, all of them end.
     """
     nameserver = f"{host}:{port or free_port(host)}"
     pair = write_pair(data, host, broker_port or _free_broker_port(host), nameserver, mode)
-    children = [
-        Child(
-            "nameserver",
-            ["--log-level", "warning", "namesrv", "-c", str(_nameserver_conf(data, nameserver))],
-        ),
-        *(
-            Child(broker.role, ["--log-level", "warning", "broker", "-c", str(broker.conf)])
-            for broker in pair
-        ),
+    nameserver_child = Child(
+        "nameserver",
+        ["--log-level", "warning", "namesrv", "-c", str(_nameserver_conf(data, nameserver))],
+    )
+    brokers = [
+        Child(broker.role, ["--log-level", "warning", "broker", "-c", str(broker.conf)])
+        for broker in pair
     ]
+    children = [nameserver_child, *brokers]
+
+    async def run_broker(
+        index: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        child = brokers[index]
+        try:
+            await child.run(task_status=task_status)
+        except ChildFailedError as error:
+            if on_end is None or not child.has_served:
+                raise
+            on_end(pair[index], pair, error)
+
     # Signals are taken over before anything starts: from then on none of them kills. Ctrl-C reaches
     # the children, too, as they are of the same process group.
     with trio.open_signal_receiver(*STOP_SIGNALS) as signals:
@@ -53,12 +77,14 @@ async def run_pair(
             working = trio.CancelScope()
             nursery.start_soon(_stop_on_signal, signals, children, working, say)
             with working:
-                for child in children:
-                    await nursery.start(child.run)
+                await nursery.start(nameserver_child.run)
+                for index in range(len(brokers)):
+                    await nursery.start(run_broker, index)
                 say(f"nameserver  {nameserver}")
                 for broker in pair:
                     say(f"{broker.role:<11} {broker.address}  data in {broker.folder}")
-                await work(nameserver, pair)
+                pids = tuple(child.pid for child in brokers)
+                await work(RunningPair(nameserver, pair, pids))
             for child in reversed(children):
                 # The slave first, and the nameserver last: the brokers unregister from it.
                 await child.stop()

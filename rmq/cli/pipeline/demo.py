@@ -25,7 +25,7 @@ from rmq.store.reader import Reader
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from rmq.cli.dev.pair import DevBroker
+    from rmq.cli.dev.run import RunningPair
 
 HELP: Final = "start a pair, fill it with sample traffic and run pipelines on it"
 DESCRIPTION: Final = (
@@ -59,7 +59,8 @@ def run(args: Namespace) -> int:
         data = Path(folder)
 
         async def demo() -> None:
-            async def work(nameserver: str, pair: tuple[DevBroker, DevBroker]) -> None:
+            async def work(running: RunningPair) -> None:
+                nameserver, pair, _ = running
                 _say("sample traffic")
                 sent = await make_traffic(nameserver, _say, args.seconds)
                 _say(f"  {sent:,} messages sent")

@@ -15,7 +15,9 @@ import pytest
 from rmq.cli.common.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from typing import IO
 
     from tests.cli.conftest import RunHere
 
@@ -55,8 +57,17 @@ def check_told(output: str, mode: str) -> None:
     assert "\nself-check passed\n" in output
 
 
-def stay_up_until(number: signal.Signals, *arguments: str, whole_group: bool, mode: str) -> None:
-    """Run it until a signal comes when all is checked; it must end well and leave nobody behind."""
+def stay_up_until(
+    number: signal.Signals,
+    *arguments: str,
+    whole_group: bool,
+    mode: str,
+    first: Callable[[str, IO[str]], None] | None = None,
+) -> None:
+    """Run it until a signal comes when all is checked; it must end well and leave nobody behind.
+
+    `first` is done before, with what was printed and what will be.
+    """
     process = start("--port", "0", "--mode", mode, *arguments)
     try:
         assert process.stdout is not None
@@ -68,6 +79,8 @@ def stay_up_until(number: signal.Signals, *arguments: str, whole_group: bool, mo
         else:
             pytest.fail(f"it ended after {before!r}: {process.communicate(timeout=DEADLINE_S)[1]}")
         check_told(before, mode)
+        if first is not None:
+            first(before, process.stdout)
         assert process.poll() is None
         if whole_group:
             os.killpg(process.pid, number)
@@ -80,7 +93,8 @@ def stay_up_until(number: signal.Signals, *arguments: str, whole_group: bool, mo
     assert process.returncode == ExitCode.OK
     assert output == "stopping\n"
     # With the whole group the nameserver may be gone before the broker can leave it.
-    assert "Traceback" not in errors if whole_group else told_at_the_end(errors) == []
+    is_told = not whole_group and first is None
+    assert told_at_the_end(errors) == [] if is_told else "Traceback" not in errors
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
@@ -110,13 +124,39 @@ def check_kept(data: Path) -> None:
     [
         pytest.param(signal.SIGINT, True, "sync", id="ctrl-c"),
         pytest.param(signal.SIGTERM, True, "async", id="terminate-group"),
-        pytest.param(signal.SIGTERM, False, "sync", id="terminate-process"),
     ],
 )
 def test_it_stays_up_until_a_signal_and_then_ends_with_success(
     number: signal.Signals, whole_group: bool, mode: str
 ) -> None:
     stay_up_until(number, whole_group=whole_group, mode=mode)
+
+
+def kill_the_master_and_do_what_is_said(before: str, later: IO[str]) -> None:
+    """The commands are run as they are printed."""
+    (kill,) = re.findall(r"^  (kill -9 \d+) ", before, re.MULTILINE)
+    subprocess.run(kill, shell=True, check=True)
+    told = ""
+    for line in later:
+        told += line
+        if line.startswith("Ctrl-C stops"):
+            break
+    assert "has ended (killed by signal 9): no broker takes messages." in told
+    assert "has all that was answered SEND_OK." in told
+    (promote,) = re.findall(r"^  (.* ha promote .*)$", told, re.MULTILINE)
+    promoted = subprocess.run(promote, shell=True, capture_output=True, text=True, check=True)
+    assert "is master now: sync, epoch 2" in promoted.stdout
+    (produce,) = re.findall(r"^  (echo .* produce .*)$", before, re.MULTILINE)
+    subprocess.run(produce, shell=True, check=True, capture_output=True)
+
+
+def test_it_survives_its_master_and_says_what_to_do() -> None:
+    stay_up_until(
+        signal.SIGTERM,
+        whole_group=False,
+        mode="sync",
+        first=kill_the_master_and_do_what_is_said,
+    )
 
 
 @pytest.mark.parametrize("option", ["--port", "--broker-port"])
