@@ -41,6 +41,7 @@ COMMANDS: Final = (
     "client",
     "config",
     "ha",
+    "doctor",
     "admin",
     "store",
     "pipeline",

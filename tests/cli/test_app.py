@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator
 
+    from tests.cli.conftest import RunHere
+
 
 def command(run: Callable[[Namespace], int], name: str = "greet") -> Command:
     return Command(
@@ -471,3 +473,24 @@ def test_the_page_lists_all_commands_their_actions_and_the_exit_codes() -> None:
             assert listed.split("|") == [action.name for action in declared.all_actions()]
     for code in ExitCode:
         assert re.search(rf"^\| {code.value} \| \S", page, re.MULTILINE), code
+
+
+# --- rmq broker -----------------------------------------------------------------------------
+
+
+def test_a_broker_takes_settings_from_the_command_line(run_here: RunHere, tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=a\nlistenPort=20911\n")
+    broker = ("broker", "-p", "-c", str(file))
+    code, output, _ = run_here(*broker, "--port", "30911", "--set", "brokerName = b")
+    assert code == ExitCode.OK
+    assert {"brokerName=b", "listenPort=30911"} <= set(output.splitlines())
+    code, _, errors = run_here(*broker, "--set", "brokerName")
+    assert (code, errors) == (
+        ExitCode.USAGE,
+        "rmq broker: error: --set brokerName: write KEY=VALUE\n",
+    )
+    code, _, errors = run_here(*broker, "--set", "brokerNam=b")
+    assert code == ExitCode.CONFIG
+    assert "did you mean brokerName?" in errors
+    assert run_here(*broker, "-m")[0] == ExitCode.USAGE
