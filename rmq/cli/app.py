@@ -42,6 +42,7 @@ COMMANDS: Final = (
     "config",
     "ha",
     "doctor",
+    "bench",
     "admin",
     "store",
     "pipeline",
