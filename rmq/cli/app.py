@@ -43,6 +43,7 @@ COMMANDS: Final = (
     "ha",
     "doctor",
     "bench",
+    "bundle",
     "admin",
     "store",
     "pipeline",
