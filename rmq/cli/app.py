@@ -34,6 +34,7 @@ COMMANDS: Final = (
     "produce",
     "consume",
     "cluster",
+    "top",
     "topic",
     "group",
     "message",

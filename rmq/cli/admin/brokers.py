@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq.cli.admin.session import open_cluster, print_found
+from rmq.cli.admin.session import Cluster, open_cluster, print_found
 from rmq.cli.common.tables import BAD, ODD, Cell, Column, Styled, print_table
 from rmq.client.core.admin.brokers import RuntimeInfo, runtime_info
 from rmq.client.core.admin.targets import Failure, cluster_groups
@@ -37,19 +37,22 @@ _COLUMNS: Final = (
 def cluster(args: Namespace) -> int:
     """Print a line per broker."""
     with open_cluster(args) as cluster:
-        info = cluster.admin.cluster_info()
-        brokers = [each for group in cluster_groups(info, args.cluster) for each in group]
-        infos, errors = cluster.run_all(
-            {broker: runtime_info(cluster.nameservers, broker.address) for broker in brokers}
-        )
+        found, failures = brokers_found(cluster, args.cluster)
+    return print_found(args, {"brokers": found}, lambda: _show(found), failures)
+
+
+def brokers_found(
+    cluster: Cluster, name: str | None = None
+) -> tuple[list[dict[str, Any]], list[Failure]]:
+    """Return what all brokers of a cluster tell of themselves, and who does not answer."""
+    info = cluster.run(cluster.nameservers.cluster())
+    brokers = [each for group in cluster_groups(info, name) for each in group]
+    infos, errors = cluster.run_all(
+        {broker: runtime_info(cluster.nameservers, broker.address) for broker in brokers}
+    )
     now_ms = int(time.time() * 1000)
     found = [_found(info, broker, infos.get(broker), now_ms) for broker in brokers]
-    return print_found(
-        args,
-        {"brokers": found},
-        lambda: _show(found),
-        [Failure(broker, error) for broker, error in errors.items()],
-    )
+    return found, [Failure(broker, error) for broker, error in errors.items()]
 
 
 def _found(
@@ -113,12 +116,12 @@ def _row(found: dict[str, Any]) -> tuple[Cell, ...]:
         found["version"] or None,
         found["in_per_second"],
         found["out_per_second"],
-        _disk(found["disk_used_ratio"]),
+        disk_cell(found["disk_used_ratio"]),
         None if age is None else seconds_text(max(0.0, age)),
     )
 
 
-def _disk(ratio: float | None) -> Cell:
+def disk_cell(ratio: float | None) -> Cell:
     if ratio is None:
         return None
     text = f"{ratio:.0%}"

@@ -9,7 +9,7 @@ from rmq.cli.admin.session import Cluster, open_cluster, print_found
 from rmq.cli.common.tables import DIM, ODD, Cell, Column, Styled, print_facts, print_table
 from rmq.client.core.admin.clients import consumer_connections, running_info
 from rmq.client.core.admin.groups import brokers_of_group, consume_stats, is_system_group
-from rmq.client.core.admin.targets import TIMEOUT_S
+from rmq.client.core.admin.targets import TIMEOUT_S, Failure
 from rmq.client.core.flows import ask
 from rmq.errors import NoBrokerError
 from rmq.model.names import DLQ_PREFIX, dlq_topic, retry_topic
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rmq.client.core.admin.clients import ConsumerConnections
-    from rmq.client.core.admin.targets import Failure, Group
+    from rmq.client.core.admin.targets import Group
     from rmq.client.core.flows import Flow
     from rmq.client.core.routes import Address
     from rmq.model.queues import MessageQueue
@@ -59,38 +59,41 @@ class Progress(NamedTuple):
 def list_groups(args: Namespace) -> int:
     """Print all groups of a cluster."""
     with open_cluster(args) as cluster:
-        groups = cluster.groups(cluster=args.cluster)
-        tried = cluster.read_each("groups", groups, _groups_of)
-        names = sorted(
-            {
-                name
-                for _, (configs, _) in tried.answers
-                for name in configs.subscription_group_table
-                if args.all or not is_system_group(name)
-            }
-        )
-        dead = {
-            topic.removeprefix(DLQ_PREFIX) for _, (_, topics) in tried.answers for topic in topics
+        found, failures = groups_found(cluster, args.cluster, with_system=args.all)
+    return print_found(args, {"groups": found}, lambda: _show_groups(found), failures)
+
+
+def groups_found(
+    cluster: Cluster, name: str | None = None, *, with_system: bool = False
+) -> tuple[list[dict[str, Any]], list[Failure]]:
+    """Return how far all groups of a cluster are, and which brokers do not answer."""
+    tried = cluster.read_each("groups", cluster.groups(cluster=name), _groups_of)
+    names = sorted(
+        {
+            name
+            for _, (configs, _) in tried.answers
+            for name in configs.subscription_group_table
+            if with_system or not is_system_group(name)
         }
-        asked: dict[tuple[str, int], Flow[ConsumeStats]] = {
-            (name, number): consume_stats(broker.address, name, None)
-            for name in names
-            for number, (broker, _) in enumerate(tried.answers)
-        }
-        stats, _ = cluster.run_all(asked)
-        members, _ = cluster.run_all(
-            {name: consumer_connections(cluster.nameservers, name) for name in names}
-        )
-    found = [
-        _line(
-            name,
-            [told for (group, _), told in stats.items() if group == name],
-            members.get(name),
-            has_dead=name in dead,
-        )
+    )
+    dead = {topic.removeprefix(DLQ_PREFIX) for _, (_, topics) in tried.answers for topic in topics}
+    asked: dict[tuple[str, int], Flow[ConsumeStats]] = {
+        (name, number): consume_stats(broker.address, name, None)
         for name in names
+        for number, (broker, _) in enumerate(tried.answers)
+    }
+    stats, errors = cluster.run_all(asked)
+    told: dict[str, list[ConsumeStats]] = {}
+    for (group, _), each in stats.items():
+        told.setdefault(group, []).append(each)
+    members, _ = cluster.run_all(
+        {name: consumer_connections(cluster.nameservers, name) for name in names}
+    )
+    found = [
+        _line(name, told.get(name, ()), members.get(name), has_dead=name in dead) for name in names
     ]
-    return print_found(args, {"groups": found}, lambda: _show_groups(found), tried.failures)
+    silent = {tried.answers[number][0]: error for (_, number), error in errors.items()}
+    return found, [*tried.failures, *(Failure(broker, error) for broker, error in silent.items())]
 
 
 def _groups_of(broker: Address) -> Flow[tuple[SubscriptionGroupWrapper, list[str]]]:
@@ -117,7 +120,7 @@ def _line(
     retries = retry_topic(name)
     return {
         "group": name,
-        "members": 0 if members is None else len(members.connections),
+        "members": None if members is None else len(members.connections),
         "topics": sorted({queue.topic for queue in queues if queue.topic != retries}),
         "lag": sum(max(0, told.broker_offset - told.consumer_offset) for told in queues.values()),
         "per_second": round(sum(each.consume_tps for each in stats), 1),
@@ -138,7 +141,7 @@ def _show_groups(found: list[dict[str, Any]]) -> None:
         [
             (
                 group["group"],
-                group["members"] or Styled("0", DIM),
+                Styled("0", DIM) if group["members"] == 0 else group["members"],
                 Styled(f"{group['lag']:,}", ODD) if group["lag"] else 0,
                 group["per_second"],
                 ", ".join(group["topics"]) or None,

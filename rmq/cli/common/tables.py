@@ -53,7 +53,7 @@ def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]])
         title, is_number = (column, False) if isinstance(column, str) else column
         table.add_column(title, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(_text, row))
+        table.add_row(*map(cell_text, row))
     _print(table)
 
 
@@ -63,7 +63,7 @@ def print_facts(facts: Iterable[tuple[str, Cell]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(name, _text(value))
+        table.add_row(name, cell_text(value))
     _print(table)
 
 
@@ -92,7 +92,8 @@ def _print(table: Table) -> None:
         print(line.rstrip())
 
 
-def _text(cell: Cell) -> Text:
+def cell_text(cell: Cell) -> Text:
+    """Return a cell as rich draws it."""
     if cell is None:
         return Text("-", style=DIM)
     if isinstance(cell, Styled):
