@@ -61,7 +61,12 @@ def status(args: argparse.Namespace) -> int:
             print(_CLEAR if sys.stdout.isatty() else "", end="")
             if not args.json:
                 print(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-        print(status_json(groups) if args.json else status_text(groups), flush=True)
+        if sys.stdout.isatty() and not args.json:
+            from rmq.cli.ha.screen import show_status
+
+            show_status(groups)
+        else:
+            print(status_json(groups) if args.json else status_text(groups), flush=True)
         if args.watch is None:
             return ExitCode.OK if all(map(is_healthy, groups)) else ExitCode.FAILURE
         if not args.json:

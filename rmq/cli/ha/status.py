@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmq.cli.ha.members import Group, Member
     from rmq.remoting.bodies import HaMaster, HaSlave, HaStatusBody
 
-_HEAD: Final = (
+HEAD: Final = (
     "ROLE",
     "BROKER",
     "ADDRESS",
@@ -91,19 +91,44 @@ def _as_object(group: Group, found: Sequence[Finding]) -> dict[str, object]:
 # --- as text ---------------------------------------------------------------------------------
 
 
-def _lines(group: Group) -> Iterator[str]:
+class Parts(NamedTuple):
+    """What is shown of the brokers of one name."""
+
+    title: str
+    verdict: str
+    is_healthy: bool
+    facts: list[tuple[str, str]]
+    rows: list[Row]
+    """As many cells as `HEAD` has."""
+    findings: list[Finding]
+
+
+def parts_of(group: Group) -> Parts:
+    """Return what is shown of a group."""
     found = findings(group)
     problems = sum(finding.is_problem for finding in found)
     verdict = f"NOT HEALTHY, {count_text(problems, 'problem')}" if problems else "healthy"
     cluster = f" of {group.cluster}" if group.cluster else ""
-    yield shown(f"{group.name or 'broker'}{cluster}: {verdict}")
+    return Parts(
+        title=f"{group.name or 'broker'}{cluster}",
+        verdict=verdict,
+        is_healthy=not problems,
+        facts=list(_facts(group)),
+        rows=list(_rows(group)),
+        findings=found,
+    )
+
+
+def _lines(group: Group) -> Iterator[str]:
+    parts = parts_of(group)
+    yield shown(f"{parts.title}: {parts.verdict}")
     yield ""
-    for line in facts(list(_facts(group))):
+    for line in facts(parts.facts):
         yield shown(line)
     yield ""
-    for line in table(_HEAD, list(_rows(group)), _ALIGN):
+    for line in table(HEAD, parts.rows, _ALIGN):
         yield shown(line)
-    for finding in found:
+    for finding in parts.findings:
         yield ""
         sign = "problem" if finding.is_problem else "note"
         yield shown(f"{sign}: {finding.where} {finding.what}")

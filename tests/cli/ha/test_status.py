@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -684,6 +685,29 @@ def test_watching_shows_it_again_until_ctrl_c(
     assert pauses == [2.0, 2.0, 2.0]
     assert out.count("broker-a of DefaultCluster: healthy") == 3
     assert "\x1b" not in out
+
+
+def test_a_terminal_gets_colour_and_the_columns_that_it_has_room_for(
+    run: Run, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.slave.now = slave_status(pair.slave.address, pair.master.address, state="diverged")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for width, has_all in ((80, False), (120, True)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        code, out, _ = run(*pair.named)
+        assert code == ExitCode.FAILURE
+        assert "\x1b[1;31mNOT HEALTHY" in out
+        assert "\x1b[1;31mdiverged" in out
+        assert "\x1b[32mwritable" in out
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
+        assert max(map(len, lines)) <= width
+        (head,) = (line for line in lines if line.startswith("ROLE "))
+        assert ("HEARD FROM" in head) is has_all
+        assert row_of("\n".join(lines), pair.slave.address)[2] == pair.slave.address
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[3" not in run(*pair.named)[1]
 
 
 # --- without a secret -------------------------------------------------------------------------
