@@ -36,7 +36,7 @@ async def _produce(session: PythonSession) -> None:
     with session.operation(PART, "rmq produce: a line is a message"):
         await session.create_topic("PyLines")
         lines = [f"line {n}" for n in range(200)]
-        await _run(
+        await run_rmq(
             ["produce", "-n", session.nameserver, "PyLines", "--tag", "TagA", "--key", "all"],
             "".join(f"{line}\n" for line in lines),
         )
@@ -45,7 +45,7 @@ async def _produce(session: PythonSession) -> None:
         expect_once(received, wanted)
 
     with session.operation(PART, "rmq consume prints what rmq produce sent"):
-        output = await _run(
+        output = await run_rmq(
             ["consume", "-n", session.nameserver, "PyLines", "--from", "earliest"], ""
         )
         expect("lines", sorted(output.splitlines()), sorted(lines))
@@ -63,21 +63,21 @@ async def _consume(session: PythonSession) -> None:
     base = ["consume", "-n", session.nameserver, "PyPrinted", "--from", "earliest"]
 
     with session.operation(PART, "rmq consume: bodies of a stock producer, by tag, by SQL92, some"):
-        everything = sorted((await _run(base, "")).splitlines())
+        everything = sorted((await run_rmq(base, "")).splitlines())
         expect("all", everything, sorted(m.body.decode() for m in messages))
-        tagged = sorted((await _run([*base, "--tag", "Tag1"], "")).splitlines())
+        tagged = sorted((await run_rmq([*base, "--tag", "Tag1"], "")).splitlines())
         expect("tag", tagged, sorted(m.body.decode() for m in messages if m.tags == "Tag1"))
-        matched = sorted((await _run([*base, "--sql", "n >= 7"], "")).splitlines())
+        matched = sorted((await run_rmq([*base, "--sql", "n >= 7"], "")).splitlines())
         expect("SQL", matched, ["printed 7", "printed 8", "printed 9"])
-        some = (await _run([*base, "--count", "3"], "")).splitlines()
+        some = (await run_rmq([*base, "--count", "3"], "")).splitlines()
         expect("count", len(some), 3)
 
     with session.operation(PART, "rmq consume --json, and back through rmq produce --json"):
-        output = await _run([*base, "--json"], "")
+        output = await run_rmq([*base, "--json"], "")
         rows = [json.loads(line) for line in output.splitlines()]
         expect("messages", len(rows), 10)
         await session.create_topic("PyCopied")
-        await _run(["produce", "-n", session.nameserver, "PyCopied", "--json"], output)
+        await run_rmq(["produce", "-n", session.nameserver, "PyCopied", "--json"], output)
         copies = [
             Outgoing("PyCopied", m.body, m.tags, m.keys, properties=m.properties) for m in messages
         ]
@@ -124,7 +124,7 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "rmq", *arguments]
 
 
-async def _run(arguments: Sequence[str], text: str) -> str:
+async def run_rmq(arguments: Sequence[str], text: str) -> str:
     """Run a command to its end; return what it printed."""
     with trio.fail_after(TIMEOUT_S):
         done = await trio.run_process(

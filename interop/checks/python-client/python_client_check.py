@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from admin_client_cases import run_admin_client_cases
+from admin_command_cases import run_admin_command_cases
 from blocking_cases import run_blocking_cases
 from broadcasting_cases import run_broadcasting_cases
 from command_line_cases import run_command_line_cases
@@ -68,6 +69,7 @@ CASES: Final[Mapping[str, Callable[[PythonSession], Awaitable[None]]]] = {
     "blocking": run_blocking_cases,
     "traces": run_trace_cases,
     "command line": run_command_line_cases,
+    "admin commands": run_admin_command_cases,
     "TLS": run_self_signed_cases,
     "outages": run_outage_cases,
     "slave": run_slave_cases,

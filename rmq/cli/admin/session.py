@@ -175,9 +175,10 @@ def tell_missing(failures: Iterable[Failure]) -> int:
     code = ExitCode.OK
     for failure in failures:
         code = ExitCode.FAILURE
-        print(f"rmq: missing: {shown(str(failure))}", file=sys.stderr)
-        if failure.error.hint:
-            print(f"hint: {failure.error.hint}", file=sys.stderr)
+        text, hint = str(failure), failure.error.hint
+        print(f"rmq: missing: {shown(text)}", file=sys.stderr)
+        if hint and hint not in text:
+            print(f"hint: {hint}", file=sys.stderr)
     return code
 
 

@@ -174,6 +174,7 @@ COMMAND: Final = Command(
                 help="messageDelayLevel of the broker (default: that of a broker without one)",
             ),
             flag("--skip-index", help="do not check the index"),
+            flag("--json", help="print one JSON object"),
         ),
         _action(
             "cut",

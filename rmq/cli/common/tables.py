@@ -2,6 +2,7 @@
 
 A terminal gets colour, unless `NO_COLOR` is set, and columns that fit its width: what is too long
 is folded. Elsewhere lines are as long as they need to be, one for each row, for other programs.
+rich is loaded when a table is drawn: `--json` does without.
 """
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from rmq.cli.common.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from rich.table import Table
+    from rich.text import Text
 
 _UNLIMITED: Final = 100_000
 """Columns of a console that is no terminal."""
@@ -48,6 +48,8 @@ class Column(NamedTuple):
 
 def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]]) -> None:
     """Print rows below their titles; without rows, the titles alone."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         title, is_number = (column, False) if isinstance(column, str) else column
@@ -59,6 +61,8 @@ def print_table(columns: Sequence[Column | str], rows: Iterable[Sequence[Cell]])
 
 def print_facts(facts: Iterable[tuple[str, Cell]]) -> None:
     """Print names, and what they are, below each other."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, show_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
@@ -73,6 +77,8 @@ def print_json(value: object) -> None:
 
 
 def _print(table: Table) -> None:
+    from rich.console import Console
+
     if sys.stdout is None:
         return
     is_terminal = sys.stdout.isatty()
@@ -94,6 +100,8 @@ def _print(table: Table) -> None:
 
 def cell_text(cell: Cell) -> Text:
     """Return a cell as rich draws it."""
+    from rich.text import Text
+
     if cell is None:
         return Text("-", style=DIM)
     if isinstance(cell, Styled):

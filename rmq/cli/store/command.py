@@ -9,8 +9,11 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.shown import shown
+from rmq.cli.common.tables import print_json
 from rmq.cli.store.dump import (
     Selection,
     json_line,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from rmq.errors import CorruptStoreError
+    from rmq.store.verify.finding import Finding
 
 _PROGRESS_INTERVAL_S: Final = 0.2
 
@@ -57,8 +61,9 @@ def dump(args: Namespace) -> int:
 
 
 def verify(args: Namespace) -> int:
-    """Check a store and print what is found, one finding per line."""
+    """Check a store and print what is found, one finding per line, or all as one JSON object."""
     counts = dict.fromkeys(Severity, 0)
+    found: list[Finding] = []
     progress = _ProgressLine()
     with _open(args) as reader:
         verifier = Verifier(
@@ -70,9 +75,23 @@ def verify(args: Namespace) -> int:
         for finding in verifier.run():
             progress.clear()
             counts[finding.severity] += 1
-            print(shown(str(finding)))
+            if args.json:
+                found.append(finding)
+            else:
+                print(shown(str(finding)))
     progress.clear()
     errors, notes = counts[Severity.ERROR], counts[Severity.NOTE]
+    if args.json:
+        checked = {
+            "records": verifier.records,
+            "log_end": verifier.log_end,
+            "queues": verifier.queue_count,
+            "queue_entries": verifier.queue_entries,
+            "index_entries": verifier.index_entries,
+        }
+        findings = msgspec.to_builtins(found)
+        print_json({"errors": errors, "notes": notes, **checked, "findings": findings})
+        return ExitCode.FAILURE if errors else ExitCode.OK
     result = f"{errors} error{'s' * (errors != 1)}" if errors else "sound"
     print(
         f"{result}, {notes} note{'s' * (notes != 1)}:"

@@ -152,6 +152,11 @@ def test_findings_are_one_per_line_with_path_and_offset_and_mean_failure(
     finding, summary = out.splitlines()
     assert finding.startswith(f"error: record: {path}, physical offset {offset}: CRC of the body")
     assert summary.startswith("1 error, 0 notes: 684 records")
+    code, out, _ = run("verify", clean, "--json")
+    told = json.loads(out)
+    assert (code, told["errors"], told["notes"], told["records"]) == (1, 1, 0, 684)
+    (said,) = told["findings"]
+    assert (said["kind"], said["physical_offset"]) == ("record", offset)
 
 
 def test_the_index_can_be_left_out(run: Run, clean: Path) -> None:
