@@ -6,7 +6,7 @@ from typing import Final
 
 from rmq.cli.common.cluster_options import NAMESERVERS_METAVAR
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import Option, file_type, flag
+from rmq.cli.common.parameters import Option, flag, path_type
 
 COMMAND: Final = Command(
     name="broker",
@@ -19,7 +19,7 @@ COMMAND: Final = Command(
         Option(
             "-c",
             "--config",
-            type=file_type(),
+            type=path_type(),
             metavar="FILE",
             help="settings, usually broker.conf",
         ),

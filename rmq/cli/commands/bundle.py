@@ -6,7 +6,7 @@ from typing import Final
 
 from rmq.cli.common.admin_options import admin_options
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import Argument, Option, file_type
+from rmq.cli.common.parameters import Argument, Option, path_type
 
 COMMAND: Final = Command(
     name="bundle",
@@ -19,18 +19,18 @@ COMMAND: Final = Command(
         " and whatever logs say: look before you send it."
     ),
     params=admin_options(
-        Argument("file", "what to write: NAME.tar.gz; it must not exist", type=file_type()),
+        Argument("file", "what to write: NAME.tar.gz; it must not exist", type=path_type()),
         Option(
             "-c",
             "--config",
-            type=file_type(),
+            type=path_type(),
             metavar="FILE",
             help="settings of a broker of this machine",
         ),
         Option(
             "--log",
             "log_files",
-            type=file_type(),
+            type=path_type(),
             multiple=True,
             metavar="FILE",
             help="a log, of which the last 4 MiB are taken; may be given several times",

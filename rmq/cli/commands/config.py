@@ -6,7 +6,7 @@ from typing import Final
 
 from rmq.cli.common.admin_options import admin_options, broker_option, cluster_option, yes_option
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import Argument, Option, file_type, flag
+from rmq.cli.common.parameters import Argument, Option, flag, path_type
 
 COMMAND: Final = Command(
     name="config",
@@ -57,7 +57,7 @@ COMMAND: Final = Command(
             params=admin_options(
                 Option(
                     "--file",
-                    type=file_type(),
+                    type=path_type(),
                     metavar="FILE",
                     help="compare a broker with this broker.conf",
                 ),
@@ -73,7 +73,7 @@ COMMAND: Final = Command(
             help="check a settings file before a broker gets it",
             description="Reads a broker.conf as a broker would, and says everything that is wrong.",
             params=(
-                Argument("file", "usually broker.conf", type=file_type()),
+                Argument("file", "usually broker.conf", type=path_type()),
                 flag("--json", help="print JSON for scripts"),
             ),
             run="rmq.cli.admin.settings_reference:check",

@@ -6,7 +6,7 @@ from typing import Final
 
 from rmq.cli.common.cluster_options import NAMESERVERS_METAVAR, tls_options
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import Argument, Option, file_type, flag
+from rmq.cli.common.parameters import Argument, Option, flag, path_type
 
 _NAME: Final = Argument("name", "what the cluster is called here")
 _JSON: Final = flag("--json", help="print JSON for scripts")
@@ -57,7 +57,7 @@ COMMAND: Final = Command(
                 ),
                 Option(
                     "--credentials",
-                    type=file_type(),
+                    type=path_type(),
                     metavar="FILE",
                     help="file with accessKey and secretKey of an account",
                 ),

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import Option, flag, folder_type
+from rmq.cli.common.parameters import Option, flag, path_type
 
 COMMAND: Final = Command(
     name="dev",
@@ -44,7 +44,7 @@ COMMAND: Final = Command(
         ),
         Option(
             "--data",
-            type=folder_type(),
+            type=path_type(),
             metavar="DIR",
             help="keep data here (default: gone at the end)",
         ),

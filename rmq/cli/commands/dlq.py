@@ -6,7 +6,7 @@ from typing import Final
 
 from rmq.cli.common.admin_options import admin_options, cluster_option, yes_option
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import POSITIVE, Argument, Option, file_type, flag
+from rmq.cli.common.parameters import POSITIVE, Argument, Option, flag, path_type
 
 _GROUP: Final = Argument("group", "the consumer group that gave them up")
 
@@ -78,7 +78,7 @@ COMMAND: Final = Command(
             ),
             params=admin_options(
                 _GROUP,
-                Argument("file", "where to; it must not exist", required=False, type=file_type()),
+                Argument("file", "where to; it must not exist", required=False, type=path_type()),
             ),
             run="rmq.cli.admin.dead_letters:export",
             examples=("rmq dlq export billing letters.jsonl",),

@@ -6,7 +6,7 @@ from typing import Final
 
 from rmq.cli.common.admin_options import admin_options
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import Option, file_type
+from rmq.cli.common.parameters import Option, path_type
 
 COMMAND: Final = Command(
     name="doctor",
@@ -21,7 +21,7 @@ COMMAND: Final = Command(
         Option(
             "-c",
             "--config",
-            type=file_type(),
+            type=path_type(),
             metavar="FILE",
             help="settings of a broker of this machine, usually broker.conf",
         ),

@@ -13,7 +13,7 @@ from rmq.cli.common.cluster_options import (
     tls_options,
 )
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import ADDRESS, SECONDS, Argument, Option, file_type, flag
+from rmq.cli.common.parameters import ADDRESS, SECONDS, Argument, Option, flag, path_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,7 +149,7 @@ COMMAND: Final = Command(
             flag("--dry-run", help="only show what would be cut"),
             Option(
                 "--save",
-                type=file_type(),
+                type=path_type(),
                 metavar="FILE",
                 help="write the messages to this file first, one per line, as `rmq produce --json`"
                 " takes them; nothing is cut unless all of them are on disk",

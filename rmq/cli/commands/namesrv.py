@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rmq.cli.common.command import Command
-from rmq.cli.common.parameters import Option, file_type, flag
+from rmq.cli.common.parameters import Option, flag, path_type
 
 COMMAND: Final = Command(
     name="namesrv",
@@ -21,7 +21,7 @@ COMMAND: Final = Command(
             "--config",
             "--configFile",
             "config",
-            type=file_type(),
+            type=path_type(),
             metavar="FILE",
             help="settings, usually namesrv.conf",
         ),

@@ -12,9 +12,8 @@ from rmq.cli.common.parameters import (
     Argument,
     Option,
     Parsed,
-    file_type,
     flag,
-    folder_type,
+    path_type,
 )
 
 if TYPE_CHECKING:
@@ -63,12 +62,12 @@ def _action(
             Argument(
                 "directory",
                 "the store (storePathRootDir of its broker)",
-                type=folder_type(),
+                type=path_type(),
                 metavar="DIR",
             ),
             Option(
                 "--commit-log",
-                type=folder_type(),
+                type=path_type(),
                 multiple=True,
                 metavar="PATH",
                 section=_WHERE,
@@ -192,7 +191,7 @@ COMMAND: Final = Command(
             ),
             Option(
                 "--save",
-                type=file_type(),
+                type=path_type(),
                 required=True,
                 metavar="FILE",
                 help="where to put what is cut off",

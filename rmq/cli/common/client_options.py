@@ -30,7 +30,8 @@ def client_config(args: Namespace, environ: Mapping[str, str]) -> ClientConfig:
         nameservers = environ.get(NAMESERVERS_VARIABLE, "")
     if not nameservers.strip(" ;"):
         raise UsageError(
-            f"which cluster? give -n HOST:PORT of a nameserver, or set ${NAMESERVERS_VARIABLE}"
+            f"which cluster? give -n HOST:PORT of a nameserver, set ${NAMESERVERS_VARIABLE}, or"
+            " name one with `rmq context add`"
         )
     return ClientConfig(
         nameservers=nameservers, credentials=credentials(args, environ), tls=tls_config(args)

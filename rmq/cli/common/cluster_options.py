@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rmq.cli.common.parameters import Option, file_type, flag
+from rmq.cli.common.parameters import Option, flag, path_type
 
 if TYPE_CHECKING:
     import click
@@ -48,7 +48,7 @@ def account_options(section: str) -> list[Option]:
     return [
         Option(
             "--credentials",
-            type=file_type(),
+            type=path_type(),
             metavar="FILE",
             section=section,
             help="file with accessKey and secretKey of an account, as mqadmin reads it (default:"
@@ -76,7 +76,7 @@ def tls_options(section: str) -> list[Option]:
         flag("--tls", section=section, help="encrypt connections"),
         Option(
             "--tls-trust",
-            type=file_type(),
+            type=path_type(),
             metavar="PEM",
             section=section,
             help="check the certificates of servers against these; implies --tls",
@@ -89,14 +89,14 @@ def tls_options(section: str) -> list[Option]:
         ),
         Option(
             "--tls-cert",
-            type=file_type(),
+            type=path_type(),
             metavar="PEM",
             section=section,
             help="show this certificate; needs --tls-key",
         ),
         Option(
             "--tls-key",
-            type=file_type(),
+            type=path_type(),
             metavar="PEM",
             section=section,
             help="the key of --tls-cert",

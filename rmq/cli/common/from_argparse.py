@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from rmq.cli.common.parameters import SECTION, Argument, Option, Parsed, file_type
+from rmq.cli.common.parameters import SECTION, Argument, Option, Parsed, path_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ def _type_of(action: argparse.Action) -> click.ParamType[Any] | None:
     if action.type is None:
         return None
     if action.type is Path:
-        return file_type()
+        return path_type()
     read = action.type
     assert callable(read), f"{action} reads its values with {read!r}"
 

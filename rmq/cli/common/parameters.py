@@ -51,14 +51,9 @@ def flag(*names: str, help: str, section: str = SECTION) -> Option:
     return Option(*names, help=help, section=section, is_flag=True)
 
 
-def file_type() -> click.Path:
-    """Return the type of names of files: shells complete them."""
+def path_type() -> click.Path:
+    """Return the type of names of files and folders, which shells complete."""
     return click.Path(path_type=Path)
-
-
-def folder_type() -> click.Path:
-    """Return the type of names of folders."""
-    return click.Path(path_type=Path, file_okay=True)
 
 
 @final
