@@ -105,9 +105,7 @@ def test_help_and_completion_load_declarations_only(code: str, environ: dict[str
 
 
 def test_an_admin_command_loads_neither_an_event_loop_nor_a_broker() -> None:
-    loaded = loaded_by(
-        "from rmq.cli import main; main(['cluster', '-n', '127.0.0.1:1', '--json'])"
-    )
+    loaded = loaded_by("from rmq.cli import main; main(['cluster', '-n', '127.0.0.1:1', '--json'])")
     assert "rmq.client.blocking.admin" in loaded
     assert loaded & {"trio", "rmq.broker", "rmq.store", "rmq.ha", "tomlkit", "rich"} == set()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmq.cli.common.exit_codes import ExitCode
 
 if TYPE_CHECKING:
-    from tests.cli.admin.conftest import Rmq, RmqJson
+    from tests.cli.admin_kit import Rmq, RmqJson
 
 SMALL = ("bench", "--messages", "300", "--singles", "20", "--queues", "2")
 

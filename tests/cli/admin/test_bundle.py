@@ -12,7 +12,7 @@ from rmq.client.core.messages import Message
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.admin.conftest import Rmq, RmqJson
+    from tests.cli.admin_kit import Rmq, RmqJson
     from tests.cli.client_kit import Processes
 
 SECRET = "correct horse battery staple"

@@ -11,7 +11,7 @@ from rmq.client.core.messages import Message
 from tests.cli.client_kit import DEADLINE_S
 
 if TYPE_CHECKING:
-    from tests.cli.admin.conftest import Rmq, RmqJson
+    from tests.cli.admin_kit import Rmq, RmqJson
     from tests.cli.client_kit import Processes
 
 

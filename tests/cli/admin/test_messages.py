@@ -17,7 +17,7 @@ from rmq.client.core.routes import RouteTable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.admin.conftest import Rmq, RmqJson
+    from tests.cli.admin_kit import Rmq, RmqJson
     from tests.cli.client_kit import Processes
 
 

@@ -11,7 +11,7 @@ from rmq.client.core.messages import Message
 from tests.paths import DOCS
 
 if TYPE_CHECKING:
-    from tests.cli.admin.conftest import Rmq
+    from tests.cli.admin_kit import Rmq
     from tests.cli.client_kit import Processes
 
 

@@ -9,7 +9,7 @@ from rmq.cli.common.exit_codes import ExitCode
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.admin.conftest import Rmq, RmqJson
+    from tests.cli.admin_kit import Rmq, RmqJson
 
 
 def test_settings_are_read_changed_and_compared(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.client.core.messages import Message
-from tests.cli.admin.conftest import registered
+from tests.cli.admin_kit import registered
 from tests.nameserver.kit import saying
 
 if TYPE_CHECKING:
-    from tests.cli.admin.conftest import Rmq, RmqJson
+    from tests.cli.admin_kit import Rmq, RmqJson
     from tests.cli.client_kit import Processes
 
 

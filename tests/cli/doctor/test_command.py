@@ -13,7 +13,7 @@ from rmq.client.core.admin.brokers import RuntimeInfo
 from rmq.client.core.routes import Address
 from rmq.errors import RequestTimeoutError
 from rmq.remoting.bodies import BrokerData, ClusterInfo
-from tests.cli.admin.conftest import registered
+from tests.cli.admin_kit import registered
 from tests.nameserver.kit import saying
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tests.cli.admin.conftest import Rmq
+    from tests.cli.admin_kit import Rmq
     from tests.cli.client_kit import Processes
 
 

@@ -17,7 +17,7 @@ from rmq.cli.common.exit_codes import ExitCode
 from tests.cli.client_kit import DEADLINE_S, environment
 
 if TYPE_CHECKING:
-    from tests.cli.admin.conftest import Rmq
+    from tests.cli.admin_kit import Rmq
     from tests.cli.client_kit import Processes
 
 
