@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from rmq.cli.admin.groups import group_found, lag_text
+from rmq.cli.admin.groups import expect_known, group_found, lag_text
 from rmq.cli.admin.session import Cluster, confirmed, open_cluster, print_found
 from rmq.cli.common.exit_codes import ExitCode
 from rmq.cli.common.tables import BAD, GOOD, Column, Styled, print_facts, print_table
@@ -34,6 +34,9 @@ def reset(args: Namespace) -> int:
         if failures:
             print_found(args, {}, lambda: None, failures)
             raise UsageError("all brokers of the topic must answer before a group is moved")
+        if not before:
+            # One that has not begun may be moved; one that is misspelt may not.
+            expect_known(cluster, cluster.groups_of_topic(args.topic), args.group)
         after = _wanted(cluster, args.topic, time_ms)
         found: dict[str, Any] = {
             "group": args.group,

@@ -200,7 +200,7 @@ def group_found(
         and (queue.topic, queue.broker_name, queue.queue_id) not in told
     ]
     if not queues and not clients:
-        _expect_known(cluster, brokers, group)
+        expect_known(cluster, brokers, group)
     queues.sort(key=lambda each: (each["topic"], each["broker"], each["queue_id"]))
     found = {
         "group": group,
@@ -257,7 +257,7 @@ def _progress(broker: Address, *, group: str, topic: str | None) -> Flow[Progres
     return Progress(stats, delays)
 
 
-def _expect_known(cluster: Cluster, brokers: Sequence[Group], group: str) -> None:
+def expect_known(cluster: Cluster, brokers: Sequence[Group], group: str) -> None:
     """Raise `NoBrokerError` for a group that has no settings anywhere."""
     tried = cluster.read_each("groups", brokers, _groups_of)
     known = {name for _, (each, _) in tried.answers for name in each.subscription_group_table}

@@ -46,6 +46,9 @@ def test_a_group_is_seen_moved_and_deleted(
     assert [(each["old_offset"], each["new_offset"]) for each in done["queues"]] == [(3, 5)] * 2
     assert done["brokers_without_consumers"] == ["broker-a"]
     assert rmq_json("group", "describe", "billing")["lag"] == 0
+    code, _, errors = rmq("group", "reset", "biling", *move[3:], "latest", "--yes")
+    assert code == ExitCode.FAILURE
+    assert "group biling: no broker knows it" in errors
     code, _, errors = rmq(*move, "yesterday")
     assert code == ExitCode.USAGE
     assert "--to is earliest, latest or a time: 'yesterday'" in errors
