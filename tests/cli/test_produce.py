@@ -24,7 +24,7 @@ from rmq.cli.common.message_lines import decode_line
 from rmq.cli.produce import FAILURES_MAX, PATIENCE_S, Sending, produce
 from rmq.client.core.config import ClientConfig
 from rmq.client.core.messages import Message, SendResult, SendStatus
-from rmq.client.trio.admin import open_admin
+from rmq.client.trio.opening import open_admin
 from rmq.errors import (
     ConfigError,
     IllegalMessageError,

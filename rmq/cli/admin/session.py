@@ -26,6 +26,7 @@ from rmq.client.core.admin.targets import (
     find_brokers,
     groups_of,
     read_each,
+    who,
 )
 from rmq.client.core.flows import Ask
 from rmq.errors import BrokersFailedError, ClientError, RmqError
@@ -164,7 +165,7 @@ def missing_json(failures: Iterable[Failure]) -> list[dict[str, str]]:
         {
             "broker": failure.broker.broker_name,
             "address": failure.broker.address,
-            "error": str(failure.error),
+            "error": failure.error.text,
         }
         for failure in failures
     ]
@@ -175,10 +176,10 @@ def tell_missing(failures: Iterable[Failure]) -> int:
     code = ExitCode.OK
     for failure in failures:
         code = ExitCode.FAILURE
-        text, hint = str(failure), failure.error.hint
-        print(f"rmq: missing: {shown(text)}", file=sys.stderr)
-        if hint and hint not in text:
-            print(f"hint: {hint}", file=sys.stderr)
+        error = failure.error
+        print(f"rmq: missing: {who(failure.broker)}: {shown(error.text)}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
     return code
 
 

@@ -66,7 +66,7 @@ def nameserver_checks(
     """Compare what nameservers list. Pure."""
     for address, error in silent.items():
         yield Check(
-            address, "nameserver", State.BAD, str(error), "start it, or correct its address"
+            address, "nameserver", State.BAD, error.text, "start it, or correct its address"
         )
     everything = {
         (name, number, address)
@@ -103,7 +103,7 @@ def broker_checks(
         about = f"{broker.broker_name}:{broker.broker_id}"
         error = errors.get(broker)
         if error is not None:
-            yield Check(about, "broker", State.BAD, str(error), "see whether it runs: its log")
+            yield Check(about, "broker", State.BAD, error.text, "see whether it runs: its log")
             continue
         info = infos[broker]
         versions.setdefault(info.version, []).append(about)
@@ -154,7 +154,7 @@ def _replication_checks(config: ClientConfig, timeout_s: float) -> Iterator[Chec
     try:
         groups = trio.run(look)
     except RmqError as exc:
-        yield Check("cluster", "replication", State.BAD, str(exc), exc.hint)
+        yield Check("cluster", "replication", State.BAD, exc.text, exc.hint)
         return
     for group in groups:
         found = findings(group)

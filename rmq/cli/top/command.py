@@ -39,5 +39,5 @@ def _ask(cluster: Cluster, name: str | None) -> Asked:
         brokers, _ = brokers_found(cluster, name)
         groups, _ = groups_found(cluster, name)
     except RmqError as exc:
-        return Asked(time.monotonic(), (), (), str(exc))
+        return Asked(time.monotonic(), (), (), exc.text)
     return Asked(time.monotonic(), brokers, groups)
