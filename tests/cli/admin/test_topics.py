@@ -79,7 +79,8 @@ def test_all_brokers_are_asked_at_once_and_those_that_are_silent_are_named(
     """Two brokers that take connections and say nothing cost one time-out, not two."""
     (alone,) = rmq_json("cluster")["brokers"]
     assert (alone["broker"], alone["role"], alone["version"]) == ("broker-a", "master", "V4_9_8")
-    assert 0 < alone["disk_used_ratio"] < 1
+    # A broker that has just started has not looked yet.
+    assert alone["disk_used_ratio"] is None or 0 < alone["disk_used_ratio"] < 1
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         said = saying("broker-z", 0, address, cluster=alone["cluster"], topics=["Far"])
