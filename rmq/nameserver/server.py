@@ -35,7 +35,7 @@ from rmq.remoting.addresses import format_address
 from rmq.remoting.dispatch import HandlerTable
 from rmq.remoting.event_loop.lag import LoopLag
 from rmq.remoting.event_loop.watch import watch_loop
-from rmq.remoting.server import RemotingServer
+from rmq.remoting.server import STOPS, RemotingServer
 from rmq.remoting.tls import TlsServer
 
 if TYPE_CHECKING:
@@ -286,13 +286,16 @@ class _Housekeeper:
         self._clean()
         if not lost or not self._serving.may_tell("removed", channel):
             return
+        level = logging.INFO if reason == STOPS else logging.WARNING
         for address in lost[:_LINES_MAX]:
-            logger.warning(
+            logger.log(
+                level,
                 "broker removed: its connection ended",
                 extra={"address": address, "peer": channel.peer, "reason": reason},
             )
         if len(lost) > _LINES_MAX:
-            logger.warning(
+            logger.log(
+                level,
                 "%d more brokers removed with that connection",
                 len(lost) - _LINES_MAX,
                 extra={"peer": channel.peer},

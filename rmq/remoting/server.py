@@ -47,6 +47,8 @@ more.
 _OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE))
 _OUT_OF_MEMORY: Final = frozenset((errno.ENOBUFS, errno.ENOMEM))
 
+STOPS: Final = "the server is stopping"
+"""Why connections end that a server ends because it stops."""
 NEWCOMER_S: Final = 5.0
 """How long a connection may be silent, or take to send its first frame, when others need its place.
 """
@@ -272,7 +274,7 @@ class RemotingServer:
                 self._stop_grace_s,
             )
         for channel in list(self._endpoint.channels):
-            channel.close("the server is stopping")
+            channel.close(STOPS)
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:
