@@ -570,8 +570,8 @@ BUGS: tuple[Planted, ...] = (
         "a hand-over counts although the slave has followed another master since",
         ((promotion.Candidate, "is_handed_over", property(_handed_over_for_good)),),
         _KEPT,
-        20000,
-        14981,
+        80000,
+        62558,
     ),
     Planted(
         "a hand-over counts although its master was not the only one of its epoch",
