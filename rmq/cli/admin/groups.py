@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rmq.cli.admin.session import Cluster, open_cluster, print_found
 from rmq.cli.common.tables import DIM, ODD, Cell, Column, Styled, print_facts, print_table
 from rmq.client.core.admin.clients import consumer_connections, running_info
-from rmq.client.core.admin.groups import brokers_of_group, consume_stats, is_system_group
+from rmq.client.core.admin.groups import (
+    broker_times,
+    brokers_of_group,
+    consume_stats,
+    is_system_group,
+)
 from rmq.client.core.admin.targets import TIMEOUT_S, Failure
 from rmq.client.core.flows import ask
 from rmq.errors import NoBrokerError
 from rmq.model.names import DLQ_PREFIX, dlq_topic, retry_topic
 from rmq.model.words import count_text, seconds_text
 from rmq.remoting.bodies import (
-    QueryConsumeTimeSpanBody,
     SubscriptionGroupWrapper,
     TopicConfigSerializeWrapper,
 )
 from rmq.remoting.codes import RequestCode
-from rmq.remoting.headers import QueryConsumeTimeSpanRequest
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -246,13 +249,7 @@ def _progress(broker: Address, *, group: str, topic: str | None) -> Flow[Progres
     stats = yield from consume_stats(broker.address, group, topic)
     delays: dict[MessageQueue, int] = {}
     for name in sorted({queue.topic for queue in stats.offset_table}):
-        answer = yield from ask(
-            broker.address,
-            RequestCode.QUERY_CONSUME_TIME_SPAN,
-            QueryConsumeTimeSpanRequest(topic=name, group=group),
-            timeout_s=TIMEOUT_S,
-        )
-        spans = answer.body(QueryConsumeTimeSpanBody).consume_time_span_set
+        spans = (yield from broker_times(broker.address, group, name)).consume_time_span_set
         delays |= {span.message_queue: max(0, span.delay_time) for span in spans}
     return Progress(stats, delays)
 

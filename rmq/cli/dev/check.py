@@ -60,7 +60,9 @@ async def check(nameserver: str, mode: str, count: int, say: Callable[[str], Non
         # A kept store may hold earlier runs.
         starts = await _ends(admin)
         started = time.perf_counter()
-        async with producing(client, ProducerConfig(group=GROUP)) as producer:
+        async with producing(
+            client, ProducerConfig(group=GROUP, send_timeout_s=REQUEST_S)
+        ) as producer:
             sent = await _send(producer, count)
         took = time.perf_counter() - started
         say(f"  {count} messages sent      {count / took:10,.0f} per second, {mode}")

@@ -266,15 +266,20 @@ def broker_progress(
     }
 
 
+def broker_times(broker: str, group: str, topic: str) -> Flow[QueryConsumeTimeSpanBody]:
+    """Return how far behind a group is in time, for each queue of a topic at one broker."""
+    header = QueryConsumeTimeSpanRequest(topic=topic, group=group)
+    answer = yield from ask(
+        broker, RequestCode.QUERY_CONSUME_TIME_SPAN, header, timeout_s=TIMEOUT_S
+    )
+    return answer.body(QueryConsumeTimeSpanBody)
+
+
 def group_times(nameservers: Nameservers, group: str, topic: str) -> Flow[GroupTimes]:
     """Return how far behind a group is in time, for each queue of a topic."""
-    header = QueryConsumeTimeSpanRequest(topic=topic, group=group)
 
     def call(target: Address) -> Flow[QueryConsumeTimeSpanBody]:
-        answer = yield from ask(
-            target.address, RequestCode.QUERY_CONSUME_TIME_SPAN, header, timeout_s=TIMEOUT_S
-        )
-        return answer.body(QueryConsumeTimeSpanBody)
+        return broker_times(target.address, group, topic)
 
     groups = yield from brokers_of_topic(nameservers, topic)
     tried = yield from read_each(
