@@ -365,6 +365,8 @@ def test_a_record_comes_back_and_its_proof_is_checked() -> None:
             assert not back.is_genuine(other, "broker-a")
             assert not back.is_genuine(secret, "broker-b")
             assert not record.is_genuine(secret, "broker-a"), "without a proof"
+            strange = msgspec.structs.replace(record, proof="\xe9\ud800")
+            assert not strange.is_genuine(secret, "broker-a")
     assert newest(None, record, None) is record
     assert newest() is None
 
