@@ -21,12 +21,19 @@ if TYPE_CHECKING:
     from tests.cli.client_kit import Processes
 
 
+def is_ready(descriptor: int, wait_s: float) -> bool:
+    """Return whether there is something to read, after a while at most."""
+    # Not `select.select`: a descriptor may be above 1,023.
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, wait_s) * 1000))
+
+
 def read_until(leader: int, wanted: bytes) -> bytes:
     """Return what a terminal is sent, up to a text."""
     output, give_up_at = b"", time.monotonic() + DEADLINE_S
     while wanted not in output:
-        ready, _, _ = select.select([leader], [], [], give_up_at - time.monotonic())
-        assert ready, output
+        assert is_ready(leader, give_up_at - time.monotonic()), output
         output += os.read(leader, 65_536)
     return output
 
@@ -47,7 +54,7 @@ def test_it_shows_the_cluster_until_q(processes: Processes) -> None:
             assert b"1 broker " in shown
             os.write(leader, b"q")
             while process.poll() is None:
-                if select.select([leader], [], [], 0.05)[0]:
+                if is_ready(leader, 0.05):
                     try:
                         os.read(leader, 65_536)
                     except OSError:
