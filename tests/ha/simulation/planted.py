@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 TRIED_MAX: Final = 2000
-"""So many seeds at most are tried by a test, which takes half a minute."""
+"""How many seeds a test tries at most; that takes half a minute."""
 
 
 class Planted(NamedTuple):
@@ -48,7 +48,7 @@ class Planted(NamedTuple):
     found_by: tuple[Rule, ...]
     """By one of these it has to be found."""
     seeds_max: int
-    """In so many seeds at most."""
+    """How many seeds find it at the latest."""
     likely_seed: int
     """The first that found it when all were tried in order."""
 
